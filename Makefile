@@ -1,0 +1,72 @@
+# Holdfast: everything a developer runs. `make` alone lists the targets.
+#
+# All of it lives in .venv. A stamp file per set of packages says what is installed there and
+# is older than pyproject.toml when that has changed, so nothing is installed twice.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH_ARGS ?=
+
+ifneq ($(shell command -v uv 2>/dev/null),)
+  INSTALL := uv pip install --quiet --python $(BIN)/python
+else
+  INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## create .venv with everything that development needs
+
+demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; Ctrl-C stops both
+	@$(BIN)/python -m proxy.demo --with-proxy config/demo.yaml
+
+test: $(VENV)/.dev ## run the whole test suite
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## lint, format and types; changes nothing
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/hadolint Dockerfile
+
+bench: $(VENV)/.bench ## measure CPU and latency beside Envoy (BENCH_ARGS=--quick for a short look)
+	@$(BIN)/python -m bench.run $(BENCH_ARGS)
+
+clean: ## remove .venv and everything generated
+	rm -rf $(VENV) build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Editable installs: a change of the code needs no new one.
+$(VENV)/.runtime: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast into $(VENV) ..."
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast and its development tools into $(VENV) ..."
+	@$(INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast and its benchmark peers into $(VENV) ..."
+	@$(INSTALL) --editable '.[bench]'
+	@touch $(VENV)/.runtime $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Holdfast needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.13" >&2; \
+	  exit 1; }
+	@if command -v uv >/dev/null; then \
+	  uv venv --quiet --seed --python "$$(command -v $(PYTHON))" $(VENV); \
+	elif $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv $(VENV); \
+	else \
+	  echo "This Python cannot create virtual environments. On Debian or Ubuntu:" >&2; \
+	  echo "  sudo apt-get install python3-venv" >&2; \
+	  exit 1; \
+	fi
