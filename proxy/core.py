@@ -1,0 +1,230 @@
+"""What every room of the house knows: time, one request's life, its recorder.
+
+A leaf: it imports :mod:`proxy.policy` and nothing else of ours.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from random import getrandbits, random
+from typing import Protocol
+
+from proxy.policy.edits import compile_edits
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.refusal import Refusal
+from proxy.policy.response_head import ResponseHead
+from proxy.policy.settings import RouteSettings
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+
+
+class Clock(Protocol):
+    """Time and chance. Handed in, so that a test can say what they are."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards: for waits, deadlines and durations."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch: only to read or write dates."""
+
+    def roll(self) -> float:
+        """A number in [0, 1)."""
+
+
+class SystemClock:
+    """The machine's own clock and dice."""
+
+    # Static methods of C functions: a call costs what the function costs.
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    roll = staticmethod(random)
+
+
+def new_request_id() -> str:
+    """128 random bits in hex. An identifier, not a secret: no need for urandom."""
+    return f"{getrandbits(128):032x}"
+
+
+class Refused(Exception):
+    """A request that ends here, with an answer of our own."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class RequestBody(Protocol):
+    """A request body on its way in."""
+
+    length: int
+    """Bytes in all, or CHUNKED."""
+
+    def take_whole(self) -> bytes | None:
+        """The whole body if it is here already, else None and nothing is taken.
+
+        A body taken once can be taken again: a second attempt gets the same.
+        """
+
+    async def read(self) -> bytes:
+        """The next piece, or nothing at the end.
+
+        Raises :class:`Refused` if the body is malformed, too large, or silent
+        for longer than the route allows.
+        """
+
+
+class Recorder(Protocol):
+    """Told what happened on one route. Must not raise and must not wait."""
+
+    def started(self) -> None:
+        """A request was matched to this route."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        """An attempt ended."""
+
+    def disconnected(self, phase: str) -> None:
+        """The client left during *phase*: body, upstream or response."""
+
+    def finished(self, exchange: "Exchange") -> None:
+        """The request is over; its ``code`` and ``attempts`` are final."""
+
+
+Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
+"""What a route does with a request: relays a response, or says why not."""
+
+
+class Route:
+    """A configured route, ready to serve: built at load time, shared by requests."""
+
+    __slots__ = ("handle", "recorder", "request_edits", "response_edits", "settings")
+
+    def __init__(self, settings: RouteSettings, handle: Handler, recorder: Recorder) -> None:
+        self.settings = settings
+        self.handle = handle
+        self.recorder = recorder
+        self.request_edits = compile_edits(settings.request_headers)
+        self.response_edits = compile_edits(settings.response_headers)
+
+    def __repr__(self) -> str:
+        return f"<route {self.settings.name}>"
+
+
+class Stream(Protocol):
+    """The upstream's side of a response that is being relayed."""
+
+    def pause(self) -> None:
+        """Send no more until :meth:`resume`."""
+
+    def resume(self) -> None:
+        """Go on."""
+
+    def fail(self, kind: Kind) -> None:
+        """Give it up: the connection is closed, the attempt ends as *kind*."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes from the client, once the connection has become a tunnel."""
+
+
+class Exchange(ABC):
+    """One request and what became of it.
+
+    The server makes one per request and hands it down the route's chain. The
+    stages and the upstream see the client only through this object: what it
+    sent as attributes, what it shall get through the methods at the end.
+    """
+
+    __slots__ = (
+        "attempts",
+        "body",
+        "bytes_sent",
+        "client_wait",
+        "code",
+        "duration",
+        "expired",
+        "method",
+        "peer",
+        "raw_headers",
+        "refusal",
+        "request_id",
+        "route",
+        "started",
+        "stream",
+        "target",
+        "upgrade",
+        "waiting_since",
+    )
+
+    method: str
+    target: str
+    """Path and query exactly as received, without an authority."""
+    raw_headers: RawHeaders
+    """Header fields as received."""
+    request_id: str
+    peer: str
+    """The client's address, for the log; empty on a unix socket."""
+    route: Route
+    body: RequestBody | None
+    upgrade: bool
+    """Whether the client asks for a protocol switch that the route allows."""
+    started: float
+    """Monotonic seconds."""
+    duration: float
+    """Seconds from the first to the last byte; set when it is over."""
+    client_wait: float
+    """Seconds spent waiting for the client's own bytes: no deadline counts them."""
+    waiting_since: float
+    """When the present wait for the client's bytes began; 0 if there is none."""
+    attempts: list[Attempt]
+    stream: Stream | None
+    """The attempt under way, from its first byte to its last."""
+    expired: bool
+    """Whether the route's timeout has passed."""
+    refusal: Refusal | None
+    """Set if the answer was our own."""
+    code: int
+    """Status that the client got; 499 if it left first; 0 until known."""
+    bytes_sent: int
+    """Bytes of response body handed to the client."""
+
+    def uncounted(self, now: float) -> float:
+        """Seconds up to *now* in which we waited for the client's own bytes."""
+        waiting = now - self.waiting_since if self.waiting_since else 0.0
+        return self.client_wait + waiting
+
+    def expire(self) -> None:
+        """The route's timeout has passed: end the attempt under way.
+
+        It reaches up to the response's head; after that it means nothing.
+        """
+        if not self.code:
+            self.expired = True
+            if self.stream is not None:
+                self.stream.fail(Kind.TIMEOUT)
+
+    @abstractmethod
+    def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
+        """The head as it goes on the wire to an upstream at *authority*.
+
+        Two calls with the same arguments give the same bytes: no attempt can
+        be told from another.
+        """
+
+    @abstractmethod
+    def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """Send the head on, with what has come of the body. No way back after this."""
+
+    @abstractmethod
+    def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
+        """Send more of the body on."""
+
+    @abstractmethod
+    def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
+        """The upstream switched protocols: from here on bytes go both ways."""
+
+    @abstractmethod
+    def hold_client(self, *, hold: bool) -> None:
+        """Stop reading from the client's end of a tunnel, or go on."""
+
+    @abstractmethod
+    def relay_cut(self) -> None:
+        """The body broke off: make sure that the client can tell."""

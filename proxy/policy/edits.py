@@ -1,0 +1,30 @@
+"""A route's ``headers``: fields to put in place of what is there, or to take out."""
+
+from dataclasses import dataclass
+
+from proxy.policy.settings import HeaderEdits
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Header edits in the form in which they are applied."""
+
+    names: frozenset[bytes]
+    """Fields that must not stay as they came, in lower case."""
+    lines: bytes
+    """What is put in their place, each with its CRLF."""
+
+    def apply(self, lines: list[bytes]) -> list[bytes]:
+        """*lines* (each one field with its CRLF), edited."""
+        kept = [line for line in lines if line[: line.index(b":")].lower() not in self.names]
+        kept.append(self.lines)
+        return kept
+
+
+def compile_edits(edits: HeaderEdits) -> Edits | None:
+    """Made ready once, at load time; None if there is nothing to do."""
+    if not edits.set and not edits.remove:
+        return None
+    names = (*edits.remove, *(name.lower() for name, _ in edits.set))
+    lines = (f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in edits.set)
+    return Edits(frozenset(name.encode() for name in names), b"".join(lines))

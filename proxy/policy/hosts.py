@@ -1,0 +1,50 @@
+"""What the Host field, or the authority of a request target, may hold.
+
+The grammar is that of RFC 3986 3.2.2 with a port, narrowed on purpose: no comma,
+which is how two values end up joined in one; no user; no IPv6 zone; no more than
+DNS can hold. An empty value is valid: the client has no name for us (RFC 9112
+3.2), so only a route that asks for no host takes the request.
+"""
+
+import re
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
+
+from proxy.policy.refusal import Reason, Refusal
+
+BAD_HOST = Refusal(
+    Reason.BAD_REQUEST, "The host is not valid; send a single 'name' or 'name:port'."
+)
+
+_LONGEST = 255 + len(":65535")
+_parts = re.compile(
+    r"(?P<name>\[(?P<ipv6>[0-9a-f:.]+)\]|(?:[a-z0-9._~!$&'()*+;=-]|%[0-9a-f]{2})+)"
+    r"(?::(?P<port>[0-9]{0,5}))?",
+    re.IGNORECASE | re.ASCII,
+).fullmatch
+
+
+def host_name(host: bytes | str) -> str | None:
+    """The name to choose a route by, or None if *host* is not valid.
+
+    In lower case, without port and final dot; an IPv6 address keeps its brackets.
+    """
+    return _read(host) if len(host) <= _LONGEST else None
+
+
+# A client uses few hosts, so most requests find theirs here: 0.1 µs instead of
+# 1.5. Made-up hosts can push others out, but never hold more than 200 KiB.
+@lru_cache(maxsize=512)
+def _read(host: bytes | str) -> str | None:
+    text = host.decode("latin-1") if isinstance(host, bytes) else host
+    if not text:
+        return ""
+    parts = _parts(text)
+    if parts is None or int(parts["port"] or 0) > 65535:
+        return None
+    if parts["ipv6"] is not None:
+        try:
+            IPv6Address(parts["ipv6"])
+        except AddressValueError:
+            return None
+    return parts["name"].removesuffix(".").lower()

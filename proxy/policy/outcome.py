@@ -1,0 +1,90 @@
+"""What became of one attempt, in a word that alone decides what may follow.
+
+Every attempt at an upstream ends in exactly one :class:`Kind`, or in a response
+that was relayed whole. The kind is chosen from what was seen on the wire (was a
+byte sent, did a byte come back), never from the text of an error.
+"""
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How an attempt failed. The values are metric labels and log words."""
+
+    CONNECT = "connect"  # DNS, refused, connect timeout, TLS handshake
+    RESET = "reset"  # the connection ended before a response head
+    TIMEOUT = "timeout"  # no response head in time
+    PROTOCOL = "protocol"  # a response that breaks HTTP
+    CERTIFICATE = "certificate"  # the peer is not whom we trust
+    BUSY = "busy"  # no free connection within connect_timeout
+    TRUNCATED = "truncated"  # the body ended early, after the head was relayed
+    UNKNOWN = "unknown"  # anything else
+    CANCELLED = "cancelled"  # we gave it up: the client left, or sent a bad body. No failure
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the upstream may have acted on the request."""
+        return self not in _NEVER_SENT
+
+
+_NEVER_SENT = frozenset({Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY})
+
+# RFC 9110 9.2.2. TRACE is idempotent too, but is never forwarded.
+REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+
+class Attempt:
+    """The record of one try: filled in once, then never changed or merged."""
+
+    __slots__ = (
+        "address",
+        "duration",
+        "kind",
+        "number",
+        "received",
+        "reused",
+        "sent",
+        "started",
+        "status",
+        "upstream",
+    )
+
+    def __init__(self, number: int, upstream: str, started: float) -> None:
+        self.number = number
+        """Counted from 1 within its request."""
+        self.upstream = upstream
+        """Name of the upstream in the configuration."""
+        self.address = ""
+        """The address that was tried, once one was chosen."""
+        self.started = started
+        """Monotonic seconds."""
+        self.duration = 0.0
+        """Seconds until the last byte of the response, or the failure."""
+        self.status = 0
+        """Status of the response; 0 while no head came."""
+        self.kind: Kind | None = None
+        """How it failed; None if the whole response arrived."""
+        self.sent = False
+        """Whether a byte of the request was handed to the connection."""
+        self.received = False
+        """Whether a byte of the response came back."""
+        self.reused = False
+        """Whether it went over a connection that had served before."""
+
+    @property
+    def outcome(self) -> str:
+        """The metric label: a kind, or the class of the status (``2xx``)."""
+        return outcome_label(self.kind or self.status)
+
+    def __repr__(self) -> str:
+        return f"<attempt {self.number} {self.address or '-'} {self.kind or self.status}>"
+
+
+def outcome_label(ending: Kind | int) -> str:
+    """One word of a closed set for how an attempt ended: its kind, or else its status."""
+    if isinstance(ending, Kind):
+        return ending.value
+    return STATUS_CLASSES[ending // 100] if 100 <= ending < 600 else "other"
+
+
+STATUS_CLASSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")

@@ -1,0 +1,96 @@
+"""Answers that Holdfast makes itself: each reason with its status and words.
+
+A refusal is a value; ``server/problems.py`` is the only place that turns one
+into bytes. The texts are fixed here so that no address, key or credential can
+slip into an answer.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """The closed set of reasons, used in problem types, logs and tests alike."""
+
+    BAD_REQUEST = "bad_request"
+    NO_ROUTE = "no_route"
+    METHOD = "method"
+    SLOW_CLIENT = "slow_client"
+    BODY_TOO_LARGE = "body_too_large"
+    TARGET_TOO_LONG = "target_too_long"
+    EXPECTATION = "expectation"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    NOT_IMPLEMENTED = "not_implemented"
+    CONNECT = "connect"
+    RESET = "reset"
+    PROTOCOL = "protocol"
+    CERTIFICATE = "certificate"
+    UNKNOWN = "unknown"
+    BUSY = "busy"
+    OVERLOAD = "overload"
+    DRAINING = "draining"
+    TIMEOUT = "timeout"
+    VERSION = "version"
+    LOOP = "loop"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    title: str
+    error: str
+    """A registered Proxy-Status error type (RFC 9209 2.3)."""
+    retry_after: int | None = None
+
+
+_ANSWERS = {
+    Reason.BAD_REQUEST: _Answer(400, "Bad request", "http_request_error"),
+    Reason.NO_ROUTE: _Answer(404, "No route matches", "destination_not_found"),
+    Reason.METHOD: _Answer(405, "Method not allowed", "http_request_denied"),
+    Reason.SLOW_CLIENT: _Answer(408, "Request took too long to arrive", "http_request_error"),
+    Reason.BODY_TOO_LARGE: _Answer(413, "Body too large", "http_request_error"),
+    Reason.TARGET_TOO_LONG: _Answer(414, "Request target too long", "http_request_error"),
+    Reason.EXPECTATION: _Answer(417, "Unknown expectation", "http_request_error"),
+    Reason.HEADERS_TOO_LARGE: _Answer(431, "Header fields too large", "http_request_error"),
+    Reason.NOT_IMPLEMENTED: _Answer(501, "Not implemented", "http_request_error"),
+    Reason.CONNECT: _Answer(502, "Upstream unreachable", "destination_unavailable"),
+    Reason.RESET: _Answer(502, "Upstream closed the connection", "connection_terminated"),
+    Reason.PROTOCOL: _Answer(502, "Upstream sent an invalid response", "http_protocol_error"),
+    Reason.CERTIFICATE: _Answer(502, "Upstream is not trusted", "tls_certificate_error"),
+    Reason.UNKNOWN: _Answer(502, "Upstream failed", "proxy_internal_error"),
+    Reason.BUSY: _Answer(503, "No free connection", "connection_limit_reached", 1),
+    Reason.OVERLOAD: _Answer(503, "Too many connections", "connection_limit_reached", 1),
+    Reason.DRAINING: _Answer(503, "Shutting down", "proxy_internal_response", 1),
+    Reason.TIMEOUT: _Answer(504, "Upstream timed out", "http_response_timeout"),
+    Reason.VERSION: _Answer(505, "HTTP version not supported", "http_request_error"),
+    Reason.LOOP: _Answer(508, "Loop detected", "proxy_loop_detected"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a client gets an answer of our own, and what to tell it."""
+
+    reason: Reason
+    detail: str
+    """One sentence for the person who reads the answer: what to do instead."""
+    close: bool = False
+    """Whether the connection can carry no further request."""
+
+    @property
+    def status(self) -> int:
+        return _ANSWERS[self.reason].status
+
+    @property
+    def title(self) -> str:
+        return _ANSWERS[self.reason].title
+
+    @property
+    def proxy_error(self) -> str:
+        """The registered name for the Proxy-Status field."""
+        return _ANSWERS[self.reason].error
+
+    @property
+    def retry_after(self) -> int | None:
+        """Seconds for Retry-After, or None where it would promise nothing."""
+        return _ANSWERS[self.reason].retry_after

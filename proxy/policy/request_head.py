@@ -1,0 +1,235 @@
+"""From the header fields of a request to what may go upstream, in one pass.
+
+The parser in front of this has refused what is malformed in itself: bare CR,
+NUL, obs-fold, doubled or contradictory lengths. What it lets through and could
+be read differently by somebody else is refused here. Nothing is passed on as
+received: the upstream's head is written anew from the parts collected here.
+
+The loop runs for every request, hence its plainness: one dictionary look-up per
+field decides, and only fields that mean something to us leave the fast lane.
+"""
+
+import re
+
+from proxy.policy.fields import HOP_BY_HOP, PSEUDONYM, has_option, nominated
+from proxy.policy.forwarded import NO_CLAIMS, Claims
+from proxy.policy.framing import CHUNKED
+from proxy.policy.refusal import Reason, Refusal
+
+
+# What a field means to us. Plain numbers: this is looked up for every field of
+# every request.
+(
+    _DROP,
+    _HOST,
+    _CONTENT_LENGTH,
+    _TRANSFER_ENCODING,
+    _CONNECTION,
+    _EXPECT,
+    _UPGRADE,
+    _VIA,
+    _FORWARDED_FOR,
+    _FORWARDED_PROTO,
+    _FORWARDED_HOST,
+    _FORWARDED,
+    _TRUSTED_ONLY,
+    _REQUEST_ID,
+    _SINGLETON,
+    _MAX_FORWARDS,
+) = range(16)
+
+_FIELDS: dict[bytes, int] = {
+    **dict.fromkeys(HOP_BY_HOP, _DROP),
+    b"host": _HOST,
+    b"content-length": _CONTENT_LENGTH,
+    b"transfer-encoding": _TRANSFER_ENCODING,
+    b"connection": _CONNECTION,
+    b"expect": _EXPECT,
+    b"upgrade": _UPGRADE,
+    b"via": _VIA,
+    b"x-forwarded-for": _FORWARDED_FOR,
+    b"x-forwarded-proto": _FORWARDED_PROTO,
+    b"x-forwarded-host": _FORWARDED_HOST,
+    b"forwarded": _FORWARDED,
+    b"x-request-id": _REQUEST_ID,
+    b"max-forwards": _MAX_FORWARDS,
+    # Two credentials: whichever we or the upstream chose, somebody could be
+    # served in another's name.
+    b"authorization": _SINGLETON,
+    # Claims about earlier hops that we do not write ourselves.
+    b"x-real-ip": _TRUSTED_ONLY,
+    b"x-forwarded-port": _TRUSTED_ONLY,
+    b"x-forwarded-prefix": _TRUSTED_ONLY,
+    b"x-forwarded-server": _TRUSTED_ONLY,
+    b"x-forwarded-ssl": _TRUSTED_ONLY,
+    b"x-forwarded-scheme": _TRUSTED_ONLY,
+    # Look-alikes: CGI-style servers read "_" as "-".
+    b"content_length": _DROP,
+    b"transfer_encoding": _DROP,
+    b"x_forwarded_for": _DROP,
+    b"x_forwarded_proto": _DROP,
+    b"x_forwarded_host": _DROP,
+    b"x_real_ip": _DROP,
+    b"x_request_id": _DROP,
+}
+
+_is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
+_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode() + b"\r\n"
+
+_EMPTY: frozenset[bytes] = frozenset()
+
+
+class RequestHead:
+    """The fields of one request, sorted into what is ours and what is passed on."""
+
+    __slots__ = (
+        "claims",
+        "connection",
+        "expect",
+        "host",
+        "length",
+        "lines",
+        "max_forwards",
+        "nominated",
+        "raw",
+        "request_id",
+        "trusted_only",
+        "upgrade",
+        "via",
+    )
+
+    def __init__(self, raw: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.raw = raw
+        self.lines: list[bytes] = []
+        """Lines that go upstream as they are, each with its CRLF."""
+        self.host = b""
+        self.length = 0
+        """Bytes of body to come, or CHUNKED."""
+        self.expect = b""
+        self.upgrade = b""
+        """Value of Upgrade, if Connection really asks for it."""
+        self.via = b""
+        self.request_id = ""
+        """The client's own, if it is fit to be used."""
+        self.claims = NO_CLAIMS
+        self.trusted_only: list[bytes] = []
+        """Lines that go upstream only if the peer is trusted."""
+        self.max_forwards: int | None = None
+        self.nominated = _EMPTY
+
+    def lines_without(self, names: frozenset[bytes]) -> list[bytes]:
+        """The lines for upstream, less the fields called *names*."""
+        return [
+            name + b": " + value + b"\r\n"
+            for name, value in self.raw
+            if (lower := name.lower()) not in names
+            and lower not in self.nominated
+            and _FIELDS.get(lower) in _PASSED_ON
+        ]
+
+    def via_line(self, version: bytes) -> bytes:
+        """Our Via, after those of earlier hops."""
+        if not self.via and version == b"1.1":
+            return _OUR_VIA
+        ours = version + b" " + PSEUDONYM.encode()
+        return b"Via: %b\r\n" % (self.via + b", " + ours if self.via else ours)
+
+
+_PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
+
+
+def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
+    raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool
+) -> RequestHead | Refusal:
+    """Sort the fields of a request, or say why it cannot be served."""
+    head = RequestHead(raw)
+    keep = head.lines.append
+    connection: list[bytes] = []
+    claims: dict[int, list[bytes]] | None = None
+    authorized = False
+    for name, value in raw:
+        field = _FIELDS.get(name.lower())
+        if field is None:
+            keep(name + b": " + value + b"\r\n")
+        elif field == _HOST:
+            head.host = value
+        elif field == _CONNECTION:
+            connection.append(value)
+        elif field == _CONTENT_LENGTH:
+            head.length = int(value)
+        elif field == _TRANSFER_ENCODING:
+            refusal = _check_transfer_encoding(value, http_1_0=http_1_0)
+            if refusal is not None:
+                return refusal
+            head.length = CHUNKED
+        elif field == _REQUEST_ID:
+            # A second one makes both doubtful.
+            fit = _is_request_id(value) and not head.request_id
+            head.request_id = value.decode() if fit else ""
+        elif field == _VIA:
+            head.via = head.via + b", " + value if head.via else value
+        elif field == _SINGLETON:
+            if authorized:
+                return Refusal(Reason.BAD_REQUEST, "Send one Authorization field, not several.")
+            authorized = True
+            keep(name + b": " + value + b"\r\n")
+        elif field == _EXPECT:
+            head.expect = value
+        elif field == _UPGRADE:
+            head.upgrade = value
+        elif field == _MAX_FORWARDS:
+            head.max_forwards = int(value) if value.isdigit() and len(value) < 10 else None
+            keep(name + b": " + value + b"\r\n")
+        elif field == _TRUSTED_ONLY:
+            head.trusted_only.append(name + b": " + value + b"\r\n")
+        elif field != _DROP:
+            claims = claims or {}
+            claims.setdefault(field, []).append(value)
+    if claims is not None:
+        head.claims = _claims(claims)
+    if connection:
+        _apply_connection(head, connection)
+    else:
+        head.upgrade = b""
+    if head.via and _names_us(head.via):
+        return Refusal(Reason.LOOP, "This request has already passed through here.", close=True)
+    return head
+
+
+def _check_transfer_encoding(value: bytes, *, http_1_0: bool) -> Refusal | None:
+    if http_1_0:
+        detail = "Transfer-Encoding does not exist in HTTP/1.0, send Content-Length."
+        return Refusal(Reason.BAD_REQUEST, detail, close=True)
+    coding = value.lower()
+    if coding == b"chunked":
+        return None
+    if coding.endswith((b",chunked", b", chunked", b"\tchunked")) and coding.strip(b", \t"):
+        detail = "Only the transfer coding chunked is understood."
+        return Refusal(Reason.NOT_IMPLEMENTED, detail, close=True)
+    detail = "Transfer-Encoding must be chunked, or be left out."
+    return Refusal(Reason.BAD_REQUEST, detail, close=True)
+
+
+def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
+    head.nominated = nominated(connection)
+    if head.nominated:
+        head.lines = head.lines_without(_EMPTY)
+    if head.upgrade and not has_option(connection, b"upgrade"):
+        head.upgrade = b""
+
+
+def _claims(found: dict[int, list[bytes]]) -> Claims:
+    return Claims(
+        forwarded_for=tuple(found.get(_FORWARDED_FOR, ())),
+        proto=tuple(found.get(_FORWARDED_PROTO, ())),
+        host=tuple(found.get(_FORWARDED_HOST, ())),
+        forwarded=tuple(found.get(_FORWARDED, ())),
+    )
+
+
+def _names_us(via: bytes) -> bool:
+    """Whether one of the hops in *via* bears our name (RFC 9110 7.6: a MUST)."""
+    ours = PSEUDONYM.encode()
+    return any(
+        len(parts := hop.split()) > 1 and parts[1].lower() == ours for hop in via.split(b",")
+    )

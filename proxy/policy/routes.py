@@ -1,0 +1,190 @@
+"""Which route a request takes: the first in the file whose conditions all hold.
+
+The conditions of one :class:`~proxy.policy.settings.Match`:
+
+- **paths**: see :mod:`proxy.policy.paths`.
+- **methods**: one of those listed. GET does not include HEAD.
+- **hosts**: the name itself, or ``*.example.com`` for every name below it, but
+  not for ``example.com``.
+- **headers**: for each there is a line with this value, or with this beginning
+  where the value ends in ``*``. Bytes beyond ASCII count as Latin-1.
+
+Three readers of these rules must agree. :func:`mismatch` states them plainly,
+:func:`covers` compares two matches, and :class:`RouteTable` answers for a whole
+file in about the same time however long the file is. The tests hold the other
+two against the first.
+"""
+
+from collections.abc import Callable, Iterator
+from operator import eq
+
+from proxy.policy.paths import ANY_PATH, PathIndex, path_covers, path_matches
+from proxy.policy.settings import Match
+
+_RawHeaders = tuple[tuple[bytes, bytes], ...]
+_Header = tuple[str, str]
+
+
+def mismatch(
+    match: Match, method: str, host: str, path: str, raw_headers: _RawHeaders
+) -> str | None:
+    """The first reason why *match* does not take this request; None if it does.
+
+    Takes what :meth:`RouteTable.find` takes. The words say what the route wants
+    and never quote the request, whose headers may hold secrets.
+    """
+    if match.paths and not any(path_matches(pattern, path) for pattern in match.paths):
+        return f"the path is not {' or '.join(match.paths)}"
+    if match.methods and method not in match.methods:
+        return f"the method is not {' or '.join(match.methods)}"
+    if match.hosts and not any(_host_matches(pattern, host) for pattern in match.hosts):
+        return f"the host is not {' or '.join(match.hosts)}"
+    for name, wanted in match.headers:
+        values = _values(raw_headers, name)
+        if not values:
+            return f"there is no header {name}"
+        if not any(_value_matches(wanted, value) for value in values):
+            return f"the header {name} is not {wanted}"
+    return None
+
+
+def covers(earlier: Match, later: Match) -> bool:
+    """Whether *earlier* takes every request that *later* would take.
+
+    If so, a route with *later* is never reached below one with *earlier*. True
+    is certain. False may be wrong where several patterns of *earlier* cover one
+    of *later* between them, but none does alone.
+    """
+    return (
+        _lie_within(earlier.paths, later.paths, path_covers)
+        and _lie_within(earlier.methods, later.methods, eq)
+        # A host pattern read as a name lies below just those patterns that cover it.
+        and _lie_within(earlier.hosts, later.hosts, _host_matches)
+        and all(
+            any(name == other and _value_covers(wide, value) for other, value in later.headers)
+            for name, wide in earlier.headers
+        )
+    )
+
+
+class RouteTable:
+    """All matches of a file, arranged so that few of them are looked at.
+
+    Routes lie in drawers by host and by their first header condition that names
+    a whole value, so that neither a thousand host names nor a thousand tenants
+    are tried in turn. In a drawer the path gives the few that can match, in the
+    order of the file; methods and headers are asked of these one by one.
+    """
+
+    __slots__ = ("_conditions", "_drawers", "_header_names", "_host_dots", "_only_drawer")
+
+    def __init__(self, matches: tuple[Match, ...]) -> None:
+        conditions: list[tuple[frozenset[str], tuple[_Header, ...]] | None] = []
+        contents: dict[tuple[str | None, _Header | None], list[tuple[str, int]]] = {}
+        for index, match in enumerate(matches):
+            whole = next((header for header in match.headers if header[1][-1:] != "*"), None)
+            # The drawer answers for the host and for this header.
+            others = tuple(header for header in match.headers if header != whole)
+            conditions.append(
+                (frozenset(match.methods), others) if match.methods or others else None
+            )
+            for host in match.hosts or (None,):
+                drawer = contents.setdefault((host, whole), [])
+                drawer += [(path, index) for path in match.paths or (ANY_PATH,)]
+        self._conditions = tuple(conditions)
+        certain = frozenset(index for index, left in enumerate(conditions) if left is None)
+        self._drawers = {key: PathIndex(drawer, certain) for key, drawer in contents.items()}
+        # The usual file asks for neither hosts nor headers.
+        self._only_drawer = (
+            self._drawers.get((None, None)) if self._drawers.keys() == {(None, None)} else None
+        )
+        self._header_names = frozenset(header[0].encode() for _, header in contents if header)
+        self._host_dots = max(
+            (host.count(".") for host, _ in contents if host and host.startswith("*.")), default=0
+        )
+
+    def find(self, method: str, host: str, path: str, raw_headers: _RawHeaders) -> int:
+        """The index of the first match that takes this request, or -1.
+
+        *host* is in lower case, without port and final dot; *path* is raw, as
+        received, without the query.
+        """
+        drawer = self._only_drawer
+        for index in (
+            drawer.candidates(path)
+            if drawer is not None
+            else self._candidates(host, path, raw_headers)
+        ):
+            conditions = self._conditions[index]
+            if conditions is None:
+                return index
+            methods, headers = conditions
+            if (not methods or method in methods) and (
+                not headers or _has_headers(raw_headers, headers)
+            ):
+                return index
+        return -1
+
+    def _candidates(self, host: str, path: str, raw_headers: _RawHeaders) -> list[int]:
+        hosts = (None, host, *self._wildcards_above(host)) if self._host_dots else (None, host)
+        headers: set[_Header | None] = {None}
+        if self._header_names:
+            headers.update(
+                (name.lower().decode(), value.decode("latin-1"))
+                for name, value in raw_headers
+                if name.lower() in self._header_names
+            )
+        found: list[int] = []
+        for pattern in hosts:
+            for header in headers:
+                drawer = self._drawers.get((pattern, header))
+                if drawer is not None:
+                    found += drawer.candidates(path)
+        found.sort()
+        return found
+
+    def _wildcards_above(self, host: str) -> Iterator[str]:
+        """``*.b.c`` and ``*.c`` for ``a.b.c``, as far up as the table has any."""
+        dot = len(host)
+        for _ in range(self._host_dots):
+            dot = host.rfind(".", 0, dot)
+            if dot < 1:
+                return
+            yield f"*{host[dot:]}"
+
+
+def _host_matches(pattern: str, host: str) -> bool:
+    if pattern.startswith("*."):
+        return host.endswith(pattern[1:]) and len(host) >= len(pattern)
+    return host == pattern
+
+
+def _value_matches(wanted: str, value: str) -> bool:
+    return value.startswith(wanted[:-1]) if wanted.endswith("*") else value == wanted
+
+
+def _value_covers(wide: str, narrow: str) -> bool:
+    if not wide.endswith("*"):
+        return wide == narrow
+    return narrow.removesuffix("*").startswith(wide[:-1])
+
+
+def _values(raw_headers: _RawHeaders, name: str) -> list[str]:
+    wanted = name.encode()
+    return [value.decode("latin-1") for field, value in raw_headers if field.lower() == wanted]
+
+
+def _has_headers(raw_headers: _RawHeaders, headers: tuple[_Header, ...]) -> bool:
+    return all(
+        any(_value_matches(wanted, value) for value in _values(raw_headers, name))
+        for name, wanted in headers
+    )
+
+
+def _lie_within(
+    wide: tuple[str, ...], narrow: tuple[str, ...], covers_one: Callable[[str, str], bool]
+) -> bool:
+    """Whether each of *narrow* is covered by one of *wide*; none in *wide* allows all."""
+    if not wide:
+        return True
+    return bool(narrow) and all(any(covers_one(one, each) for one in wide) for each in narrow)

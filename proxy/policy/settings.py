@@ -1,0 +1,148 @@
+"""The configuration once it has been read: small immutable values.
+
+``config/`` makes these from YAML and reports what is wrong with positions;
+everything else only reads them. Times are in seconds, sizes in bytes, ``None``
+is "no limit". Two values that compare equal behave alike, which is how a reload
+knows what it may keep.
+"""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class ListenTls:
+    """Certificate and key (PEM files) of a listener."""
+
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """One address to accept connections on: host and port, or a unix path."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    tls: ListenTls | None = None
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may cost us."""
+
+    header_bytes: int = 64 * 1024
+    header_timeout: float = 10.0
+    keepalive: float = 75.0
+    connections: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One URL of an upstream, taken apart."""
+
+    scheme: str
+    host: str
+    """Name or address, without brackets."""
+    port: int
+    base_path: str = ""
+    """Put before the path of each request; never ends in a slash."""
+
+    @property
+    def authority(self) -> str:
+        """What goes into Host: the port only where it is not the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        default = 443 if self.scheme == "https" else 80
+        return host if self.port == default else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.base_path}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTls:
+    """How to trust a TLS upstream, and how to show who we are."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSettings:
+    """One entry of ``upstreams``."""
+
+    name: str
+    origins: tuple[Origin, ...]
+    balance: str = "round_robin"
+    """``round_robin`` or ``first``."""
+    connect_timeout: float = 5.0
+    idle_connections: int = 64
+    max_connections: int = 1024
+    keepalive: float = 30.0
+    preserve_host: bool = False
+    tls: UpstreamTls = UpstreamTls()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a request must look like; an empty tuple allows anything."""
+
+    paths: tuple[str, ...] = ("/**",)
+    methods: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    """Name in lower case, value; a final ``*`` in the value stands for any rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderEdits:
+    """Fields to put in place of what is there, and fields to take out."""
+
+    set: tuple[tuple[str, str], ...] = ()
+    remove: tuple[str, ...] = ()
+    """Names in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """One entry of ``routes`` with its policies merged in."""
+
+    name: str
+    match: Match
+    upstream: str
+    strip_prefix: str = ""
+    timeout: float | None = 30.0
+    idle_timeout: float | None = 300.0
+    max_body: int | None = None
+    upgrades: tuple[str, ...] = ("websocket",)
+    request_headers: HeaderEdits = HeaderEdits()
+    response_headers: HeaderEdits = HeaderEdits()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole file."""
+
+    listen: tuple[Listen, ...]
+    admin: Listen | None
+    admin_token: str | None = field(repr=False, default=None)
+    drain_timeout: float = 30.0
+    drain_delay: float = 0.0
+    access_log: str = "notable"
+    """``notable``, ``all`` or ``none``."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    trust_unix: bool = False
+    """Whether peers on a unix socket are believed too (``unix`` in trusted_proxies)."""
+    limits: Limits = Limits()
+    upstreams: tuple[UpstreamSettings, ...] = ()
+    routes: tuple[RouteSettings, ...] = ()

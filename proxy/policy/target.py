@@ -1,0 +1,116 @@
+r"""Which request targets are acceptable, and what goes upstream in their place.
+
+We choose the route by the path as received and pass on the very same bytes. The
+upstream may read them otherwise: resolve ``..``, decode ``%2e``, take ``\`` for
+``/``, drop what follows ``;``. Then a request would end up where its route never
+allowed it to go. So a path that can be read in two ways is refused, and all else
+stays as it came, byte for byte (RFC 9110 7.7). ``%2F``, ``%5C``, ``;`` and ``//``
+are fine where they do not set off a dot segment.
+
+The query takes part in no decision of ours and is not resolved by upstreams, so
+it may hold what it likes: ``?q=100%``, ``?text=a%0Ab`` and ``?dir=..\x`` are
+everyday requests.
+"""
+
+import re
+
+from proxy.policy.hosts import BAD_HOST, host_name
+from proxy.policy.refusal import Reason, Refusal
+
+# A plain tuple, because one is made for every request: 0.03 µs, a class takes 0.16.
+Target = tuple[str, str, str | None]
+"""The path; path and query; the authority that the target brought along, if any."""
+
+ASTERISK = "*"
+"""The path of a request to the server as a whole (``OPTIONS *``)."""
+
+
+def _rules(*table: tuple[str, str]) -> tuple[tuple[re.Pattern[str], Refusal], ...]:
+    return tuple(
+        (re.compile(pattern, re.IGNORECASE | re.ASCII), Refusal(Reason.BAD_REQUEST, detail))
+        for pattern, detail in table
+    )
+
+
+_NOWHERE_IN_A_TARGET = _rules(
+    (
+        r"[\x00-\x20\x7f]",
+        "The request target holds a space or a control character; percent-encode it.",
+    ),
+    ("#", "The request target holds a '#'; leave the fragment out, or write %23."),
+)
+_NOWHERE_IN_A_PATH = _rules(
+    (r"\\", "The path holds a backslash; write '/' or %5C."),
+    (
+        r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|%3b|\Z)",
+        "The path holds a '.' or '..' segment; send the path that it resolves to.",
+    ),
+    ("%(?![0-9a-f]{2})", "The path holds a '%' without two hex digits; write %25."),
+    ("%0[0ad]", "The path holds an encoded NUL, CR or LF; leave it out."),
+)
+_NOT_A_PATH = Refusal(
+    Reason.BAD_REQUEST, "The request target is not a path; send one that begins with '/'."
+)
+_NOT_OPTIONS = Refusal(Reason.BAD_REQUEST, "The target '*' is for OPTIONS alone; send a path.")
+
+# Visible ASCII but for '#', '%' and the backslash: nothing to look into, unless
+# a segment begins with a dot.
+_is_plain = re.compile(r"/[!\"$&-\[\]-~]*").fullmatch
+_absolute_form = re.compile(r"https?://([^/?]*)(.*)", re.IGNORECASE | re.ASCII).fullmatch
+
+
+def split_target(method: str, target: str) -> Target | Refusal:
+    """Take the target of a request line apart, or say why it is not acceptable.
+
+    CONNECT has a form of its own; the caller has refused it before.
+    """
+    if _is_plain(target) and "/." not in target:
+        return (target if "?" not in target else target.partition("?")[0]), target, None
+    refusal = _first_breach(_NOWHERE_IN_A_TARGET, target)
+    if refusal is not None:
+        return refusal
+    if target.startswith("/"):
+        return _split_path(target, None)
+    if target == ASTERISK:
+        return (ASTERISK, ASTERISK, None) if method == "OPTIONS" else _NOT_OPTIONS
+    return _split_absolute(method, target)
+
+
+def _split_absolute(method: str, target: str) -> Target | Refusal:
+    parts = _absolute_form(target)
+    if parts is None:
+        return _NOT_A_PATH
+    authority, rest = parts.groups()
+    # Host may be empty, but an http URL needs one (RFC 9110 4.2.1).
+    if not host_name(authority):
+        return BAD_HOST
+    if not rest and method == "OPTIONS":  # the same as `*`: RFC 9112 3.2.4
+        return ASTERISK, ASTERISK, authority
+    return _split_path(rest if rest.startswith("/") else f"/{rest}", authority)
+
+
+def _split_path(target: str, authority: str | None) -> Target | Refusal:
+    path = target.partition("?")[0]
+    return _first_breach(_NOWHERE_IN_A_PATH, path) or (path, target, authority)
+
+
+def _first_breach(rules: tuple[tuple[re.Pattern[str], Refusal], ...], text: str) -> Refusal | None:
+    for pattern, refusal in rules:
+        if pattern.search(text):
+            return refusal
+    return None
+
+
+def rewrite(target: str, strip_prefix: str, base_path: str) -> str:
+    """The path and query to send upstream for those that came.
+
+    *strip_prefix* is taken off only where it ends with a segment, *base_path*
+    is put in front. Neither of them ends in a slash.
+    """
+    if strip_prefix and target.startswith(strip_prefix):
+        rest = target[len(strip_prefix) :]
+        if not rest or rest[0] in "/?":
+            target = rest
+    if base_path:
+        target = base_path + target
+    return target if target[:1] == "/" else f"/{target}"

@@ -1,0 +1,31 @@
+"""The shared test vectors: one group at a time, each case a row of a table test."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from _pytest.mark import ParameterSet
+
+_FILE = Path(__file__).with_name("vectors.yaml")
+
+
+@cache
+def _groups() -> dict[str, Any]:
+    groups: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return groups
+
+
+def group(name: str) -> dict[str, Any]:
+    """Everything that the file says about *name*: how to read it, settings, cases."""
+    found: dict[str, Any] = _groups()[name]
+    return found
+
+
+def cases(name: str) -> list[ParameterSet]:
+    """The cases of one group, for ``parametrize("case", …)``; ids carry the note."""
+    return [
+        pytest.param(case, id=" ".join(filter(None, (case["id"], case.get("note")))))
+        for case in group(name)["cases"]
+    ]
