@@ -1,0 +1,98 @@
+"""From a parsed message to a request that may be served, or the reason why not.
+
+aiohttp's parser has done its part (RFC 9112's grammar, lengths, singletons);
+here follows what it lets through, in the order in which the answers matter.
+Nothing in here waits.
+"""
+
+from aiohttp.http import HttpVersion10, HttpVersion11
+
+from proxy.core import new_request_id
+from proxy.policy.framing import CHUNKED
+from proxy.policy.hosts import BAD_HOST, host_name
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.request_head import RequestHead, read_request_head
+from proxy.policy.target import ASTERISK, split_target
+from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody
+from proxy.server.exchange import ClientExchange
+
+_VERSION = Refusal(Reason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
+_METHOD = Refusal(Reason.METHOD, "CONNECT and TRACE are not served here.", close=True)
+_EXPECTATION = Refusal(Reason.EXPECTATION, "The only expectation known is 100-continue.")
+_HEADERS = Refusal(Reason.HEADERS_TOO_LARGE, "Send smaller header fields.", close=True)
+
+_NEVER_SERVED = frozenset({"CONNECT", "TRACE"})
+
+
+def admit(exchange: ClientExchange) -> Refusal | None:
+    """Read the head, find the route and apply its limits; None if all is well."""
+    message = exchange.message
+    exchange.http_1_0 = http_1_0 = message.version == HttpVersion10
+    if not http_1_0 and message.version != HttpVersion11:
+        return _VERSION
+    if http_1_0:
+        exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
+    head = read_request_head(exchange.raw_headers, http_1_0=http_1_0)
+    if isinstance(head, Refusal):
+        exchange.request_id = new_request_id()
+        return head
+    exchange.head = head
+    exchange.request_id = head.request_id or new_request_id()
+    if exchange.method in _NEVER_SERVED:
+        return _METHOD
+    if exchange.client.head_too_large(exchange.raw_headers, exchange.target):
+        return _HEADERS
+    return _find_route(exchange, head) or _apply_limits(exchange, head)
+
+
+def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
+    target = split_target(exchange.method, exchange.target)
+    if isinstance(target, Refusal):
+        return target
+    path, exchange.target, authority = target
+    if authority is not None:
+        # RFC 9112 3.2.2: an absolute target's authority replaces Host.
+        head.host = authority.encode("latin-1")
+    host = host_name(head.host)
+    if host is None:
+        return BAD_HOST
+    if path != ASTERISK:
+        exchange.route = exchange.client.site.find(
+            exchange.method, host, path, exchange.raw_headers
+        )
+    return None
+
+
+def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
+    settings = exchange.route.settings
+    expects = False
+    if head.expect and not exchange.http_1_0:
+        if head.expect.lower() != b"100-continue":
+            return _EXPECTATION
+        expects = True
+    length = head.length
+    if length:
+        if settings.max_body is not None and length != CHUNKED and length > settings.max_body:
+            return TOO_LARGE
+        if exchange.client.has_broken_body(exchange):
+            return MALFORMED
+        exchange.body = ClientBody(exchange, exchange.payload, length, expects=expects)
+    if exchange.message.upgrade:
+        exchange.upgrade = (
+            head.upgrade.lower() == b"websocket"
+            and "websocket" in settings.upgrades
+            and exchange.method == "GET"
+            and exchange.body is None
+            and not exchange.http_1_0
+        )
+        if not exchange.upgrade:
+            # Bytes behind a declined Upgrade may already be lost in the parser.
+            exchange.keep_alive = False
+    return None
+
+
+def wants_server_itself(exchange: ClientExchange) -> bool:
+    """Whether the request ends here: ``OPTIONS *``, or no forwards left."""
+    return exchange.method == "OPTIONS" and (
+        exchange.target == ASTERISK or exchange.head.max_forwards == 0
+    )

@@ -1,0 +1,322 @@
+"""A client's connection: aiohttp's protocol with our deadlines and bounds.
+
+aiohttp parses, queues pipelined requests and runs the handler. Overridden here
+is only what it leaves open: a deadline for heads, a bound on unread answers,
+our own words for errors, and knowing at any moment which request is served.
+``start()``, where the hard part is, stays aiohttp's.
+"""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, cast
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import ERROR, RequestHandler
+from aiohttp.web_request import BaseRequest
+
+from proxy.core import Clock, RawHeaders
+from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
+from proxy.policy.refusal import Reason, Refusal
+from proxy.server.exchange import ClientExchange
+from proxy.server.parse_errors import refusal_for
+from proxy.server.responses import CLOSE, LingeringClose, Written
+
+if TYPE_CHECKING:
+    from proxy.server.listener import ProxyServer
+    from proxy.server.site import Site
+
+MOST_FIELDS = 256
+READ_BUFFER = 64 * 1024
+"""Bytes of a request body to hold before the client is told to wait (twice that)."""
+LINGERING = 2.0
+"""Seconds for which the rest of an unwanted body is read, so that the answer arrives."""
+UNREAD_GRACE = 5.0
+"""Seconds that a closing connection has to take what was written to it."""
+
+_SLOW_HEAD = Refusal(Reason.SLOW_CLIENT, "The request's head did not come in time.", close=True)
+_LARGE_HEAD = Refusal(Reason.HEADERS_TOO_LARGE, "Send smaller header fields.", close=True)
+_BAD_LINE = Refusal(Reason.BAD_REQUEST, "The request line is malformed.", close=True)
+_OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=True)
+
+_is_request_line = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/\d\.\d\r").fullmatch
+
+
+class ClientConnection(RequestHandler):
+    """One connection of one client."""
+
+    __slots__ = (
+        "_caught_up",
+        "_head_bytes",
+        "_head_start",
+        "_head_timer",
+        "_identity",
+        "_server",
+        "_serving_task",
+        "clock",
+        "exchange",
+        "is_cut",
+        "loop",
+        "peer_address",
+        "scheme",
+    )
+
+    def __init__(self, server: "ProxyServer", loop: asyncio.AbstractEventLoop) -> None:
+        limits = server.site.settings.limits
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.keepalive,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's way to say "none"
+            # Two limits that differ, so that 414 can be told from 431.
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes + 1,
+            max_headers=MOST_FIELDS,
+            lingering_time=LINGERING,
+            read_bufsize=READ_BUFFER,
+            auto_decompress=False,
+        )
+        self._server = server
+        self.loop = loop
+        self.clock: Clock = server.clock
+        self.exchange: ClientExchange | None = None
+        """The request being served."""
+        self.is_cut = False
+        """Whether the drain has run out of time for it."""
+        self.peer_address = ""
+        self.scheme = "http"
+        self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
+        self._head_bytes = 0
+        self._head_start: bytes | None = b""
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._serving_task: asyncio.Task[object] | None = None
+        self._caught_up: asyncio.Future[None] | None = None
+
+    @property
+    def site(self) -> "Site":
+        """What is being served at this moment."""
+        return self._server.site
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this connection must end with the present response."""
+        return self._server.is_draining
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request is here."""
+        return self.exchange is None and not self._messages and not self._head_bytes
+
+    # The connection's own life.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
+        if self._server.is_full:
+            self._reject(_OVERLOAD)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_head_timer()
+        if self._caught_up is not None and not self._caught_up.done():
+            self._caught_up.set_result(None)
+        super().connection_lost(exc)
+
+    def force_close(self) -> None:
+        """Close now; what was written still goes out, but not for ever."""
+        transport = self.transport
+        super().force_close()
+        if transport is not None and transport.get_write_buffer_size():
+            self.loop.call_later(UNREAD_GRACE, transport.abort)
+
+    def cut(self) -> None:
+        """End whatever is going on (the drain's time is up)."""
+        self.is_cut = True
+        if self._serving_task is not None:
+            self._serving_task.cancel()
+        else:
+            self.force_close()
+
+    async def linger(self) -> None:
+        """Let the client read its answer before its unread bytes reset the connection."""
+        self.close()  # takes in no further request
+        transport = self.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+            await asyncio.sleep(LINGERING)
+
+    # Bytes coming in.
+
+    def data_received(self, data: bytes) -> None:
+        """More of the present request, or of the head of the next."""
+        if self.exchange is not None or self._messages:
+            super().data_received(data)
+            if self.exchange is not None and self.has_broken_body(self.exchange):
+                self.exchange.break_body()
+            return
+        first = not self._head_bytes
+        self._head_bytes += len(data)
+        if first and data.find(b"  ", 0, data.find(b"\n")) >= 0:
+            # RFC 9112 3: single spaces. The parser takes two, others may not.
+            self._reject(_BAD_LINE)
+            return
+        super().data_received(data)
+        if self._messages:
+            self._stop_head_timer()
+        else:
+            self._await_rest_of_head(data)
+
+    def has_broken_body(self, exchange: ClientExchange) -> bool:
+        """Whether the parser went on to something else before the body's end.
+
+        It only does that when the body is malformed, and does not tell the
+        body's reader.
+        """
+        return bool(self._messages) and not exchange.payload.is_eof()
+
+    def _await_rest_of_head(self, data: bytes) -> None:
+        if self._head_bytes > self.site.settings.limits.header_bytes:
+            self._reject(_LARGE_HEAD)
+            return
+        if self._head_start is not None:
+            # An HTTP/0.9 line would keep the parser waiting in silence.
+            self._head_start = (self._head_start + data).lstrip(b"\r\n")
+            line, newline, _ = self._head_start.partition(b"\n")
+            if not line and not newline:
+                self._head_bytes = 0  # only an empty line: no request has begun
+                return
+            if newline:
+                self._head_start = None
+                if not _is_request_line(line):
+                    self._reject(_BAD_LINE)
+                    return
+        if self._head_timer is None:
+            timeout = self.site.settings.limits.header_timeout
+            self._head_timer = self.loop.call_later(timeout, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.exchange is None and not self._messages:
+            self._reject(_SLOW_HEAD)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    # Bytes going out.
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write: hold back whoever produces."""
+        super().pause_writing()
+        if self.exchange is not None and self.exchange.stream is not None:
+            self.exchange.stream.pause()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        if self._caught_up is not None and not self._caught_up.done():
+            self._caught_up.set_result(None)
+        if self.exchange is not None and self.exchange.stream is not None:
+            self.exchange.stream.resume()
+
+    async def caught_up(self) -> None:
+        """Wait until the client has read the answers to its earlier requests.
+
+        A client that pipelines without reading would fill our memory.
+        """
+        transport = self.transport
+        if transport is None:
+            return
+        self._caught_up = self.loop.create_future()
+        patience = self.site.settings.limits.keepalive
+        give_up = self.loop.call_later(patience, transport.abort)
+        try:
+            await self._caught_up
+        finally:
+            give_up.cancel()
+            self._caught_up = None
+
+    # Answers to what never became a request.
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,  # noqa: ARG002 - aiohttp's signature
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's signature
+    ) -> Written:
+        """The parser gave up (aiohttp's hook): answer in our own words, and close."""
+        exchange = cast(ClientExchange, request)
+        if exchange.code:
+            return CLOSE  # an answer is on its way already
+        self._answer(exchange, refusal_for(exc, self.max_line_size))
+        return LingeringClose(self)
+
+    def _reject(self, refusal: Refusal) -> None:
+        """Answer bytes that will never be a request, and close."""
+        self._stop_head_timer()
+        writer = cast(AbstractStreamWriter, _Uncounted())
+        task = cast("asyncio.Task[None]", None)
+        self._answer(ClientExchange(ERROR, EMPTY_PAYLOAD, self, writer, task), refusal)
+        self.force_close()
+
+    def _answer(self, exchange: ClientExchange, refusal: Refusal) -> None:
+        exchange.route.recorder.started()
+        exchange.answer(refusal)
+        exchange.finish()
+
+    # Requests on it.
+
+    def begin(self, exchange: ClientExchange) -> None:
+        """A request is about to be served."""
+        self.exchange = exchange
+
+    def serving(self) -> None:
+        """Called from the task that serves the present request."""
+        self._serving_task = asyncio.current_task()
+
+    def end(self) -> None:
+        """The last byte of the present request's response was written, or it was given up."""
+        self.exchange = None
+        self._serving_task = None
+        self._head_bytes = 0
+        self._head_start = b""
+
+    def identity_lines(self, exchange: ClientExchange) -> bytes:
+        """The lines that tell the upstream who asked: made once per connection and host."""
+        head, site = exchange.head, self.site
+        if head.claims is NO_CLAIMS and not head.trusted_only:
+            known_site, known_host, lines = self._identity
+            if known_site is site and known_host == head.host:
+                return lines
+            lines = identity_lines(self.peer_address, self.scheme, head.host)
+            self._identity = (site, head.host, lines)
+            return lines
+        settings = site.settings
+        trusted = is_trusted(
+            self.peer_address, settings.trusted_proxies, trust_unix=settings.trust_unix
+        )
+        lines = identity_lines(
+            self.peer_address, self.scheme, head.host, head.claims, trusted=trusted
+        )
+        return lines + b"".join(head.trusted_only) if trusted else lines
+
+    def head_too_large(self, raw_headers: RawHeaders, target: str) -> bool:
+        """Whether a head that came in one piece is over the limit as a whole."""
+        limit = self.site.settings.limits.header_bytes
+        if self._head_bytes <= limit:
+            return False
+        size = len(target) + sum(len(name) + len(value) + 4 for name, value in raw_headers)
+        return size > limit
+
+
+class _Uncounted:
+    """Stands in for aiohttp's writer where no request of aiohttp's is at hand."""
+
+    __slots__ = ("output_size",)
+
+    def __init__(self) -> None:
+        self.output_size = 0

@@ -1,0 +1,372 @@
+"""One request as the server sees it: aiohttp on one side, ours on the other.
+
+aiohttp makes one of these in place of its own request class and calls a few
+methods of it (at the end); everything else is :class:`proxy.core.Exchange`.
+Responses are written as bytes, head and body in one piece where they come
+together.
+"""
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
+
+from proxy.core import Exchange
+from proxy.policy.fields import PSEUDONYM
+from proxy.policy.framing import CHUNKED
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.refusal import Refusal
+from proxy.policy.request_head import RequestHead
+from proxy.policy.response_head import ResponseHead
+from proxy.policy.target import rewrite
+from proxy.server.body import ClientBody
+from proxy.server.dates import date_line
+from proxy.server.problems import problem_bytes
+from proxy.server.silence import Silence
+from proxy.server.status_lines import status_line
+from proxy.server.tunnel import Tunnel
+
+if TYPE_CHECKING:
+    from proxy.server.connection import ClientConnection
+
+SMALL = 16 * 1024
+"""Up to here joining two buffers is cheaper than handing over both."""
+
+_SWITCHING = 101
+_RESET_INSTEAD_OF_FIN = struct.pack("ii", 1, 0)
+_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode() + b"\r\n"
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+class ClientExchange(Exchange):
+    """One request of one client."""
+
+    __slots__ = (
+        "_chunked",
+        "_drop_body",
+        "_rest",
+        "_silence",
+        "_task",
+        "client",
+        "head",
+        "http_1_0",
+        "keep_alive",
+        "message",
+        "payload",
+        "writer",
+    )
+
+    body: ClientBody | None
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: "ClientConnection",
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> None:
+        self.message = message
+        self.payload = payload
+        self.client = protocol
+        self.writer = writer
+        self._task = task
+        self.method = message.method
+        self.target = message.path
+        self.raw_headers = message.raw_headers
+        self.request_id = ""
+        self.peer = protocol.peer_address
+        self.route = protocol.site.unmatched
+        self.head = _NO_FIELDS
+        self.body = None
+        self.upgrade = False
+        self.started = protocol.clock.monotonic()
+        self.duration = 0.0
+        self.client_wait = 0.0
+        self.waiting_since = 0.0
+        self.attempts: list[Attempt] = []
+        self.stream = None
+        self.expired = False
+        self.refusal = None
+        self.code = 0
+        self.bytes_sent = 0
+        self.http_1_0 = False
+        self.keep_alive = not message.should_close
+        self._rest = b""
+        self._chunked = False
+        self._drop_body = False
+        self._silence: Silence | None = None
+        protocol.begin(self)
+
+    def __repr__(self) -> str:
+        return f"<exchange {self.method} {self.route!r} {self.code or 'open'}>"
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self.client.clock.monotonic()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the client's connection lives on."""
+        return self.client.loop
+
+    def break_body(self) -> None:
+        """The rest of the body cannot be read: whoever reads it shall know."""
+        if self.body is not None:
+            self.body.fail()
+
+    # Towards the upstream.
+
+    def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
+        """The head as it goes on the wire; see :class:`proxy.core.Exchange`."""
+        if not self._rest:
+            self._rest = self._make_rest()
+        host = self.head.host if preserve_host and self.head.host else authority
+        target = rewrite(self.target, self.route.settings.strip_prefix, base_path)
+        start = f"{self.method} {target} HTTP/1.1\r\nHost: "
+        return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + self._rest
+
+    def _make_rest(self) -> bytes:
+        """Everything after Host: the same for each attempt, at each address."""
+        head = self.head
+        lines = head.lines
+        edits = self.route.request_edits
+        identity = self.client.identity_lines(self)
+        request_id = b"X-Request-Id: " + self.request_id.encode() + b"\r\n"
+        if self.method == "OPTIONS" and head.max_forwards is not None:
+            lines = head.lines_without(frozenset({b"max-forwards"}))
+            lines.append(b"Max-Forwards: %d\r\n" % (head.max_forwards - 1))
+        if edits is not None:
+            lines = edits.apply([*lines, *identity.splitlines(keepends=True), request_id])
+            identity = request_id = b""
+        return b"".join(
+            (
+                *lines,
+                self._framing(),
+                head.via_line(b"1.0" if self.http_1_0 else b"1.1"),
+                identity,
+                request_id,
+                b"\r\n",
+            )
+        )
+
+    def _framing(self) -> bytes:
+        if self.upgrade:
+            return b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        body = self.body
+        if body is None:
+            # RFC 9110 8.6: a method that could have a body says that it has none.
+            return b"Content-Length: 0\r\n" if self.method in _METHODS_WITH_BODY else b""
+        if body.length != CHUNKED:
+            return b"Content-Length: %d\r\n" % body.length
+        whole = body.take_whole()
+        if whole is not None:
+            return b"Content-Length: %d\r\n" % len(whole)
+        return b"Transfer-Encoding: chunked\r\n"
+
+    # Towards the client.
+
+    def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """Send the head on, with what has come of the body."""
+        self.code = head.status
+        lines = [status_line(head.status, head.reason), *self._response_lines(head)]
+        if head.has_body:
+            if head.content_length >= 0:
+                lines.append(b"Content-Length: %d\r\n" % head.content_length)
+            elif self.http_1_0:
+                self.keep_alive = False  # the end of the connection ends the body
+            else:
+                self._chunked = True
+                lines.append(b"Transfer-Encoding: chunked\r\n")
+        else:
+            self._drop_body = True
+            if head.content_length >= 0:
+                lines.append(b"Content-Length: %d\r\n" % head.content_length)
+        if not self.keep_alive or self.client.is_draining:
+            self.keep_alive = False
+            lines.append(b"Connection: close\r\n")
+        lines.append(b"\r\n")
+        self._send_body(lines, pieces, complete=complete)
+        if not complete:
+            self._watch()
+            if self.client.writing_paused and self.stream is not None:
+                # Paused since an earlier response: nobody will tell us again.
+                self.stream.pause()
+
+    def _response_lines(self, head: ResponseHead) -> list[bytes]:
+        lines = head.lines
+        if self.route.response_edits is not None:
+            lines = self.route.response_edits.apply(lines)
+        return [
+            *lines,
+            b"" if head.has_date else date_line(),
+            head.via_line() if head.via else _OUR_VIA,
+            b"X-Request-Id: " + self.request_id.encode() + b"\r\n",
+        ]
+
+    def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
+        """Send more of the body on."""
+        if self.code == _SWITCHING:
+            self._write(pieces)
+        else:
+            self._send_body([], pieces, complete=complete)
+        if self._silence is not None:
+            self._silence.moved()
+
+    def _send_body(self, buffers: list[bytes], pieces: list[bytes], *, complete: bool) -> None:
+        """Write *buffers* and then *pieces*, framed as the head promised."""
+        if pieces and not self._drop_body:
+            size = sum(map(len, pieces))
+            self.bytes_sent += size
+            if self._chunked:
+                buffers = [*buffers, b"%x\r\n" % size, *pieces, b"\r\n"]
+            else:
+                buffers = [*buffers, *pieces] if buffers else pieces
+        if complete and self._chunked:
+            buffers = [*buffers, b"0\r\n\r\n"]
+        if buffers:
+            self._write(buffers)
+
+    def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
+        """The upstream switched protocols: bytes go both ways from here on."""
+        self.code = head.status
+        self.keep_alive = False
+        switch = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        lines = [status_line(head.status, head.reason), *self._response_lines(head), switch]
+        self._write([*lines, tail])
+        self._watch()
+        self.client.set_parser(Tunnel(self))  # type: ignore[arg-type]  # all that aiohttp calls
+
+    def from_tunnel(self, data: bytes) -> None:
+        """Bytes of the client's for the upstream."""
+        if self._silence is not None:
+            self._silence.moved()
+        if self.stream is not None:
+            self.stream.write(data)
+
+    def hold_client(self, *, hold: bool) -> None:
+        """Stop reading from the client's end of a tunnel, or go on."""
+        transport = self.client.transport
+        if transport is not None and not transport.is_closing():
+            if hold:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def relay_cut(self) -> None:
+        """The body broke off: end the connection so that the client can tell.
+
+        A plain close would look like the proper end of a body that has no
+        length of its own, so the connection is reset.
+        """
+        self.keep_alive = False
+        transport = self.client.transport
+        if transport is not None:
+            sock = transport.get_extra_info("socket")
+            if sock is not None and sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_INSTEAD_OF_FIN)
+            transport.abort()
+
+    def answer(self, refusal: Refusal) -> None:
+        """Give the client an answer of our own."""
+        self.refusal = refusal
+        self.code = refusal.status
+        body = self.body
+        if refusal.close or self.client.is_draining or (body and body.waits_for_continue):
+            self.keep_alive = False
+        answer = problem_bytes(
+            refusal,
+            method=self.method,
+            request_id=self.request_id,
+            attempts=self.attempts,
+            close=not self.keep_alive,
+        )
+        self._write([answer])
+        if body is not None and (body.is_broken or body.waits_for_continue):
+            # aiohttp would wait for the rest of a body that will not come.
+            self.client.force_close()
+
+    def answer_options(self) -> None:
+        """What this server itself can do (``OPTIONS *``)."""
+        self.code = 204
+        lines = [
+            status_line(204, b""),
+            b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY\r\n",
+            date_line(),
+            b"X-Request-Id: " + self.request_id.encode() + b"\r\n",
+            b"" if self.keep_alive else b"Connection: close\r\n",
+            b"\r\n",
+        ]
+        self._write(lines)
+
+    def write_interim(self, line: bytes) -> None:
+        """An interim response, which is no answer yet."""
+        self._write([line])
+
+    def _write(self, buffers: list[bytes]) -> None:
+        """The one place that writes to a client."""
+        transport = self.client.transport
+        if transport is None or transport.is_closing():
+            return  # it is gone; its handler is about to hear of it
+        size = sum(map(len, buffers))
+        # Else aiohttp, unaware of what was written, would append an error page
+        # of its own if this request came to grief.
+        self.writer.output_size += size
+        if size <= SMALL:
+            transport.write(b"".join(buffers))
+        elif len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+
+    def _watch(self) -> None:
+        limit = self.route.settings.idle_timeout
+        if limit is not None:
+            self._silence = Silence(self.loop, limit, self._fell_silent, self._unsent)
+
+    def _unsent(self) -> int:
+        """Bytes that the client has not taken yet: shrinking, it is reading."""
+        transport = self.client.transport
+        return transport.get_write_buffer_size() if transport is not None else 0
+
+    def _fell_silent(self) -> None:
+        if self.stream is not None:
+            self.stream.fail(Kind.TRUNCATED)
+
+    def finish(self) -> None:
+        """It is over: stop what watches, and tell the recorder."""
+        if self._silence is not None:
+            self._silence.stop()
+            self._silence = None
+        if self.body is not None:
+            self.body.close()
+        self.duration = self.client.clock.monotonic() - self.started
+        self.route.recorder.finished(self)
+        self.client.end()
+
+    # What aiohttp asks of a request.
+
+    def _finish(self) -> None:
+        """aiohttp: the handler has returned."""
+
+    def _cancel(self, exc: BaseException) -> None:
+        """aiohttp: the connection is lost; whoever reads the body shall know."""
+        if not self.payload.is_eof():
+            self.payload.set_exception(exc)
+
+    @property
+    def protocol(self) -> "ClientConnection":
+        """aiohttp's name for the client's connection."""
+        return self.client
+
+    @property
+    def remote(self) -> str:
+        """aiohttp's name for the client's address."""
+        return self.peer
+
+
+_NO_FIELDS = RequestHead(())

@@ -1,0 +1,172 @@
+"""Addresses to accept on: start, drain, stop."""
+
+import asyncio
+import os
+import ssl
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+
+from aiohttp.web import Server
+from aiohttp.web_protocol import RequestHandler
+
+from proxy.core import Clock
+from proxy.policy.settings import Listen, ListenTls
+from proxy.server.connection import ClientConnection
+from proxy.server.exchange import ClientExchange
+from proxy.server.serve import serve
+from proxy.server.site import Site
+
+BACKLOG = 1024
+CUT_TIME = 0.05
+"""Seconds that requests have to end once the drain's time is up."""
+
+
+class ProxyServer(Server):
+    """Makes our connections instead of aiohttp's, and counts them."""
+
+    def __init__(self, site: Site, clock: Clock) -> None:
+        super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
+        self.site = site
+        """Replaced by a reload; requests under way keep what they began with."""
+        self.clock = clock
+        self.is_draining = False
+        self._open: set[ClientConnection] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __call__(self) -> RequestHandler:
+        # aiohttp's own would drop every setting in silence on any TypeError.
+        return ClientConnection(self, self._loop)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more connections are open than the limits allow."""
+        return len(self._open) > self.site.settings.limits.connections
+
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._open)
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        assert isinstance(handler, ClientConnection)
+        self._open.add(handler)
+        self._empty.clear()
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        assert isinstance(handler, ClientConnection)
+        self._open.discard(handler)
+        if not self._open:
+            self._empty.set()
+
+    async def drain(self, timeout: float) -> None:
+        """Let every request end; after *timeout* seconds, end them."""
+        self.is_draining = True
+        for connection in tuple(self._open):
+            if connection.is_idle:
+                connection.force_close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._empty.wait()
+        for connection in tuple(self._open):
+            connection.cut()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUT_TIME):
+                await self._empty.wait()
+        for connection in tuple(self._open):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self.shutdown(CUT_TIME)
+
+
+class Listener:
+    """The sockets on which :class:`ProxyServer` accepts."""
+
+    def __init__(self, addresses: Sequence[Listen], site: Site, clock: Clock) -> None:
+        self.server = ProxyServer(site, clock)
+        self._addresses = tuple(addresses)
+        self._contexts: dict[ListenTls, ssl.SSLContext] = {}
+        self._sockets: list[asyncio.AbstractServer] = []
+
+    async def start(self) -> None:
+        """Listen on every address, or on none: raises OSError."""
+        try:
+            for address in self._addresses:
+                self._sockets.append(await self._listen(address))
+        except BaseException:
+            await self.stop_accepting()
+            raise
+
+    async def _listen(self, address: Listen) -> asyncio.AbstractServer:
+        loop = asyncio.get_running_loop()
+        context = None if address.tls is None else self._context(address.tls)
+        handshake = None if context is None else self.server.site.settings.limits.header_timeout
+        if address.path:
+            _remove_stale_socket(address.path)
+            return await loop.create_unix_server(
+                self.server,
+                address.path,
+                backlog=BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=handshake,
+            )
+        return await loop.create_server(
+            self.server,
+            address.host or None,
+            address.port,
+            backlog=BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=handshake,
+        )
+
+    def _context(self, tls: ListenTls) -> ssl.SSLContext:
+        if tls not in self._contexts:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.set_alpn_protocols(["http/1.1"])
+            context.load_cert_chain(tls.cert, tls.key)
+            self._contexts[tls] = context
+        return self._contexts[tls]
+
+    def read_certificates_again(self) -> None:
+        """New handshakes use what the files hold now."""
+        for tls, context in self._contexts.items():
+            context.load_cert_chain(tls.cert, tls.key)
+
+    @property
+    def bound(self) -> list[str]:
+        """The addresses in use, with the ports that the system chose."""
+        names = []
+        for server in self._sockets:
+            for sock in server.sockets:  # type: ignore[attr-defined]  # asyncio's and uvloop's have it
+                name = sock.getsockname()
+                names.append(f"unix:{name}" if isinstance(name, str) else _host_port(name))
+        return names
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections stay."""
+        for server in self._sockets:
+            server.close()
+        self._sockets.clear()
+        for address in self._addresses:
+            if address.path:
+                _remove_stale_socket(address.path)
+
+    async def drain(self, timeout: float) -> None:
+        """Stop accepting and let every request end."""
+        await self.stop_accepting()
+        await self.server.drain(timeout)
+
+
+def _host_port(name: tuple[str, int]) -> str:
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _remove_stale_socket(path: str) -> None:
+    """Remove what an earlier process left behind, but nothing that is no socket."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            os.unlink(path)

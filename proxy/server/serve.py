@@ -1,0 +1,80 @@
+"""The life of one request, from a parsed message to the last byte."""
+
+import asyncio
+import logging
+
+from proxy.core import Refused
+from proxy.policy.refusal import Reason, Refusal
+from proxy.server.admission import admit, wants_server_itself
+from proxy.server.exchange import ClientExchange
+from proxy.server.responses import CLOSE, KEEP_ALIVE, Written
+
+_DRAINING = Refusal(Reason.DRAINING, "This proxy is shutting down.", close=True)
+_UNKNOWN = Refusal(Reason.UNKNOWN, "The request could not be served.", close=True)
+_CLIENT_LEFT = 499
+_SWITCHING = 101
+
+_log = logging.getLogger("holdfast")
+
+
+async def serve(exchange: ClientExchange) -> Written:
+    """Handle one request. Raises only if its client is gone."""
+    exchange.client.serving()
+    try:
+        if exchange.client.writing_paused:
+            await exchange.client.caught_up()
+        refusal = await _handle(exchange)
+        if refusal is not None:
+            exchange.answer(refusal)
+    except asyncio.CancelledError:
+        if not _cut_by_us(exchange):
+            _client_left(exchange)
+            raise
+    finally:
+        exchange.finish()
+    return KEEP_ALIVE if exchange.keep_alive and not exchange.client.is_draining else CLOSE
+
+
+async def _handle(exchange: ClientExchange) -> Refusal | None:
+    refusal = admit(exchange)
+    route = exchange.route
+    route.recorder.started()
+    if refusal is not None:
+        return refusal
+    if wants_server_itself(exchange):
+        exchange.answer_options()
+        return None
+    try:
+        return await route.handle(exchange)
+    except Refused as refused:
+        return refused.refusal
+    except Exception:
+        _log.exception("request %s failed inside the proxy", exchange.request_id)
+        if exchange.code:
+            exchange.relay_cut()  # too late for an answer
+            return None
+        return _UNKNOWN
+
+
+def _cut_by_us(exchange: ClientExchange) -> bool:
+    """Whether the drain's time has run out; the client gets to know if it still can."""
+    if not exchange.client.is_cut:
+        return False
+    if exchange.code:
+        exchange.relay_cut()
+    else:
+        exchange.answer(_DRAINING)
+    return True
+
+
+def _client_left(exchange: ClientExchange) -> None:
+    if exchange.code == _SWITCHING:
+        return  # the usual end of a tunnel
+    if exchange.code:
+        phase = "response"
+    elif exchange.waiting_since:
+        phase = "body"
+    else:
+        phase = "upstream"
+    exchange.route.recorder.disconnected(phase)
+    exchange.code = _CLIENT_LEFT

@@ -1,0 +1,33 @@
+"""What is being served: one immutable value, swapped whole by a reload."""
+
+from collections.abc import Sequence
+
+from proxy.core import Exchange, RawHeaders, Recorder, Route
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.routes import RouteTable
+from proxy.policy.settings import Match, RouteSettings, Settings
+
+_NO_ROUTE = Refusal(Reason.NO_ROUTE, "No route of this proxy matches the request.")
+_UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
+
+
+class Site:
+    """The routes of one configuration, ready to serve."""
+
+    __slots__ = ("_routes", "_table", "settings", "unmatched")
+
+    def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
+        self.settings = settings
+        self._routes = tuple(routes)
+        self._table = RouteTable(tuple(route.settings.match for route in routes))
+        self.unmatched = Route(_UNMATCHED, _no_route, unmatched)
+        """Where requests belong that no route takes, or that nobody could read."""
+
+    def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> Route:
+        """The first route that takes the request."""
+        index = self._table.find(method, host, path, raw_headers)
+        return self._routes[index] if index >= 0 else self.unmatched
+
+
+async def _no_route(_exchange: Exchange) -> Refusal:
+    return _NO_ROUTE

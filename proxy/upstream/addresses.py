@@ -1,0 +1,91 @@
+"""Names to addresses: looked up when first needed, and again while in use.
+
+An address literal is its own answer. For a name both families are asked; the
+answer is kept for :data:`FRESH_FOR` seconds and then renewed in the background,
+so no request waits for DNS but the very first. A look-up that fails leaves the
+last good answer in force.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+
+from proxy.core import Clock
+
+FRESH_FOR = 30.0
+"""Seconds after which an answer is asked for again (the design's 30 s)."""
+AT_LEAST_BETWEEN = 1.0
+"""Seconds between two look-ups, however many connects fail."""
+
+
+class Addresses:
+    """The addresses of one host."""
+
+    __slots__ = ("_asked_at", "_changed", "_clock", "_fixed", "_host", "_lookup", "_port", "found")
+
+    def __init__(self, host: str, port: int, clock: Clock, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._host = host
+        self._port = port
+        self._clock = clock
+        self._asked_at = float("-inf")
+        self._lookup: asyncio.Task[None] | None = None
+        self._fixed = _is_literal(host)
+        self.found: tuple[str, ...] = (host,) if self._fixed else ()
+        """What the last good look-up gave, in its order."""
+
+    def __repr__(self) -> str:
+        return f"<addresses {self._host} {' '.join(self.found) or 'unknown'}>"
+
+    async def first(self) -> None:
+        """Wait for the first answer. Raises OSError where there is none."""
+        self.renew()
+        if self._lookup is not None:
+            # Shared by all who wait: one of them leaving must not end it.
+            await asyncio.shield(self._lookup)
+        if not self.found:
+            raise OSError("no address")
+
+    def renew_if_old(self) -> None:
+        """Ask again in the background once the answer has had its time."""
+        if not self._fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
+            self.renew()
+
+    def renew(self) -> None:
+        """Ask again in the background, unless that was done a moment ago."""
+        now = self._clock.monotonic()
+        if self._fixed or self._lookup is not None:
+            return
+        if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
+            return
+        self._asked_at = now
+        self._lookup = asyncio.get_running_loop().create_task(self._look_up())
+
+    async def _look_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )
+        except (OSError, UnicodeError):  # no such name, or none that DNS could hold
+            return  # the last good answer stays in force
+        finally:
+            self._lookup = None
+        found = tuple(dict.fromkeys(str(answer[4][0]) for answer in answers))
+        if found and found != self.found:
+            self.found = found
+            self._changed()
+
+    def close(self) -> None:
+        """Stop asking."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

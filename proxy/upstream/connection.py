@@ -1,0 +1,390 @@
+"""One connection to an upstream: bytes out, a checked response in.
+
+httptools parses the head and the chunks. A body of known length needs no
+parser: it is counted down and passed on as it came, without a copy. What the
+parser lets through is judged in ``policy/response_head.py``; what only the
+connection can see is judged here:
+
+=====================================  ==========================================
+bytes on an idle connection            closed: nobody asked for them
+bytes beyond the end of a response     the response is delivered, then closed
+a second response in one read          the same
+1xx                                    not relayed, and not without end
+101 that nobody asked for              protocol error
+end before the head is complete        reset
+end inside the body                    truncated
+=====================================  ==========================================
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
+from proxy.policy.outcome import Kind
+from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
+
+if TYPE_CHECKING:
+    from proxy.upstream.call import Call
+
+HEAD_LIMIT = 256 * 1024
+"""Most bytes before a final head is complete, interim responses included."""
+MOST_FIELDS = 1000
+MOST_INTERIM = 20
+"""Most 1xx responses before the final one."""
+SMALL_BODY = 16 * 1024
+"""Up to here a copy is cheaper than a second buffer for the kernel to gather."""
+
+_SWITCHING = 101
+_FIRST_FINAL = 200
+
+# What the next bytes are.
+_IDLE, _PARSE, _COUNT, _UNTIL_CLOSE, _TUNNEL = range(5)
+
+
+class Owner(Protocol):
+    """Where a connection comes from and goes back to."""
+
+    def give_back(self, connection: "Connection") -> None:
+        """It is idle and fit for another request."""
+
+    def lost(self, connection: "Connection") -> None:
+        """It is closed."""
+
+
+class Connection(asyncio.Protocol):
+    """Carries one call at a time; goes back to its pool between two."""
+
+    __slots__ = (
+        "_call",
+        "_complete",
+        "_drained",
+        "_fields",
+        "_head",
+        "_head_bytes",
+        "_interim",
+        "_left",
+        "_loop",
+        "_mode",
+        "_owner",
+        "_parser",
+        "_pieces",
+        "_reading_paused",
+        "_reason",
+        "_sending",
+        "idle_since",
+        "is_member",
+        "keepalive",
+        "transport",
+        "uses",
+    )
+
+    # The response under way; see _reset_response.
+    _fields: list[tuple[bytes, bytes]]
+    _reason: bytes
+    _head: ResponseHead | None
+    _pieces: list[bytes]
+    _complete: bool
+    _head_bytes: int
+    _interim: int
+
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, keepalive: float) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._call: Call | None = None
+        self._mode = _IDLE
+        self._parser: HttpResponseParser | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._reading_paused = False
+        self._sending = False
+        self._left = 0
+        self.transport: asyncio.Transport | None = None
+        self.idle_since = 0.0
+        self.keepalive = keepalive
+        """Longest idle time after which it may still be used."""
+        self.uses = 0
+        """How many requests it has carried."""
+        self.is_member = False
+        """Whether its owner counts it."""
+        self._reset_response()
+
+    def __repr__(self) -> str:
+        if self.transport is None:
+            return "<connection closed>"
+        state = ("idle", "busy", "busy", "busy", "tunnel")[self._mode]
+        return f"<connection {state}, {self.uses} uses>"
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self.transport is None or self.transport.is_closing()
+
+    # Sending.
+
+    def send(self, call: "Call", head: bytes, body: bytes, *, more: bool) -> bool:
+        """Begin *call*. With *more* the body follows through :meth:`write`.
+
+        False if the connection has just ended and nothing was sent.
+        """
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return False
+        self._call = call
+        self._mode = _PARSE
+        self._sending = more
+        if self._parser is None:
+            self._parser = HttpResponseParser(self)
+        self.uses += 1
+        if len(body) <= SMALL_BODY:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        return True
+
+    def write(self, data: bytes) -> None:
+        """More of the request's body, or of the tunnel. A closed connection takes it in silence."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def write_chunk(self, data: bytes) -> None:
+        """A piece of the request's body, framed as a chunk."""
+        if self.transport is not None:
+            self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+
+    def sent_all(self) -> None:
+        """The request's body is complete: the connection may be used again."""
+        self._sending = False
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the upstream is behind with reading."""
+        return self._drained is not None
+
+    async def drained(self) -> None:
+        """Wait until the upstream has caught up, or is gone."""
+        if self._drained is not None:
+            await self._drained
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+        if self._mode == _TUNNEL and self._call is not None:
+            self._call.hold_client(hold=True)
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+        if self._mode == _TUNNEL and self._call is not None:
+            self._call.hold_client(hold=False)
+
+    # Receiving.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def pause_reading(self) -> None:
+        if not self._reading_paused and self.transport is not None:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused and self.transport is not None:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        call = self._call
+        if call is None:
+            self.abandon()
+            return
+        mode = self._mode
+        if mode == _COUNT:
+            self._count(call, data)
+        elif mode == _PARSE:
+            self._parse(call, data)
+        else:
+            call.more([data], complete=False)
+
+    def _count(self, call: "Call", data: bytes) -> None:
+        left = self._left - len(data)
+        if left > 0:
+            self._left = left
+            call.more([data], complete=False)
+            return
+        if left < 0:
+            # RFC 9112 6.3: surplus bytes must never be taken for a response.
+            data = data[:left]
+        self._finish(reusable=left == 0)
+        call.more([data], complete=True)
+
+    def _parse(self, call: "Call", data: bytes) -> None:
+        parser = self._parser
+        assert parser is not None
+        head_before = self._head
+        if head_before is None:
+            if not self._head_bytes:
+                call.received()
+            self._head_bytes += len(data)
+        clean = True
+        try:
+            parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._switch(call, data[upgrade.args[0] :])
+            return
+        except HttpParserError:
+            if not self._complete:
+                self._fail(Kind.PROTOCOL)
+                return
+            clean = False
+        head = self._head
+        if head is None:
+            if self._head_bytes > HEAD_LIMIT:
+                self._fail(Kind.PROTOCOL)
+            return
+        pieces, self._pieces = self._pieces, []
+        complete = self._complete
+        if complete:
+            self._finish(reusable=clean and head.reusable)
+        elif head.length == UNTIL_CLOSE:
+            self._mode = _UNTIL_CLOSE
+            self._parser = None
+        elif head.length != CHUNKED:
+            self._left = head.length - sum(map(len, pieces))
+            self._mode = _COUNT
+            self._parser = None
+        if head_before is None:
+            call.respond(head, pieces, complete=complete)
+        elif pieces or complete:
+            call.more(pieces, complete=complete)
+
+    def _switch(self, call: "Call", tail: bytes) -> None:
+        head = self._head
+        if head is None:
+            self._fail(Kind.PROTOCOL)
+            return
+        self._mode = _TUNNEL
+        self._parser = None
+        call.switch(head, tail)
+
+    # httptools' callbacks.
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise BadResponse("more than one response")
+        self._fields = []
+        self._reason = b""
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head is None:
+            self._fields.append((name, value.rstrip(b" \t")))
+        # After the head these are trailers. They are not merged (RFC 9110 6.5.1).
+
+    def on_headers_complete(self) -> None:
+        parser, call = self._parser, self._call
+        assert parser is not None
+        assert call is not None
+        if len(self._fields) > MOST_FIELDS:
+            raise BadResponse("too many fields")
+        status = parser.get_status_code()
+        if status < _FIRST_FINAL and status != _SWITCHING:
+            self._interim += 1
+            if self._interim > MOST_INTERIM:
+                raise BadResponse("interim responses without end")
+            return
+        if status == _SWITCHING and not call.wants_upgrade:
+            raise BadResponse("switched protocols unasked")
+        version = parser.get_http_version()
+        self._head = read_response_head(call.method, version, status, self._reason, self._fields)
+        if self._head.length == 0 and status != _SWITCHING:
+            # Nothing more will come, whatever a length or coding may say: HEAD.
+            self._complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self._head is None or self._head.length == 0:
+            raise BadResponse("a body where none can be")
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._head is not None:
+            self._complete = True
+
+    # The end.
+
+    def eof_received(self) -> bool:
+        if self._mode == _UNTIL_CLOSE and self._call is not None:
+            call = self._call
+            self._finish(reusable=False)
+            call.more([], complete=True)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport, self.transport = self.transport, None
+        if self._drained is not None:
+            drained, self._drained = self._drained, None
+            if not drained.done():
+                drained.set_result(None)
+        if transport is not None:
+            self._owner.lost(self)
+        self._end_call(Kind.TRUNCATED if self._is_relaying() else Kind.RESET)
+
+    def abandon(self) -> None:
+        """Close at once, without a word to the call."""
+        self._call = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def _is_relaying(self) -> bool:
+        return self._call is not None and self._call.is_relaying
+
+    def _fail(self, kind: Kind) -> None:
+        call = self._call
+        if self._is_relaying():
+            kind = Kind.TRUNCATED
+        self.abandon()
+        if call is not None:
+            call.closed(kind)
+
+    def _end_call(self, kind: Kind) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.closed(None if self._mode == _TUNNEL else kind)
+
+    def _finish(self, *, reusable: bool) -> None:
+        """The response is complete: go back to the pool, or close."""
+        head = self._head
+        assert head is not None
+        self._call = None
+        # A response that came before we had sent everything leaves the upstream
+        # waiting for the rest of a request that it will not get.
+        if not reusable or self._sending or self.transport is None:
+            if self.transport is not None:
+                self.transport.close()
+            return
+        if self._mode == _COUNT or head.length == 0:
+            # Counted down, or ended by us: the parser still waits for a body.
+            self._parser = None
+        if head.keep_alive_timeout is not None:
+            self.keepalive = min(self.keepalive, head.keep_alive_timeout)
+        self._mode = _IDLE
+        self._reset_response()
+        # Paused just before the end, it would hang its next user for ever.
+        self.resume_reading()
+        self._owner.give_back(self)
+
+    def _reset_response(self) -> None:
+        self._fields = []
+        self._reason = b""
+        self._head = None
+        self._pieces = []
+        self._complete = False
+        self._head_bytes = 0
+        self._interim = 0

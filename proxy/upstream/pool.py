@@ -1,0 +1,226 @@
+"""The connections to one address: idle ones kept, open ones counted.
+
+State changes are synchronous; only dialling and waiting for a place suspend,
+and whatever they hold when they are cancelled goes back.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from contextlib import suppress
+
+from proxy.core import Clock
+from proxy.policy.outcome import Kind
+from proxy.policy.settings import Origin, UpstreamSettings
+from proxy.upstream.connection import Connection
+
+AVOID_AFTER_FAILURE = 5.0
+"""Seconds for which an address that refused a connection is not tried first."""
+
+
+class DialError(Exception):
+    """No connection could be had; nothing was sent."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+
+
+class Pool:
+    """The connections to one address of one origin."""
+
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_failed_at",
+        "_idle",
+        "_loop",
+        "_open",
+        "_settings",
+        "_sweep",
+        "_tls",
+        "_waiters",
+        "address",
+        "authority",
+        "label",
+        "origin",
+    )
+
+    def __init__(
+        self,
+        origin: Origin,
+        address: str,
+        settings: UpstreamSettings,
+        tls: ssl.SSLContext | None,
+        clock: Clock,
+    ) -> None:
+        self.origin = origin
+        self.address = address
+        self.authority = origin.authority.encode()
+        self.label = f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
+        """What the log and the attempts call it."""
+        self._settings = settings
+        self._tls = tls
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        # The most recently used is at the right end and is taken first, so that
+        # the others grow old enough to be closed.
+        self._idle: deque[Connection] = deque()
+        self._open = 0
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._failed_at: float | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<pool {self.label} open={self._open} idle={len(self._idle)}>"
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that exist or are being made."""
+        return self._open
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections that wait for a request."""
+        return len(self._idle)
+
+    def just_failed(self, now: float) -> bool:
+        """Whether the last try to connect failed, and not long ago."""
+        return self._failed_at is not None and now - self._failed_at < AVOID_AFTER_FAILURE
+
+    def take_idle(self, longest_idle: float | None) -> Connection | None:
+        """A connection that was idle for no longer than that, if there is one."""
+        now = self._clock.monotonic()
+        idle = self._idle
+        while idle:
+            connection = idle[-1]
+            age = now - connection.idle_since
+            if age > connection.keepalive or connection.is_closing:
+                idle.pop().close()
+            elif longest_idle is not None and age > longest_idle:
+                return None
+            else:
+                return idle.pop()
+        return None
+
+    async def connect(self, timeout: float) -> Connection:
+        """A new connection, or one that another request gives back while we wait.
+
+        Raises :class:`DialError` when there is none within *timeout* seconds.
+        """
+        if self._open >= self._settings.max_connections and self._idle:
+            # Too old for this request, yet in the way of a new one.
+            self._idle.popleft().close()
+        give_up = self._clock.monotonic() + timeout
+        while self._open >= self._settings.max_connections:
+            connection = await self._wait_for_place(give_up - self._clock.monotonic())
+            if connection is not None:
+                return connection
+        self._open += 1
+        try:
+            connection = await self._dial(give_up - self._clock.monotonic())
+            if connection.is_closing:
+                raise DialError(Kind.CONNECT)  # it ended as soon as it was made
+        except BaseException:
+            self._open -= 1
+            self._offer(None)
+            raise
+        connection.is_member = True
+        self._failed_at = None
+        return connection
+
+    async def _wait_for_place(self, timeout: float) -> Connection | None:
+        place: asyncio.Future[Connection | None] = self._loop.create_future()
+        self._waiters.append(place)
+        try:
+            async with asyncio.timeout(timeout):
+                return await place
+        except BaseException as stopped:
+            if place.cancelled():
+                with suppress(ValueError):
+                    self._waiters.remove(place)
+            else:
+                # Granted in the very moment in which we stopped waiting.
+                self._pass_on(place.result())
+            if isinstance(stopped, TimeoutError):
+                raise DialError(Kind.BUSY) from None
+            raise
+
+    def _pass_on(self, granted: Connection | None) -> None:
+        if granted is not None:
+            self.give_back(granted)
+        else:
+            self._offer(None)
+
+    async def _dial(self, timeout: float) -> Connection:
+        secure = self._tls is not None
+        server_name = self._settings.tls.server_name or self.origin.host
+        try:
+            async with asyncio.timeout(timeout):
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self, self._loop, self._settings.keepalive),
+                    self.address,
+                    self.origin.port,
+                    ssl=self._tls,
+                    server_hostname=server_name if secure else None,
+                )
+        except ssl.SSLCertVerificationError:
+            raise DialError(Kind.CERTIFICATE) from None
+        except (OSError, TimeoutError):
+            self._failed_at = self._clock.monotonic()
+            raise DialError(Kind.CONNECT) from None
+        return connection
+
+    # From connections.
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next request, unless there are enough."""
+        if self._closed or connection.is_closing:
+            connection.close()
+        elif not self._offer(connection):
+            if len(self._idle) >= self._settings.idle_connections:
+                connection.close()
+                return
+            connection.idle_since = self._clock.monotonic()
+            self._idle.append(connection)
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(self._settings.keepalive, self._close_old)
+
+    def lost(self, connection: Connection) -> None:
+        """It is closed: somebody else may have its place."""
+        if not connection.is_member:
+            return  # never got past being dialled, and was uncounted there
+        connection.is_member = False
+        self._open -= 1
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._offer(None)
+
+    def _offer(self, connection: Connection | None) -> bool:
+        """Hand a connection (or the place for a new one) to whoever waits longest."""
+        while self._waiters:
+            place = self._waiters.popleft()
+            if not place.done():
+                place.set_result(connection)
+                return True
+        return False
+
+    def _close_old(self) -> None:
+        self._sweep = None
+        now = self._clock.monotonic()
+        while self._idle and now - self._idle[0].idle_since >= self._idle[0].keepalive:
+            self._idle.popleft().close()
+        if self._idle:
+            oldest = self._idle[0]
+            due = oldest.idle_since + oldest.keepalive - now
+            self._sweep = self._loop.call_later(due, self._close_old)
+
+    def close(self) -> None:
+        """Close what is idle now, and the rest as it is given back."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        while self._idle:
+            self._idle.pop().close()

@@ -1,0 +1,222 @@
+"""The addresses behind one configured name, and an attempt at one of them."""
+
+import asyncio
+import ssl
+
+from proxy.core import Clock, Exchange, RequestBody
+from proxy.policy.framing import CHUNKED
+from proxy.policy.outcome import REPEATABLE_METHODS, Attempt, Kind
+from proxy.policy.settings import Origin, UpstreamSettings
+from proxy.upstream.addresses import FRESH_FOR, Addresses
+from proxy.upstream.call import Call
+from proxy.upstream.connection import Connection
+from proxy.upstream.pool import DialError, Pool
+
+FRESH_ENOUGH = 1.0
+"""Idle seconds up to which even an unrepeatable request takes a used connection."""
+
+
+class Upstream:
+    """One entry of ``upstreams``: picks an address, sends, records."""
+
+    def __init__(
+        self, settings: UpstreamSettings, tls: ssl.SSLContext | None, clock: Clock
+    ) -> None:
+        self.settings = settings
+        self._tls = tls
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._pools: dict[tuple[Origin, str], Pool] = {}
+        self._order: list[Pool] = []
+        self._next = 0
+        self._renew_at = float("-inf")
+        self._addresses = {
+            origin: Addresses(origin.host, origin.port, clock, self._arrange)
+            for origin in settings.origins
+        }
+        self._arrange()
+
+    def __repr__(self) -> str:
+        return f"<upstream {self.settings.name} {self._order}>"
+
+    @property
+    def pools(self) -> list[Pool]:
+        """The addresses in use, in the order of the file and of their names' answers."""
+        return list(self._order)
+
+    async def attempt(self, exchange: Exchange, give_up: float | None, *, fresh: bool) -> Attempt:
+        """Send the request once and relay what comes back.
+
+        Every fault of the upstream ends up in the record that is returned. With
+        *fresh* the request goes over a new connection. *give_up* is the moment
+        by which a connection must be there, besides ``connect_timeout``.
+        Raises :class:`proxy.core.Refused` if the client's own body is at fault.
+        """
+        now = self._clock.monotonic()
+        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now)
+        exchange.attempts.append(attempt)
+        call = Call(exchange, attempt, self._loop, self._clock)
+        try:
+            pool, connection = self._take_idle(exchange, now, fresh=fresh)
+            if connection is None:
+                pool, connection = await self._connect(pool, give_up)
+            else:
+                attempt.reused = True
+            assert pool is not None
+            attempt.address = pool.label
+            await self._run(call, pool, connection, attempt)
+        except DialError as error:
+            if pool is not None:
+                attempt.address = pool.label
+            call.closed(error.kind)
+        except BaseException:
+            # The client left, or its body was bad: nothing of this may go on.
+            call.fail(Kind.CANCELLED)
+            raise
+        finally:
+            exchange.stream = None
+            exchange.route.recorder.attempted(attempt)
+        return attempt
+
+    def close(self) -> None:
+        """Stop looking up names and close what is idle; requests under way go on."""
+        for addresses in self._addresses.values():
+            addresses.close()
+        for pool in self._pools.values():
+            pool.close()
+
+    # Choosing an address and a connection.
+
+    def _take_idle(
+        self, exchange: Exchange, now: float, *, fresh: bool
+    ) -> tuple[Pool | None, Connection | None]:
+        """The address whose turn it is, and a connection to it that is there already."""
+        pool = self._pick(now)
+        if pool is None or fresh:
+            return pool, None
+        return pool, pool.take_idle(None if can_be_sent_again(exchange) else FRESH_ENOUGH)
+
+    def _pick(self, now: float) -> Pool | None:
+        if now >= self._renew_at:
+            self._renew_at = now + FRESH_FOR
+            for addresses in self._addresses.values():
+                addresses.renew_if_old()
+        order = self._order
+        count = len(order)
+        if count < 2:
+            return order[0] if order else None
+        start = 0
+        if self.settings.balance == "round_robin":
+            start = self._next = (self._next + 1) % count
+        for step in range(count):
+            pool = order[(start + step) % count]
+            if not pool.just_failed(now):
+                return pool
+        return order[start]
+
+    async def _connect(self, pool: Pool | None, give_up: float | None) -> tuple[Pool, Connection]:
+        """A new connection to *pool*, or to another address of the same name.
+
+        A name with one dead address among several, such as a ``localhost`` that
+        is both ::1 and 127.0.0.1, serves its callers all the same.
+        """
+        limit = self._clock.monotonic() + self.settings.connect_timeout
+        if give_up is not None:
+            limit = min(limit, give_up)
+        if pool is None:
+            pool = await self._look_up(limit)
+        others = (p for p in self._order if p.origin == pool.origin and p is not pool)
+        candidates = [pool, *others]
+        while True:
+            candidate = candidates.pop(0)
+            # Each gets its share of the time, the last one all that is left.
+            time_left = limit - self._clock.monotonic()
+            try:
+                return candidate, await candidate.connect(time_left / (len(candidates) + 1))
+            except DialError as error:
+                if error.kind is Kind.CONNECT:
+                    self._addresses[candidate.origin].renew()
+                    if candidates:
+                        continue
+                raise
+
+    async def _look_up(self, limit: float) -> Pool:
+        try:
+            async with asyncio.timeout(limit - self._clock.monotonic()):
+                await asyncio.gather(*(a.first() for a in self._addresses.values()))
+        except TimeoutError:
+            pass  # whatever was found by then will do
+        pool = self._pick(self._clock.monotonic())
+        if pool is None:
+            raise DialError(Kind.CONNECT)
+        return pool
+
+    def _arrange(self) -> None:
+        """Put the addresses in order again; the pools of lost ones are closed."""
+        wanted = [(o, address) for o, a in self._addresses.items() for address in a.found]
+        for key in self._pools.keys() - set(wanted):
+            self._pools.pop(key).close()
+        for origin, address in wanted:
+            if (origin, address) not in self._pools:
+                tls = self._tls if origin.scheme == "https" else None
+                pool = Pool(origin, address, self.settings, tls, self._clock)
+                self._pools[origin, address] = pool
+        self._order = [self._pools[key] for key in wanted]
+
+    # Sending.
+
+    async def _run(self, call: Call, pool: Pool, connection: Connection, attempt: Attempt) -> None:
+        exchange = call.exchange
+        body = exchange.body
+        whole = b"" if body is None else body.take_whole()
+        head = exchange.request_bytes(
+            pool.authority, pool.origin.base_path, preserve_host=self.settings.preserve_host
+        )
+        attempt.sent = connection.send(call, head, whole or b"", more=whole is None)
+        if not attempt.sent:
+            raise DialError(Kind.CONNECT)
+        call.connection = connection
+        exchange.stream = call
+        if whole is None:
+            assert body is not None
+            await self._run_with_upload(call, connection, body)
+        else:
+            await call.done
+
+    async def _run_with_upload(self, call: Call, connection: Connection, body: RequestBody) -> None:
+        """Send the body while the response may already be coming."""
+        upload = self._loop.create_task(_upload(call, connection, body))
+        try:
+            await call.done
+        finally:
+            upload.cancel()
+            # Its reader must have let go of the body before anybody else reads.
+            await asyncio.wait((upload,))
+        error = None if upload.cancelled() else upload.exception()
+        if error is not None and not call.is_relaying:
+            raise error
+
+
+def can_be_sent_again(exchange: Exchange) -> bool:
+    """Whether a second attempt could send the same and would do no harm."""
+    if exchange.method not in REPEATABLE_METHODS or exchange.upgrade:
+        return False
+    return exchange.body is None or exchange.body.take_whole() is not None
+
+
+async def _upload(call: Call, connection: Connection, body: RequestBody) -> None:
+    chunked = body.length == CHUNKED
+    try:
+        while data := await body.read():
+            if chunked:
+                connection.write_chunk(data)
+            else:
+                connection.write(data)
+            if connection.must_wait:
+                await connection.drained()
+    except Exception:
+        call.fail(Kind.CANCELLED)
+        raise
+    if chunked:
+        connection.write(b"0\r\n\r\n")
+    connection.sent_all()
