@@ -1,0 +1,47 @@
+"""The second listener: for operators, probes and Prometheus, never for callers.
+
+It shares nothing with the proxied side but the process. What it can show and do
+comes from the application through :class:`Operations`, so this package knows
+neither configuration nor routes.
+
+======================  =======  ===============================================
+``GET /healthz``        open     the process answers
+``GET /readyz``         open     it takes requests; 503 with the reason if not
+``GET /metrics``        open     for Prometheus, text or OpenMetrics
+``GET /status``         token    the same numbers for a person, as JSON
+``GET /config``         token    the configuration in force, secrets masked
+``POST /-/reload``      token    read the configuration again
+======================  =======  ===============================================
+
+``gate.py`` decides who may ask, ``answers.py`` how answers look, and ``site.py``
+puts both together.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Operations(Protocol):
+    """What the application lets an operator see and do."""
+
+    def token(self) -> str | None:
+        """The token to ask for at present, or None to ask for none."""
+
+    def not_ready(self) -> str | None:
+        """Why no requests are taken (``starting``, ``draining``); None if they are."""
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format that *accept* asks for, and its content type."""
+
+    def status(self) -> dict[str, object]:
+        """What goes on, in values that JSON can carry."""
+
+    def config(self) -> dict[str, object]:
+        """The configuration in force with its secrets masked, ready for JSON."""
+
+    async def reload(self) -> tuple[bool, Sequence[str]]:
+        """Read the configuration again; whether it is in force now, and the messages.
+
+        The messages are the lines that ``holdfast check`` prints: warnings after
+        a success, faults otherwise.
+        """

@@ -1,0 +1,69 @@
+"""How the admin listener answers: JSON, problems (RFC 9457), and safe headers.
+
+As on the proxied side a problem is typed ``urn:holdfast:problem:REASON``, is not
+to be stored, and carries no text of an exception.
+"""
+
+import json
+
+from aiohttp import web
+
+_EVERY_ANSWER = {
+    "Cache-Control": "no-store",
+    "Server": "holdfast",
+    # Nothing here is a page: no script, no frame, no guessing of types, no embedding.
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def data(
+    body: bytes, content_type: str, status: int = 200, headers: dict[str, str] | None = None
+) -> web.Response:
+    """An answer with *body* as it is."""
+    return web.Response(
+        body=body,
+        status=status,
+        headers={**_EVERY_ANSWER, "Content-Type": content_type, **(headers or {})},
+    )
+
+
+def document(content: dict[str, object], status: int = 200) -> web.Response:
+    """An answer in JSON, indented for the person who calls curl."""
+    return data(_json(content), "application/json", status)
+
+
+def problem(
+    status: int,
+    reason: str,
+    detail: str,
+    headers: dict[str, str] | None = None,
+    **members: object,
+) -> web.Response:
+    """A refusal: *detail* tells the reader what to do instead."""
+    content = {
+        "type": f"urn:holdfast:problem:{reason}",
+        "title": _TITLES[reason],
+        "status": status,
+        "detail": detail,
+        **members,
+    }
+    return data(_json(content), "application/problem+json", status, headers)
+
+
+_TITLES = {
+    "token": "Token missing or wrong",
+    "foreign_host": "Foreign Host",
+    "foreign_origin": "Foreign origin",
+    "not_found": "Not found",
+    "method": "Method not allowed",
+    "body_too_large": "Body too large",
+    "config": "Configuration refused",
+    "internal": "Internal error",
+}
+
+
+def _json(content: dict[str, object]) -> bytes:
+    return json.dumps(content, indent=2).encode() + b"\n"

@@ -1,0 +1,133 @@
+"""The admin listener as an aiohttp application: the gate, then one small handler each."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import hdrs, web
+
+from proxy.admin import Operations
+from proxy.admin.answers import data, document, problem
+from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
+from proxy.policy.settings import Listen
+
+_log = logging.getLogger("holdfast.admin")
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LARGEST_BODY = 64 * 1024
+"""No endpoint reads a body; what a client sends all the same must be short."""
+
+
+class AdminSite:
+    """Answers operators on one listener. Opening the listener is up to the caller."""
+
+    def __init__(self, operations: Operations, listen: Listen) -> None:
+        self._operations = operations
+        self._listen = listen
+        self._scheme = "https" if listen.tls else "http"
+
+    def runner(self) -> web.AppRunner:
+        """The site with its time limits, ready for a socket.
+
+        Usual: ``await runner.setup()``, then ``web.TCPSite(runner, …).start()``,
+        and ``await runner.cleanup()`` at the end.
+        """
+        return web.AppRunner(
+            self.application(),
+            access_log=None,
+            # Bounds an idle connection, and one that never completes its first head.
+            keepalive_timeout=15.0,
+            # How long to read on for what we have no use for.
+            lingering_time=1.0,
+            # A client that does not take its answer must not delay the exit.
+            shutdown_timeout=1.0,
+        )
+
+    def application(self) -> web.Application:
+        """The routes behind the gate."""
+        application = web.Application(middlewares=[self._gate], client_max_size=_LARGEST_BODY)
+        application.router.add_get("/healthz", _healthz)
+        application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/status", self._with_token(self._status))
+        application.router.add_get("/config", self._with_token(self._config))
+        application.router.add_post("/-/reload", self._with_token(self._reload))
+        return application
+
+    @web.middleware
+    async def _gate(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Turn strangers away, and every error into a problem."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return problem(404, "not_found", "See /status, /config, /metrics, /healthz, /readyz.")
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return problem(405, "method", f"Allowed: {allowed}.", {hdrs.ALLOW: allowed})
+        except Exception:  # noqa: BLE001 - whatever it was, the answer must not show it
+            _log.exception("admin request failed")
+            return problem(500, "internal", "The log of the process has the details.")
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if (request.content_length or 0) > _LARGEST_BODY:
+            return problem(413, "body_too_large", "Send no body.", {hdrs.CONNECTION: "close"})
+        # aiohttp lets Host be absent in HTTP/1.0 alone, and no browser speaks that any more.
+        host = request.headers.get(hdrs.HOST)
+        if host is not None and not host_is_ours(host, self._listen):
+            return problem(
+                403,
+                "foreign_host",
+                "Use an address, localhost, or the name in the admin setting as the host.",
+            )
+        origins = request.headers.getall(hdrs.ORIGIN, [])
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" or not all(
+            origin_is_ours(origin, host or "", self._scheme) for origin in origins
+        ):
+            return problem(403, "foreign_origin", "Pages of other sites have no access.")
+        return None
+
+    def _with_token(self, handler: _Handler) -> _Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            token = self._operations.token()
+            given = request.headers.get(hdrs.AUTHORIZATION, "")
+            if token is not None and not token_is_right(given, token):
+                return problem(
+                    401,
+                    "token",
+                    "Send the admin token as Authorization: Bearer TOKEN.",
+                    {hdrs.WWW_AUTHENTICATE: 'Bearer realm="holdfast"'},
+                )
+            return await handler(request)
+
+        return guarded
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        reason = self._operations.not_ready()
+        if reason is None:
+            return document({"ready": True})
+        return document({"ready": False, "reason": reason}, status=503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accept = ",".join(request.headers.getall(hdrs.ACCEPT, []))
+        return data(*await self._operations.metrics(accept))
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return document(self._operations.status())
+
+    async def _config(self, _request: web.Request) -> web.Response:
+        return document(self._operations.config())
+
+    async def _reload(self, _request: web.Request) -> web.Response:
+        in_force, lines = await self._operations.reload()
+        if in_force:
+            return document({"result": "reloaded", "warnings": list(lines)})
+        return problem(
+            422, "config", "The configuration before it stays in force.", faults=list(lines)
+        )
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return data(b"ok\n", "text/plain; charset=utf-8")

@@ -1,0 +1,72 @@
+"""What the process says about itself: started, reloaded, draining, and its own errors.
+
+One JSON object per line on stderr, or plain text if a person sits at the terminal.
+Requests are not logged here; that is the access log's job.
+"""
+
+import json
+import logging
+import ssl
+import time
+from typing import TextIO
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+LOGGER = "holdfast"
+"""Name of the logger; modules may add a part of their own, as ``holdfast.admin``."""
+
+_FOREIGN = ("aiohttp", "asyncio")
+"""Libraries whose warnings go the same way as our own."""
+
+_BAD_CLIENT = (HttpProcessingError, ConnectionError, ssl.SSLError)
+"""What a client can cause with bad bytes, a bad handshake or by leaving."""
+
+
+def configure(stream: TextIO) -> None:
+    """Send our log, and warnings of the libraries below us, to *stream*.
+
+    The root logger stays as it was. To call it again moves the log.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_PlainFormatter() if stream.isatty() else _JsonFormatter())
+    for name, level in (
+        (LOGGER, logging.INFO),
+        *((library, logging.WARNING) for library in _FOREIGN),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+    # A traceback for each malformed request would let any client fill the disk.
+    handler.addFilter(_not_a_bad_clients_doing)
+
+
+def _not_a_bad_clients_doing(record: logging.LogRecord) -> bool:
+    return not (
+        record.exc_info
+        and isinstance(record.exc_info[1], _BAD_CLIENT)
+        and record.name.startswith(_FOREIGN)
+    )
+
+
+class _JsonFormatter(logging.Formatter):
+    """One line per record, whatever the message holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+class _PlainFormatter(logging.Formatter):
+    """For a person: the time of day, how bad it is, what happened."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")

@@ -1,0 +1,160 @@
+"""All metrics of the process, and the recorders through which routes feed them.
+
+The recorders are made at load time, one per route. A reload makes new ones under
+the old names, which go on counting where the old ones stopped; requests still in
+flight keep the recorder that they began with. The series of a route that is gone
+are let go, so its last requests count into numbers that nobody reads any more.
+"""
+
+from collections.abc import Callable, Collection
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from proxy.core import Exchange
+from proxy.observe.collector import Collected, SeriesCollector
+from proxy.observe.exposition import expose
+from proxy.observe.series import Histogram, RouteSeries
+from proxy.observe.status import summary
+from proxy.policy.outcome import Attempt, Kind
+
+UNMATCHED = "_unmatched"
+"""The route label of requests that no route took, unreadable ones included."""
+
+Log = Callable[[str, Exchange], None]
+"""Told of a finished request, with its route's name."""
+
+
+class RouteRecorder:
+    """Counts what happens on one route. The hot path: additions, nothing else.
+
+    Attempts are counted by kind or status, and the scrape sums those up into labels;
+    to look up the label each time would cost 0.3 µs more.
+    """
+
+    __slots__ = ("_attempts", "_log", "_name", "_series", "_upstream")
+
+    def __init__(
+        self,
+        name: str,
+        series: RouteSeries,
+        attempts: dict[Kind | int, int],
+        upstream: Histogram,
+        log: Log | None,
+    ) -> None:
+        self._name = name
+        self._series = series
+        self._attempts = attempts
+        self._upstream = upstream
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"<recorder {self._name}, {self._series.in_flight} in flight>"
+
+    def started(self) -> None:
+        """A request was matched to this route."""
+        self._series.in_flight += 1
+
+    def attempted(self, attempt: Attempt) -> None:
+        """An attempt ended."""
+        ending = attempt.kind or attempt.status
+        try:
+            self._attempts[ending] += 1
+        except KeyError:
+            self._attempts[ending] = 1
+        self._upstream.observe(attempt.duration)
+
+    def disconnected(self, phase: str) -> None:
+        """The client left during *phase*."""
+        disconnects = self._series.disconnects
+        disconnects[phase] = disconnects.get(phase, 0) + 1
+
+    def finished(self, exchange: Exchange) -> None:
+        """The request is over."""
+        series = self._series
+        series.in_flight -= 1
+        try:
+            series.requests[exchange.method, exchange.code] += 1
+        except KeyError:
+            series.count_unusual(exchange.method, exchange.code)
+        series.duration.observe(exchange.duration)
+        if self._log is not None:
+            self._log(self._name, exchange)
+
+
+class Metrics:
+    """Everything that is counted in this process.
+
+    The registry is our own: importing or starting Holdfast changes nothing for
+    other users of ``prometheus_client`` in the same interpreter.
+    """
+
+    def __init__(
+        self, *, version: str, parser: str, loaded_at: float, lost_lines: Callable[[], int]
+    ) -> None:
+        """Start from zero.
+
+        *parser* is the name of the HTTP parser in use, *loaded_at* when (seconds
+        since the epoch) the configuration was first read, and *lost_lines* tells
+        how many lines the access log had to drop.
+        """
+        self._collected = Collected(version, parser, loaded_at, lost_lines)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(SeriesCollector(self._collected))
+        ProcessCollector(registry=self._registry)
+        self._unmatched = self._collected.routes[UNMATCHED] = RouteSeries()
+
+    def route(self, name: str, upstream: str, log: Log | None = None) -> RouteRecorder:
+        """The recorder of the route *name*, going on with its series if it has any.
+
+        *log* is told of every finished request; without one that costs nothing.
+        """
+        collected = self._collected
+        return RouteRecorder(
+            name,
+            collected.routes.setdefault(name, RouteSeries()),
+            collected.attempts.setdefault((name, upstream), {}),
+            collected.upstreams.setdefault(upstream, Histogram()),
+            log,
+        )
+
+    def unmatched(self, log: Log | None = None) -> RouteRecorder:
+        """The recorder of requests that belong to no route; they make no attempts."""
+        return RouteRecorder(UNMATCHED, self._unmatched, {}, Histogram(), log)
+
+    def keep_only(self, routes: Collection[str], upstreams: Collection[str]) -> None:
+        """Let go of the series of every other route and upstream, after a reload."""
+        collected = self._collected
+        collected.routes = {
+            name: series
+            for name, series in collected.routes.items()
+            if name in routes or name == UNMATCHED
+        }
+        collected.upstreams = {
+            name: series for name, series in collected.upstreams.items() if name in upstreams
+        }
+        collected.attempts = {
+            (route, upstream): endings
+            for (route, upstream), endings in collected.attempts.items()
+            if route in routes and upstream in upstreams
+        }
+
+    def reload_succeeded(self, at: float) -> None:
+        """A new configuration is in force since *at*, seconds since the epoch."""
+        self._collected.reloads["success"] += 1
+        self._collected.last_reload = at
+
+    def reload_failed(self) -> None:
+        """A new configuration was refused; the old one stays."""
+        self._collected.reloads["failure"] += 1
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        """What a scraper gets, and its content type.
+
+        *accept* is the scraper's Accept field: OpenMetrics if it asks for that,
+        else the classic text format.
+        """
+        return await expose(self._registry, accept)
+
+    def snapshot(self) -> dict[str, object]:
+        """The same numbers for a person: per route and upstream, ready for JSON."""
+        return summary(self._collected)

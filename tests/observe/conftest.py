@@ -1,0 +1,93 @@
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+import pytest
+
+from proxy.core import Exchange
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.refusal import Refusal
+
+
+def _never_called(*_: object, **__: object) -> None:
+    raise AssertionError("a finished request relays nothing")
+
+
+# Observing reads what became of a request and never touches its client, so every
+# method for relaying may be the same.
+FinishedExchange = cast(
+    "Callable[[], Exchange]",
+    type(
+        "FinishedExchange",
+        (Exchange,),
+        {"__slots__": (), **dict.fromkeys(Exchange.__abstractmethods__, _never_called)},
+    ),
+)
+
+
+class MakeAttempt(Protocol):
+    def __call__(
+        self,
+        number: int = 1,
+        *,
+        status: int = 200,
+        kind: Kind | None = None,
+        duration: float = 0.02,
+    ) -> Attempt: ...
+
+
+class MakeExchange(Protocol):
+    def __call__(
+        self,
+        *,
+        method: str = "GET",
+        target: str = "/v1/charges",
+        code: int = 200,
+        duration: float = 0.03,
+        attempts: Iterable[Attempt] = (),
+        refusal: Refusal | None = None,
+    ) -> Exchange: ...
+
+
+@pytest.fixture
+def attempt() -> MakeAttempt:
+    def make(
+        number: int = 1, *, status: int = 200, kind: Kind | None = None, duration: float = 0.02
+    ) -> Attempt:
+        made = Attempt(number, "payments", started=100.0 + number)
+        made.address = "10.0.0.7:8443"
+        made.status = status
+        made.kind = kind
+        made.duration = duration
+        made.sent = kind is None or kind.may_have_run
+        made.received = status != 0
+        return made
+
+    return make
+
+
+@pytest.fixture
+def exchange() -> MakeExchange:
+    def make(
+        *,
+        method: str = "GET",
+        target: str = "/v1/charges",
+        code: int = 200,
+        duration: float = 0.03,
+        attempts: Iterable[Attempt] = (),
+        refusal: Refusal | None = None,
+    ) -> Exchange:
+        made = FinishedExchange()
+        made.method = method
+        made.target = target
+        made.raw_headers = ()
+        made.request_id = "0af7651916cd43dd8448eb211c80319c"
+        made.peer = "192.0.2.9"
+        made.started = 100.0
+        made.duration = duration
+        made.attempts = list(attempts)
+        made.refusal = refusal
+        made.code = code
+        made.bytes_sent = 1234
+        return made
+
+    return make

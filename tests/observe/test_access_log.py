@@ -1,0 +1,215 @@
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.core import Exchange
+from proxy.observe.access_log import AccessLog
+from proxy.observe.line_writer import LineWriter
+from proxy.observe.metrics import Metrics
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Reason, Refusal
+
+from .conftest import MakeAttempt, MakeExchange
+
+Line = dict[str, object]
+
+
+class StoppedClock:
+    """A quarter past a full second, for ever."""
+
+    def monotonic(self) -> float:
+        return 100.0
+
+    def wall(self) -> float:
+        return 1700000000.25
+
+    def roll(self) -> float:
+        return 0.0
+
+
+class Written:
+    """A log into a file, and what stands there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        self.writer = LineWriter(fd)
+        os.close(fd)
+        self.log = AccessLog(self.writer, StoppedClock())
+
+    def text(self) -> str:
+        self.writer.close()
+        return self._path.read_text("ascii")
+
+    def lines(self) -> list[Line]:
+        return [json.loads(line) for line in self.text().splitlines()]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Written]:
+    made = Written(tmp_path / "access.log")
+    yield made
+    made.writer.close()
+
+
+async def test_a_line_tells_the_whole_story(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    first = attempt(1, status=0, kind=Kind.RESET, duration=0.25)
+    second = attempt(2, status=503, duration=0.5)
+    second.reused = True
+    written.log.write(
+        "charges",
+        exchange(
+            method="POST",
+            target="/v1/charges?card=4242",
+            code=503,
+            duration=2.5,
+            attempts=[first, second],
+        ),
+    )
+    assert written.lines() == [
+        {
+            "time": "2023-11-14T22:13:20.250Z",
+            "request_id": "0af7651916cd43dd8448eb211c80319c",
+            "route": "charges",
+            "method": "POST",
+            "path": "/v1/charges",
+            "code": 503,
+            "duration_ms": 2500.0,
+            "bytes": 1234,
+            "client": "192.0.2.9",
+            "attempts": [
+                {
+                    "n": 1,
+                    "upstream": "payments",
+                    "address": "10.0.0.7:8443",
+                    "start_ms": 1000.0,
+                    "ms": 250.0,
+                    "outcome": "reset",
+                    "status": None,
+                    "sent": True,
+                    "received": False,
+                    "reused": False,
+                },
+                {
+                    "n": 2,
+                    "upstream": "payments",
+                    "address": "10.0.0.7:8443",
+                    "start_ms": 2000.0,
+                    "ms": 500.0,
+                    "outcome": "5xx",
+                    "status": 503,
+                    "sent": True,
+                    "received": True,
+                    "reused": True,
+                },
+            ],
+        }
+    ]
+
+
+async def test_an_answer_of_our_own_names_its_reason(
+    written: Written, exchange: MakeExchange
+) -> None:
+    refusal = Refusal(Reason.NO_ROUTE, "See the routes.")
+    written.log.write("_unmatched", exchange(code=404, refusal=refusal))
+    [line] = written.lines()
+    assert line["refusal"] == "no_route"
+    assert line["attempts"] == []
+
+
+CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] = [
+    ("a plain success", False, lambda e, a: e(attempts=[a()])),
+    ("the upstream's own 404", False, lambda e, a: e(code=404, attempts=[a(status=404)])),
+    ("the upstream's own 500", True, lambda e, a: e(code=500, attempts=[a(status=500)])),
+    (
+        "refused by us",
+        True,
+        lambda e, _: e(code=413, refusal=Refusal(Reason.BODY_TOO_LARGE, "Send less.")),
+    ),
+    ("the client left", True, lambda e, _: e(code=499)),
+    (
+        "broken off after its head",
+        True,
+        lambda e, a: e(attempts=[a(kind=Kind.TRUNCATED)]),
+    ),
+    (
+        "saved by a second attempt",
+        True,
+        lambda e, a: e(attempts=[a(1, status=0, kind=Kind.RESET), a(2)]),
+    ),
+    ("nothing was attempted, nothing failed", False, lambda e, _: e(code=204)),
+]
+
+
+@pytest.mark.parametrize(
+    ("notable", "make"), [pytest.param(*case[1:], id=case[0]) for case in CASES]
+)
+@pytest.mark.parametrize("mode", ["all", "notable", "none"])
+async def test_which_requests_get_a_line(
+    *,
+    written: Written,
+    exchange: MakeExchange,
+    attempt: MakeAttempt,
+    mode: str,
+    notable: bool,
+    make: Callable[[MakeExchange, MakeAttempt], Exchange],
+) -> None:
+    metrics = Metrics(
+        version="1", parser="c", loaded_at=0.0, lost_lines=lambda: written.writer.dropped
+    )
+    recorder = metrics.route("charges", "payments", written.log.hook(mode))
+    recorder.started()
+    recorder.finished(make(exchange, attempt))
+    expected = mode == "all" or (mode == "notable" and notable)
+    assert [line["route"] for line in written.lines()] == ["charges"] * expected
+
+
+def test_no_log_costs_no_call(written: Written) -> None:
+    assert written.log.hook("none") is None
+
+
+async def test_secrets_stay_out(written: Written, exchange: MakeExchange) -> None:
+    carrying = exchange(target="/v1/charges?api_key=hunter2&x=hunter2#hunter2", code=500)
+    carrying.raw_headers = (
+        (b"Authorization", b"Bearer hunter2"),
+        (b"Cookie", b"session=hunter2"),
+        (b"Idempotency-Key", b"hunter2"),
+    )
+    carrying.refusal = Refusal(Reason.BAD_REQUEST, "hunter2 is no header")
+    written.log.write("charges", carrying)
+    assert "hunter2" not in written.text()
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        pytest.param("/plain", "/plain", id="a plain path as it is"),
+        pytest.param("/a?b?c", "/a", id="the query begins at the first question mark"),
+        pytest.param('/"quoted\\', '/"quoted\\', id="quotes and backslashes come back whole"),
+        pytest.param("/a\r\n{}", "/a\r\n{}", id="a line break cannot forge a line"),
+        pytest.param("/\x1b[31m\x7f", "/\x1b[31m\x7f", id="terminal escapes are escaped"),
+        pytest.param("/smør", "/smør", id="other letters survive"),
+        pytest.param("/\udcff\udc80", "/\\xff\\x80", id="bytes that are no UTF-8 are spelled out"),
+        pytest.param("/" + "a" * 9000, "/" + "a" * 2047, id="a long path is clipped"),
+        pytest.param("", "", id="nothing was read of it"),
+    ],
+)
+async def test_text_of_a_client_is_escaped(
+    written: Written, exchange: MakeExchange, target: str, path: str
+) -> None:
+    written.log.write("charges", exchange(target=target))
+    text = written.text()
+    assert text.count("\n") == 1
+    assert all(" " <= letter <= "~" for letter in text.rstrip("\n"))
+    assert json.loads(text)["path"] == path
+
+
+async def test_a_made_up_method_is_escaped_too(written: Written, exchange: MakeExchange) -> None:
+    written.log.write("charges", exchange(method='X"\n' * 5000))
+    [line] = written.lines()
+    assert str(line["method"]).startswith('X"\nX')

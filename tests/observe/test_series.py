@@ -1,0 +1,27 @@
+import pytest
+
+from proxy.observe.series import Histogram
+
+
+def histogram_of(*seconds: float) -> Histogram:
+    histogram = Histogram()
+    for value in seconds:
+        histogram.observe(value)
+    return histogram
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rank", "expected"),
+    [
+        pytest.param([], 0.5, None, id="no observations, no quantile"),
+        pytest.param([0.2] * 4, 0.5, 0.175, id="half way through the only bucket in use"),
+        pytest.param([0.2] * 4, 1.0, 0.25, id="the last one is at the bucket's upper bound"),
+        pytest.param([0.001] * 9 + [0.7], 0.9, 0.005, id="ninety percent are in the first"),
+        pytest.param([0.001] * 9 + [0.7], 0.99, 0.95, id="the slow one decides the tail"),
+        pytest.param([500.0], 0.5, 60.0, id="never beyond the highest bound"),
+    ],
+)
+def test_quantile_is_estimated_from_the_buckets(
+    seconds: list[float], rank: float, expected: float | None
+) -> None:
+    assert histogram_of(*seconds).quantile(rank) == pytest.approx(expected)
