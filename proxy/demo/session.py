@@ -1,0 +1,155 @@
+"""One run of the demo: start the upstream, the proxy too if asked, and end them together."""
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from proxy.demo.upstream import make_app
+
+READY_WITHIN = 15.0
+STOP_WITHIN = 10.0
+
+INVITATION = """
+Holdfast listens on {proxy}, in front of a flaky upstream. Try, in another terminal:
+
+  # passed on, with header edits, and X-Request-Id in the answer
+  curl -i {proxy}/api/echo -d hello
+
+  # slower than the route allows: a problem+json answer with status 504
+  curl -i {proxy}/delay/1500ms
+
+  # what has happened so far
+  curl -s {admin}/metrics | grep holdfast_requests_total
+
+{proxy}/ lists what else the upstream can do; {file} holds the routes. Ctrl-C stops both.
+"""
+
+
+class DemoFailed(Exception):
+    """The demo could not start or go on. The message says what to do about it."""
+
+
+async def run(listen: str, seed: int, file: Path | None) -> None:
+    """Serve until SIGINT or SIGTERM, or until the proxy ends by itself."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with _upstream(listen, seed):
+        if file is None:
+            print(f"The demo upstream listens on http://{listen}/", flush=True)
+            await stop.wait()
+        else:
+            await _serve_proxy(file, stop)
+
+
+async def _serve_proxy(file: Path, stop: asyncio.Event) -> None:
+    addresses = _addresses_in(file)
+    for key, address in addresses.items():
+        _require_free(address, f"change `{key}` in {file}")
+    async with _proxy(file) as process:
+        ended = asyncio.create_task(process.wait())
+        stopped = asyncio.create_task(stop.wait())
+        ready = asyncio.create_task(_until_ready(addresses["admin"]))
+        await asyncio.wait({ended, stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            ready.result()
+            urls = {"proxy": _url(addresses["listen"]), "admin": _url(addresses["admin"])}
+            print(INVITATION.format(**urls, file=file), flush=True)
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        stopped.cancel()
+        if ended.done():
+            raise DemoFailed(f"the proxy ended by itself with status {ended.result()}")
+
+
+@asynccontextmanager
+async def _upstream(listen: str, seed: int) -> AsyncIterator[None]:
+    host, port = _split(listen)
+    _require_free(listen, "choose another one for the upstream with --listen")
+    # A client that lingers on /delay or /stream must not hold up Ctrl-C.
+    runner = web.AppRunner(make_app(time.monotonic, seed), access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _proxy(file: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    # In a process group of its own: Ctrl-C reaches this process alone, which
+    # then ends the proxy as an orchestrator would, by SIGTERM.
+    command = (sys.executable, "-m", "proxy", "run", "-c", str(file))
+    process = await asyncio.create_subprocess_exec(*command, process_group=0)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_WITHIN)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _until_ready(admin: str) -> None:
+    """Return when the proxy says that it is ready."""
+    try:
+        async with asyncio.timeout(READY_WITHIN), aiohttp.ClientSession() as session:
+            while True:
+                try:
+                    async with session.get(f"{_url(admin)}/readyz") as response:
+                        if response.status == 200:
+                            return
+                except aiohttp.ClientConnectionError:
+                    pass  # not listening yet
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise DemoFailed(f"the proxy was not ready within {READY_WITHIN:g} s") from None
+
+
+def _addresses_in(file: Path) -> dict[str, str]:
+    """Where the proxy is going to listen. Whether the file is right is the proxy's to say."""
+    try:
+        content = yaml.safe_load(file.read_text())
+        addresses = {key: content[key] for key in ("listen", "admin")}
+        for address in addresses.values():
+            _split(address)
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:
+        message = f"{file} must be a readable file with `listen` and `admin`, each HOST:PORT"
+        raise DemoFailed(message) from error
+    return addresses
+
+
+def _require_free(address: str, otherwise: str) -> None:
+    """Fail with advice if somebody listens there already."""
+    with closing(socket.socket()) as probe:
+        # As servers do: a port whose last connections still linger is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(_split(address))
+        except OSError as error:
+            reason = error.strerror or error
+            raise DemoFailed(
+                f"cannot listen on {address} ({reason}): end what uses it, or {otherwise}"
+            ) from error
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def _url(address: str) -> str:
+    return f"http://{address}"

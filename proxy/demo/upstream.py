@@ -1,0 +1,196 @@
+"""An HTTP upstream that fails, delays and rate-limits when it is asked to.
+
+It misbehaves on request only, so whatever you see through the proxy can be seen
+again: counts start over after a success, and chance comes from a seed. All it
+remembers is bounded.
+"""
+
+import asyncio
+import json
+import re
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from math import ceil
+from random import Random
+
+from aiohttp import WSMsgType, web
+
+HELP = """\
+The demo upstream. It misbehaves on request:
+
+  /echo                      what arrived, as JSON: method, path, headers, body
+  /status/503                that status; ?retry_after=2 adds the header
+  /delay/1500ms              200 after that long, at most 60s
+  /flaky?fail=2&id=a         503 twice for this id, then 200; ?chance=0.3 fails at random
+  /limited                   two a second; beyond that 429 with Retry-After
+  /reset                     drops the connection without an answer
+  /stream?ticks=10&every=1s  server-sent events
+  /bytes/1MiB                a body of that size, at most 1GiB
+  /ws                        a WebSocket that echoes
+"""
+
+MAX_ECHO = 1024 * 1024
+MAX_DELAY = 60.0
+MAX_BYTES = 1024**3
+MAX_TICKS = 1000
+MAX_IDS = 1000
+
+_UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "B": 1,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+_CHUNK = bytes(64 * 1024)
+
+
+def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
+    """The upstream as an application. *clock* gives monotonic seconds."""
+    upstream = _Upstream(clock, Random(seed))
+    app = web.Application(client_max_size=MAX_ECHO)
+    app.router.add_get("/", upstream.help)
+    app.router.add_get("/stream", upstream.stream)
+    app.router.add_get("/ws", upstream.websocket)
+    app.router.add_route("*", "/echo", upstream.echo)
+    app.router.add_route("*", "/status/{code}", upstream.status)
+    app.router.add_route("*", "/delay/{duration}", upstream.delay)
+    app.router.add_route("*", "/flaky", upstream.flaky)
+    app.router.add_route("*", "/limited", upstream.limited)
+    app.router.add_route("*", "/reset", upstream.reset)
+    app.router.add_route("*", "/bytes/{size}", upstream.bytes)
+    return app
+
+
+class _Upstream:
+    """The handlers, and the little that they remember between requests."""
+
+    def __init__(self, clock: Callable[[], float], random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._failures: OrderedDict[str, int] = OrderedDict()
+        self._admitted: deque[float] = deque(maxlen=2)
+
+    async def help(self, _request: web.Request) -> web.Response:
+        return web.Response(text=HELP)
+
+    async def echo(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        seen = {
+            "method": request.method,
+            "path": request.raw_path,
+            "headers": [[name, value] for name, value in request.headers.items()],
+            "body": body.decode(errors="replace"),
+        }
+        return web.json_response(seen, dumps=lambda value: json.dumps(value, indent=2) + "\n")
+
+    async def status(self, request: web.Request) -> web.Response:
+        code = _whole(request.match_info["code"], "status", least=200, most=599)
+        headers = {}
+        if "retry_after" in request.query:
+            seconds = _whole(request.query["retry_after"], "retry_after", least=0, most=86_400)
+            headers["Retry-After"] = str(seconds)
+        return web.Response(status=code, headers=headers)
+
+    async def delay(self, request: web.Request) -> web.Response:
+        seconds = _duration(request.match_info["duration"])
+        await asyncio.sleep(seconds)
+        return web.Response(text=f"after {seconds:g} s\n")
+
+    async def flaky(self, request: web.Request) -> web.Response:
+        """Fail the first ``fail`` requests of each ``id``, or any by ``chance``."""
+        if self._random.random() < _chance(request.query.get("chance", "0")):
+            return web.Response(status=503, text="bad luck\n")
+        fail = _whole(request.query.get("fail", "0"), "fail", least=0, most=1000)
+        caller = request.query.get("id", "")
+        failed = self._failures.pop(caller, 0)
+        if failed >= fail:  # forgotten now, so that the same line shows the same thing again
+            return web.Response(text=f"recovered after {failed} failures\n")
+        self._failures[caller] = failed + 1
+        if len(self._failures) > MAX_IDS:
+            self._failures.popitem(last=False)
+        return web.Response(status=503, text=f"failure {failed + 1} of {fail}\n")
+
+    async def limited(self, _request: web.Request) -> web.Response:
+        """Let two requests through in any second."""
+        now = self._clock()
+        full = len(self._admitted) == self._admitted.maxlen
+        if full and (wait := self._admitted[0] + 1 - now) > 0:
+            headers = {"Retry-After": str(ceil(wait))}
+            return web.Response(status=429, headers=headers, text="slow down\n")
+        self._admitted.append(now)
+        return web.Response(text="within the limit\n")
+
+    async def reset(self, request: web.Request) -> web.Response:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()  # goes nowhere
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        ticks = _whole(request.query.get("ticks", "10"), "ticks", least=1, most=MAX_TICKS)
+        every = _duration(request.query.get("every", "1s"))
+        response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        for tick in range(1, ticks + 1):
+            if tick > 1:
+                await asyncio.sleep(every)
+            await response.write(b"event: tick\ndata: %d\n\n" % tick)
+        return response
+
+    async def bytes(self, request: web.Request) -> web.StreamResponse:
+        left = _size(request.match_info["size"])
+        response = web.StreamResponse()
+        response.content_length = left
+        await response.prepare(request)
+        while left > 0 and request.method != "HEAD":
+            await response.write(_CHUNK[:left])
+            left -= len(_CHUNK)
+        return response
+
+    async def websocket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            if message.type is WSMsgType.TEXT:
+                await socket.send_str(message.data)
+            elif message.type is WSMsgType.BINARY:
+                await socket.send_bytes(message.data)
+        return socket
+
+
+def _whole(text: str, what: str, *, least: int, most: int) -> int:
+    # isascii too: int() reads "٣" and refuses "²", though both are digits to isdigit().
+    if text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most:
+        return int(text)
+    raise web.HTTPBadRequest(text=f"{what} must be a number from {least} to {most}\n")
+
+
+def _chance(text: str) -> float:
+    try:
+        chance = float(text)
+    except ValueError:
+        chance = -1
+    if 0 <= chance <= 1:
+        return chance
+    raise web.HTTPBadRequest(text="chance must be a number from 0 to 1\n")
+
+
+def _duration(text: str) -> float:
+    seconds = _quantity(text, "ms|s")
+    if seconds is not None and seconds <= MAX_DELAY:
+        return seconds
+    raise web.HTTPBadRequest(text="a duration looks like 250ms or 2s, at most 60s\n")
+
+
+def _size(text: str) -> int:
+    size = _quantity(text, "B|KiB|MiB|GiB")
+    if size is not None and size <= MAX_BYTES:
+        return int(size)
+    raise web.HTTPBadRequest(text="a size looks like 512B, 64KiB or 1MiB, at most 1GiB\n")
+
+
+def _quantity(text: str, units: str) -> float | None:
+    match = re.fullmatch(rf"([0-9]{{1,9}})({units})", text)
+    return int(match[1]) * _UNITS[match[2]] if match else None
