@@ -210,6 +210,10 @@ class Exchange(ABC):
         """
 
     @abstractmethod
+    def answer_options(self) -> None:
+        """Say what this proxy itself can do (``OPTIONS *``)."""
+
+    @abstractmethod
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """Send the head on, with what has come of the body. No way back after this."""
 

@@ -46,10 +46,11 @@ ARROWS: dict[str, set[str]] = {
 ONLY_IN: dict[str, set[str]] = {
     "aiohttp": {"server", "admin", "demo"},
     "httptools": {"upstream"},
-    "uvloop": {"app"},
+    "uvloop": {"cli"},
     "yaml": {"config", "demo"},
     "pydantic": {"config"},
     "pydantic_core": {"config"},
+    "annotated_types": {"config"},  # comes with pydantic
     "prometheus_client": {"observe"},
     "click": {"cli"},
     "rich": {"cli"},

@@ -28,20 +28,21 @@ class Forward:
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
         """Relay the upstream's response, or say why there is none."""
-        deadlines = self._deadlines
-        if deadlines is None:
-            return await self._send(exchange, None)
-        ticket = deadlines.start(exchange)
+        deadlines, upstream = self._deadlines, self._upstream
+        give_up = ticket = None
+        if deadlines is not None:
+            give_up = exchange.started + deadlines.timeout
+            ticket = deadlines.start(exchange)
         try:
-            return await self._send(exchange, exchange.started + deadlines.timeout)
+            attempt = await upstream.attempt(exchange, give_up, fresh=False)
+            if attempt.kind is None:
+                return None
+            if _was_stale(attempt) and can_be_sent_again(exchange):
+                # It ended while it was idle, and we learned of it by sending.
+                attempt = await upstream.attempt(exchange, give_up, fresh=True)
         finally:
-            deadlines.finish(ticket)
-
-    async def _send(self, exchange: Exchange, give_up: float | None) -> Refusal | None:
-        attempt = await self._upstream.attempt(exchange, give_up, fresh=False)
-        if _was_stale(attempt) and can_be_sent_again(exchange):
-            # It ended while it was idle, and we learned of it by sending.
-            attempt = await self._upstream.attempt(exchange, give_up, fresh=True)
+            if deadlines is not None and ticket is not None:
+                deadlines.finish(ticket)
         if attempt.kind is None or attempt.kind is Kind.TRUNCATED:
             return None
         return _ANSWERS[Kind.TIMEOUT if exchange.expired else attempt.kind]

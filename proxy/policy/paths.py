@@ -6,7 +6,7 @@ even if there is none. Segments are compared as received: a percent-encoded
 letter is not that letter, and upper and lower case differ.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _ONE = "*"
 _REST = "/**"
@@ -109,31 +109,17 @@ class PathIndex:
             return self._anything
         node = self._root
         # A path of ten thousand slashes is cut no finer than the patterns are.
-        segments = path.split("/", self._depth)
+        segments = iter(path.split("/", self._depth))
         for segment in segments:
             following = node.children.get(segment)
             if node.one is not None and segment:
                 if following is not None:
-                    return self._candidates_on_all_ways(segments)
+                    return _candidates_on_all_ways([following, node.one], segments)
                 following = node.one
             if following is None:
                 return node.below
             node = following
         return node.here
-
-    def _candidates_on_all_ways(self, segments: list[str]) -> tuple[int, ...]:
-        found: set[int] = set()
-        nodes = [self._root]
-        for segment in segments:
-            reached = []
-            for node in nodes:
-                ways = [node.children.get(segment), node.one if segment else None]
-                following = [way for way in ways if way is not None]
-                if not following:
-                    found.update(node.below)
-                reached += following
-            nodes = reached
-        return tuple(sorted(found.union(*(node.here for node in nodes))))
 
     def _settle(self, certain: frozenset[int]) -> None:
         """Hand each node's ``/**`` down, so that a look-up ends at a single node."""
@@ -146,6 +132,25 @@ class PathIndex:
             if node.one is not None:
                 children.append(node.one)
             waiting += [(child, node.below) for child in children]
+
+
+def _candidates_on_all_ways(nodes: list[_Node], segments: Iterator[str]) -> tuple[int, ...]:
+    found: list[int] = []
+    for segment in segments:
+        reached = []
+        for node in nodes:
+            named = node.children.get(segment)
+            one = node.one if segment else None
+            if named is not None:
+                reached.append(named)
+            if one is not None:
+                reached.append(one)
+            elif named is None:
+                found += node.below
+        nodes = reached
+    for node in nodes:
+        found += node.here
+    return tuple(sorted(found))
 
 
 def _in_order(numbers: set[int], certain: frozenset[int]) -> tuple[int, ...]:

@@ -154,7 +154,8 @@ def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see 
         elif field == _HOST:
             head.host = value
         elif field == _CONNECTION:
-            connection.append(value)
+            if value != b"keep-alive":  # which says nothing
+                connection.append(value)
         elif field == _CONTENT_LENGTH:
             head.length = int(value)
         elif field == _TRANSFER_ENCODING:

@@ -109,9 +109,13 @@ def read_response_head(
             head.has_date = True
             keep(name + b": " + value + b"\r\n")
         elif field == _CONTENT_LENGTH:
-            head.content_length = _content_length(value, head.content_length)
+            # The parser refuses these as well; a length is worth a second look.
+            if head.content_length != -1 or not value.isdigit():
+                raise BadResponse("content-length")
+            head.content_length = int(value)
         elif field == _CONNECTION:
-            connection.append(value)
+            if value != b"keep-alive":  # which says nothing
+                connection.append(value)
         elif field == _KEEP_ALIVE:
             found = _KEEP_ALIVE_TIMEOUT.search(value)
             head.keep_alive_timeout = float(found[1]) if found else None
@@ -129,13 +133,6 @@ def read_response_head(
         head.reusable = False
     _frame(head, method, version, transfer_encoding)
     return head
-
-
-def _content_length(value: bytes, earlier: int) -> int:
-    # The parser refuses these as well; a length is worth a second look.
-    if earlier != -1 or not value.isdigit():
-        raise BadResponse("content-length")
-    return int(value)
 
 
 def _frame(head: ResponseHead, method: str, version: str, transfer_encoding: list[bytes]) -> None:

@@ -15,7 +15,7 @@ file in about the same time however long the file is. The tests hold the other
 two against the first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import eq
 
 from proxy.policy.paths import ANY_PATH, PathIndex, path_covers, path_matches
@@ -95,9 +95,7 @@ class RouteTable:
         certain = frozenset(index for index, left in enumerate(conditions) if left is None)
         self._drawers = {key: PathIndex(drawer, certain) for key, drawer in contents.items()}
         # The usual file asks for neither hosts nor headers.
-        self._only_drawer = (
-            self._drawers.get((None, None)) if self._drawers.keys() == {(None, None)} else None
-        )
+        self._only_drawer = self._drawers.get((None, None)) if len(self._drawers) == 1 else None
         self._header_names = frozenset(header[0].encode() for _, header in contents if header)
         self._host_dots = max(
             (host.count(".") for host, _ in contents if host and host.startswith("*.")), default=0
@@ -126,7 +124,14 @@ class RouteTable:
         return -1
 
     def _candidates(self, host: str, path: str, raw_headers: _RawHeaders) -> list[int]:
-        hosts = (None, host, *self._wildcards_above(host)) if self._host_dots else (None, host)
+        hosts: list[str | None] = [None, host]
+        # `*.b.c` and `*.c` for a.b.c, as far up as any pattern goes.
+        dot = len(host)
+        for _ in range(self._host_dots):
+            dot = host.rfind(".", 0, dot)
+            if dot < 1:
+                break
+            hosts.append(f"*{host[dot:]}")
         headers: set[_Header | None] = {None}
         if self._header_names:
             headers.update(
@@ -142,15 +147,6 @@ class RouteTable:
                     found += drawer.candidates(path)
         found.sort()
         return found
-
-    def _wildcards_above(self, host: str) -> Iterator[str]:
-        """``*.b.c`` and ``*.c`` for ``a.b.c``, as far up as the table has any."""
-        dot = len(host)
-        for _ in range(self._host_dots):
-            dot = host.rfind(".", 0, dot)
-            if dot < 1:
-                return
-            yield f"*{host[dot:]}"
 
 
 def _host_matches(pattern: str, host: str) -> bool:

@@ -100,6 +100,7 @@ class Match:
     paths: tuple[str, ...] = ("/**",)
     methods: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    """In lower case, without port; ``*.`` in front stands for every name below."""
     headers: tuple[tuple[str, str], ...] = ()
     """Name in lower case, value; a final ``*`` in the value stands for any rest."""
 

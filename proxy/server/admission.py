@@ -40,9 +40,16 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     exchange.request_id = head.request_id or new_request_id()
     if exchange.method in _NEVER_SERVED:
         return _METHOD
-    if exchange.client.head_too_large(exchange.raw_headers, exchange.target):
+    limit = exchange.client.server.site.settings.limits.header_bytes
+    if exchange.client.head_bytes > limit and _size(exchange) > limit:
         return _HEADERS
     return _find_route(exchange, head) or _apply_limits(exchange, head)
+
+
+def _size(exchange: ClientExchange) -> int:
+    """Bytes of a head that came in one read together with something else."""
+    fields = sum(len(name) + len(value) + 4 for name, value in exchange.raw_headers)
+    return len(exchange.target) + fields
 
 
 def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
@@ -56,8 +63,10 @@ def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
     host = host_name(head.host)
     if host is None:
         return BAD_HOST
-    if path != ASTERISK:
-        exchange.route = exchange.client.site.find(
+    if exchange.method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
+        exchange.route = exchange.client.server.site.itself
+    else:
+        exchange.route = exchange.client.server.site.find(
             exchange.method, host, path, exchange.raw_headers
         )
     return None
@@ -89,10 +98,3 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
             # Bytes behind a declined Upgrade may already be lost in the parser.
             exchange.keep_alive = False
     return None
-
-
-def wants_server_itself(exchange: ClientExchange) -> bool:
-    """Whether the request ends here: ``OPTIONS *``, or no forwards left."""
-    return exchange.method == "OPTIONS" and (
-        exchange.target == ASTERISK or exchange.head.max_forwards == 0
-    )

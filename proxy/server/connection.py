@@ -15,7 +15,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
-from proxy.core import Clock, RawHeaders
+from proxy.core import Clock
 from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
@@ -47,18 +47,17 @@ class ClientConnection(RequestHandler):
 
     __slots__ = (
         "_caught_up",
-        "_head_bytes",
         "_head_start",
         "_head_timer",
         "_identity",
-        "_server",
-        "_serving_task",
         "clock",
         "exchange",
+        "head_bytes",
         "is_cut",
         "loop",
         "peer_address",
         "scheme",
+        "server",
     )
 
     def __init__(self, server: "ProxyServer", loop: asyncio.AbstractEventLoop) -> None:
@@ -76,7 +75,7 @@ class ClientConnection(RequestHandler):
             read_bufsize=READ_BUFFER,
             auto_decompress=False,
         )
-        self._server = server
+        self.server = server
         self.loop = loop
         self.clock: Clock = server.clock
         self.exchange: ClientExchange | None = None
@@ -86,26 +85,16 @@ class ClientConnection(RequestHandler):
         self.peer_address = ""
         self.scheme = "http"
         self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
-        self._head_bytes = 0
+        self.head_bytes = 0
+        """Bytes received since the last request was over, up to the present head's end."""
         self._head_start: bytes | None = b""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._serving_task: asyncio.Task[object] | None = None
         self._caught_up: asyncio.Future[None] | None = None
-
-    @property
-    def site(self) -> "Site":
-        """What is being served at this moment."""
-        return self._server.site
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether this connection must end with the present response."""
-        return self._server.is_draining
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self.exchange is None and not self._messages and not self._head_bytes
+        return self.exchange is None and not self._messages and not self.head_bytes
 
     # The connection's own life.
 
@@ -115,7 +104,7 @@ class ClientConnection(RequestHandler):
         self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
-        if self._server.is_full:
+        if self.server.is_full:
             self._reject(_OVERLOAD)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -134,8 +123,8 @@ class ClientConnection(RequestHandler):
     def cut(self) -> None:
         """End whatever is going on (the drain's time is up)."""
         self.is_cut = True
-        if self._serving_task is not None:
-            self._serving_task.cancel()
+        if self.exchange is not None:
+            self.exchange.cancel()
         else:
             self.force_close()
 
@@ -156,15 +145,16 @@ class ClientConnection(RequestHandler):
             if self.exchange is not None and self.has_broken_body(self.exchange):
                 self.exchange.break_body()
             return
-        first = not self._head_bytes
-        self._head_bytes += len(data)
+        first = not self.head_bytes
+        self.head_bytes += len(data)
         if first and data.find(b"  ", 0, data.find(b"\n")) >= 0:
             # RFC 9112 3: single spaces. The parser takes two, others may not.
             self._reject(_BAD_LINE)
             return
         super().data_received(data)
         if self._messages:
-            self._stop_head_timer()
+            if self._head_timer is not None:
+                self._stop_head_timer()
         else:
             self._await_rest_of_head(data)
 
@@ -177,7 +167,7 @@ class ClientConnection(RequestHandler):
         return bool(self._messages) and not exchange.payload.is_eof()
 
     def _await_rest_of_head(self, data: bytes) -> None:
-        if self._head_bytes > self.site.settings.limits.header_bytes:
+        if self.head_bytes > self.server.site.settings.limits.header_bytes:
             self._reject(_LARGE_HEAD)
             return
         if self._head_start is not None:
@@ -185,7 +175,7 @@ class ClientConnection(RequestHandler):
             self._head_start = (self._head_start + data).lstrip(b"\r\n")
             line, newline, _ = self._head_start.partition(b"\n")
             if not line and not newline:
-                self._head_bytes = 0  # only an empty line: no request has begun
+                self.head_bytes = 0  # only an empty line: no request has begun
                 return
             if newline:
                 self._head_start = None
@@ -193,7 +183,7 @@ class ClientConnection(RequestHandler):
                     self._reject(_BAD_LINE)
                     return
         if self._head_timer is None:
-            timeout = self.site.settings.limits.header_timeout
+            timeout = self.server.site.settings.limits.header_timeout
             self._head_timer = self.loop.call_later(timeout, self._head_is_late)
 
     def _head_is_late(self) -> None:
@@ -231,7 +221,7 @@ class ClientConnection(RequestHandler):
         if transport is None:
             return
         self._caught_up = self.loop.create_future()
-        patience = self.site.settings.limits.keepalive
+        patience = self.server.site.settings.limits.keepalive
         give_up = self.loop.call_later(patience, transport.abort)
         try:
             await self._caught_up
@@ -274,20 +264,15 @@ class ClientConnection(RequestHandler):
         """A request is about to be served."""
         self.exchange = exchange
 
-    def serving(self) -> None:
-        """Called from the task that serves the present request."""
-        self._serving_task = asyncio.current_task()
-
     def end(self) -> None:
         """The last byte of the present request's response was written, or it was given up."""
         self.exchange = None
-        self._serving_task = None
-        self._head_bytes = 0
+        self.head_bytes = 0
         self._head_start = b""
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
-        head, site = exchange.head, self.site
+        head, site = exchange.head, self.server.site
         if head.claims is NO_CLAIMS and not head.trusted_only:
             known_site, known_host, lines = self._identity
             if known_site is site and known_host == head.host:
@@ -303,14 +288,6 @@ class ClientConnection(RequestHandler):
             self.peer_address, self.scheme, head.host, head.claims, trusted=trusted
         )
         return lines + b"".join(head.trusted_only) if trusted else lines
-
-    def head_too_large(self, raw_headers: RawHeaders, target: str) -> bool:
-        """Whether a head that came in one piece is over the limit as a whole."""
-        limit = self.site.settings.limits.header_bytes
-        if self._head_bytes <= limit:
-            return False
-        size = len(target) + sum(len(name) + len(value) + 4 for name, value in raw_headers)
-        return size > limit
 
 
 class _Uncounted:

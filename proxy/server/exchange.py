@@ -74,13 +74,13 @@ class ClientExchange(Exchange):
         self.payload = payload
         self.client = protocol
         self.writer = writer
-        self._task = task
+        self._task: asyncio.Task[None] | None = task
         self.method = message.method
         self.target = message.path
         self.raw_headers = message.raw_headers
         self.request_id = ""
         self.peer = protocol.peer_address
-        self.route = protocol.site.unmatched
+        self.route = protocol.server.site.unmatched
         self.head = _NO_FIELDS
         self.body = None
         self.upgrade = False
@@ -100,7 +100,7 @@ class ClientExchange(Exchange):
         self._chunked = False
         self._drop_body = False
         self._silence: Silence | None = None
-        protocol.begin(self)
+        protocol.exchange = self
 
     def __repr__(self) -> str:
         return f"<exchange {self.method} {self.route!r} {self.code or 'open'}>"
@@ -173,7 +173,7 @@ class ClientExchange(Exchange):
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """Send the head on, with what has come of the body."""
         self.code = head.status
-        lines = [status_line(head.status, head.reason), *self._response_lines(head)]
+        lines = self._response_lines(head)
         if head.has_body:
             if head.content_length >= 0:
                 lines.append(b"Content-Length: %d\r\n" % head.content_length)
@@ -186,7 +186,7 @@ class ClientExchange(Exchange):
             self._drop_body = True
             if head.content_length >= 0:
                 lines.append(b"Content-Length: %d\r\n" % head.content_length)
-        if not self.keep_alive or self.client.is_draining:
+        if not self.keep_alive or self.client.server.is_draining:
             self.keep_alive = False
             lines.append(b"Connection: close\r\n")
         lines.append(b"\r\n")
@@ -198,15 +198,15 @@ class ClientExchange(Exchange):
                 self.stream.pause()
 
     def _response_lines(self, head: ResponseHead) -> list[bytes]:
-        lines = head.lines
-        if self.route.response_edits is not None:
-            lines = self.route.response_edits.apply(lines)
-        return [
-            *lines,
-            b"" if head.has_date else date_line(),
-            head.via_line() if head.via else _OUR_VIA,
-            b"X-Request-Id: " + self.request_id.encode() + b"\r\n",
-        ]
+        """The status line and the end-to-end fields, ours among them."""
+        edits = self.route.response_edits
+        lines = [status_line(head.status, head.reason)]
+        lines += head.lines if edits is None else edits.apply(head.lines)
+        if not head.has_date:
+            lines.append(date_line())
+        lines.append(head.via_line() if head.via else _OUR_VIA)
+        lines.append(b"X-Request-Id: " + self.request_id.encode() + b"\r\n")
+        return lines
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
         """Send more of the body on."""
@@ -223,11 +223,13 @@ class ClientExchange(Exchange):
             size = sum(map(len, pieces))
             self.bytes_sent += size
             if self._chunked:
-                buffers = [*buffers, b"%x\r\n" % size, *pieces, b"\r\n"]
+                buffers.append(b"%x\r\n" % size)
+                buffers += pieces
+                buffers.append(b"\r\n")
             else:
-                buffers = [*buffers, *pieces] if buffers else pieces
+                buffers += pieces
         if complete and self._chunked:
-            buffers = [*buffers, b"0\r\n\r\n"]
+            buffers.append(b"0\r\n\r\n")
         if buffers:
             self._write(buffers)
 
@@ -236,8 +238,7 @@ class ClientExchange(Exchange):
         self.code = head.status
         self.keep_alive = False
         switch = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        lines = [status_line(head.status, head.reason), *self._response_lines(head), switch]
-        self._write([*lines, tail])
+        self._write([*self._response_lines(head), switch, tail])
         self._watch()
         self.client.set_parser(Tunnel(self))  # type: ignore[arg-type]  # all that aiohttp calls
 
@@ -276,7 +277,7 @@ class ClientExchange(Exchange):
         self.refusal = refusal
         self.code = refusal.status
         body = self.body
-        if refusal.close or self.client.is_draining or (body and body.waits_for_continue):
+        if refusal.close or self.client.server.is_draining or (body and body.waits_for_continue):
             self.keep_alive = False
         answer = problem_bytes(
             refusal,
@@ -344,9 +345,15 @@ class ClientExchange(Exchange):
             self._silence = None
         if self.body is not None:
             self.body.close()
+            self.body = None  # it knows us, and a cycle would have to be found
         self.duration = self.client.clock.monotonic() - self.started
         self.route.recorder.finished(self)
         self.client.end()
+
+    def cancel(self) -> None:
+        """End it where it is (the drain's time is up)."""
+        if self._task is not None:
+            self._task.cancel()
 
     # What aiohttp asks of a request.
 

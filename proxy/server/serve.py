@@ -5,7 +5,7 @@ import logging
 
 from proxy.core import Refused
 from proxy.policy.refusal import Reason, Refusal
-from proxy.server.admission import admit, wants_server_itself
+from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
 from proxy.server.responses import CLOSE, KEEP_ALIVE, Written
 
@@ -19,41 +19,35 @@ _log = logging.getLogger("holdfast")
 
 async def serve(exchange: ClientExchange) -> Written:
     """Handle one request. Raises only if its client is gone."""
-    exchange.client.serving()
+    client = exchange.client
     try:
-        if exchange.client.writing_paused:
-            await exchange.client.caught_up()
-        refusal = await _handle(exchange)
+        if client.writing_paused:
+            await client.caught_up()
+        refusal = admit(exchange)
+        exchange.route.recorder.started()
+        if refusal is None:
+            refusal = await exchange.route.handle(exchange)
         if refusal is not None:
             exchange.answer(refusal)
+    except Refused as refused:
+        exchange.answer(refused.refusal)
     except asyncio.CancelledError:
         if not _cut_by_us(exchange):
             _client_left(exchange)
             raise
+    except Exception:  # noqa: BLE001 - our own fault must not become aiohttp's error page
+        _failed(exchange)
     finally:
         exchange.finish()
-    return KEEP_ALIVE if exchange.keep_alive and not exchange.client.is_draining else CLOSE
+    return KEEP_ALIVE if exchange.keep_alive and not client.server.is_draining else CLOSE
 
 
-async def _handle(exchange: ClientExchange) -> Refusal | None:
-    refusal = admit(exchange)
-    route = exchange.route
-    route.recorder.started()
-    if refusal is not None:
-        return refusal
-    if wants_server_itself(exchange):
-        exchange.answer_options()
-        return None
-    try:
-        return await route.handle(exchange)
-    except Refused as refused:
-        return refused.refusal
-    except Exception:
-        _log.exception("request %s failed inside the proxy", exchange.request_id)
-        if exchange.code:
-            exchange.relay_cut()  # too late for an answer
-            return None
-        return _UNKNOWN
+def _failed(exchange: ClientExchange) -> None:
+    _log.exception("request %s failed inside the proxy", exchange.request_id)
+    if exchange.code:
+        exchange.relay_cut()  # too late for an answer
+    else:
+        exchange.answer(_UNKNOWN)
 
 
 def _cut_by_us(exchange: ClientExchange) -> bool:

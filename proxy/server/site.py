@@ -14,7 +14,7 @@ _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 class Site:
     """The routes of one configuration, ready to serve."""
 
-    __slots__ = ("_routes", "_table", "settings", "unmatched")
+    __slots__ = ("_routes", "_table", "itself", "settings", "unmatched")
 
     def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
         self.settings = settings
@@ -22,6 +22,8 @@ class Site:
         self._table = RouteTable(tuple(route.settings.match for route in routes))
         self.unmatched = Route(_UNMATCHED, _no_route, unmatched)
         """Where requests belong that no route takes, or that nobody could read."""
+        self.itself = Route(_UNMATCHED, _say_what_we_can, unmatched)
+        """Where requests belong that mean this proxy and no upstream (``OPTIONS *``)."""
 
     def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> Route:
         """The first route that takes the request."""
@@ -31,3 +33,7 @@ class Site:
 
 async def _no_route(_exchange: Exchange) -> Refusal:
     return _NO_ROUTE
+
+
+async def _say_what_we_can(exchange: Exchange) -> None:
+    exchange.answer_options()

@@ -22,7 +22,16 @@ AT_LEAST_BETWEEN = 1.0
 class Addresses:
     """The addresses of one host."""
 
-    __slots__ = ("_asked_at", "_changed", "_clock", "_fixed", "_host", "_lookup", "_port", "found")
+    __slots__ = (
+        "_asked_at",
+        "_changed",
+        "_clock",
+        "_host",
+        "_lookup",
+        "_port",
+        "found",
+        "is_fixed",
+    )
 
     def __init__(self, host: str, port: int, clock: Clock, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -31,8 +40,9 @@ class Addresses:
         self._clock = clock
         self._asked_at = float("-inf")
         self._lookup: asyncio.Task[None] | None = None
-        self._fixed = _is_literal(host)
-        self.found: tuple[str, ...] = (host,) if self._fixed else ()
+        self.is_fixed = _is_literal(host)
+        """Whether the host is an address itself."""
+        self.found: tuple[str, ...] = (host,) if self.is_fixed else ()
         """What the last good look-up gave, in its order."""
 
     def __repr__(self) -> str:
@@ -49,13 +59,13 @@ class Addresses:
 
     def renew_if_old(self) -> None:
         """Ask again in the background once the answer has had its time."""
-        if not self._fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
+        if not self.is_fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
             self.renew()
 
     def renew(self) -> None:
         """Ask again in the background, unless that was done a moment ago."""
         now = self._clock.monotonic()
-        if self._fixed or self._lookup is not None:
+        if self.is_fixed or self._lookup is not None:
             return
         if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
             return

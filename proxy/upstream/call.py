@@ -16,43 +16,25 @@ class Call:
     Whoever made the call awaits ``done``, which is set exactly once.
     """
 
-    __slots__ = ("_attempt", "_clock", "_relaying", "connection", "done", "exchange")
+    __slots__ = ("_clock", "attempt", "connection", "done", "exchange", "is_relaying")
 
     def __init__(
         self, exchange: Exchange, attempt: Attempt, loop: AbstractEventLoop, clock: Clock
     ) -> None:
         self.exchange = exchange
-        self._attempt = attempt
+        self.attempt = attempt
         self._clock = clock
-        self._relaying = False
+        self.is_relaying = False
+        """Whether the head has gone to the client."""
         self.connection: Connection | None = None
         self.done: Future[None] = loop.create_future()
 
-    @property
-    def method(self) -> str:
-        """The method, which decides whether a response has a body."""
-        return self.exchange.method
-
-    @property
-    def wants_upgrade(self) -> bool:
-        """Whether a 101 would be an answer to what was asked."""
-        return self.exchange.upgrade
-
-    @property
-    def is_relaying(self) -> bool:
-        """Whether the head has gone to the client."""
-        return self._relaying
-
     # From the connection.
-
-    def received(self) -> None:
-        """A first byte came back."""
-        self._attempt.received = True
 
     def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """The head is here, with the beginning of the body or all of it."""
-        self._attempt.status = head.status
-        self._relaying = True
+        self.attempt.status = head.status
+        self.is_relaying = True
         if complete:
             # Back in its pool already: a slow client must not pause it any more.
             self.connection = None
@@ -70,8 +52,8 @@ class Call:
 
     def switch(self, head: ResponseHead, tail: bytes) -> None:
         """The upstream agreed to switch protocols."""
-        self._attempt.status = head.status
-        self._relaying = True
+        self.attempt.status = head.status
+        self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
     def hold_client(self, *, hold: bool) -> None:
@@ -106,12 +88,12 @@ class Call:
         """Give up: close the connection, and end as *kind* unless ended before."""
         if self.connection is not None:
             self.connection.abandon()
-        if self._relaying and kind is not Kind.CANCELLED:
+        if self.is_relaying and kind is not Kind.CANCELLED:
             kind = Kind.TRUNCATED
         self.closed(kind)
 
     def _end(self, kind: Kind | None) -> None:
-        attempt = self._attempt
+        attempt = self.attempt
         attempt.kind = kind
         attempt.duration = self._clock.monotonic() - attempt.started
         self.connection = None

@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         head_before = self._head
         if head_before is None:
             if not self._head_bytes:
-                call.received()
+                call.attempt.received = True
             self._head_bytes += len(data)
         clean = True
         try:
@@ -295,10 +295,12 @@ class Connection(asyncio.Protocol):
             if self._interim > MOST_INTERIM:
                 raise BadResponse("interim responses without end")
             return
-        if status == _SWITCHING and not call.wants_upgrade:
+        if status == _SWITCHING and not call.exchange.upgrade:
             raise BadResponse("switched protocols unasked")
         version = parser.get_http_version()
-        self._head = read_response_head(call.method, version, status, self._reason, self._fields)
+        self._head = read_response_head(
+            call.exchange.method, version, status, self._reason, self._fields
+        )
         if self._head.length == 0 and status != _SWITCHING:
             # Nothing more will come, whatever a length or coding may say: HEAD.
             self._complete = True

@@ -89,9 +89,8 @@ class Pool:
         """Whether the last try to connect failed, and not long ago."""
         return self._failed_at is not None and now - self._failed_at < AVOID_AFTER_FAILURE
 
-    def take_idle(self, longest_idle: float | None) -> Connection | None:
+    def take_idle(self, now: float, longest_idle: float | None) -> Connection | None:
         """A connection that was idle for no longer than that, if there is one."""
-        now = self._clock.monotonic()
         idle = self._idle
         while idle:
             connection = idle[-1]
@@ -176,14 +175,14 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next request, unless there are enough."""
-        if self._closed or connection.is_closing:
+        if self._closed:
             connection.close()
-        elif not self._offer(connection):
-            if len(self._idle) >= self._settings.idle_connections:
-                connection.close()
-                return
+        elif not self._waiters or not self._offer(connection):
             connection.idle_since = self._clock.monotonic()
             self._idle.append(connection)
+            if len(self._idle) > self._settings.idle_connections:
+                # Not this one: only a fresh one serves requests that must not be repeated.
+                self._idle.popleft().close()
             if self._sweep is None:
                 self._sweep = self._loop.call_later(self._settings.keepalive, self._close_old)
 

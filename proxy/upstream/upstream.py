@@ -28,6 +28,8 @@ class Upstream:
         self._loop = asyncio.get_running_loop()
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._order: list[Pool] = []
+        self._only: Pool | None = None
+        """The one address there is and ever will be, if that is so."""
         self._next = 0
         self._renew_at = float("-inf")
         self._addresses = {
@@ -56,15 +58,19 @@ class Upstream:
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now)
         exchange.attempts.append(attempt)
         call = Call(exchange, attempt, self._loop, self._clock)
+        pool = self._only or self._pick(now)
         try:
-            pool, connection = self._take_idle(exchange, now, fresh=fresh)
-            if connection is None:
+            longest_idle = None if can_be_sent_again(exchange) else FRESH_ENOUGH
+            if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(pool, give_up)
             else:
                 attempt.reused = True
-            assert pool is not None
             attempt.address = pool.label
-            await self._run(call, pool, connection, attempt)
+            upload = self._send(call, pool, connection)
+            if upload is None:
+                await call.done
+            else:
+                await self._upload(call, connection, upload)
         except DialError as error:
             if pool is not None:
                 attempt.address = pool.label
@@ -87,15 +93,6 @@ class Upstream:
 
     # Choosing an address and a connection.
 
-    def _take_idle(
-        self, exchange: Exchange, now: float, *, fresh: bool
-    ) -> tuple[Pool | None, Connection | None]:
-        """The address whose turn it is, and a connection to it that is there already."""
-        pool = self._pick(now)
-        if pool is None or fresh:
-            return pool, None
-        return pool, pool.take_idle(None if can_be_sent_again(exchange) else FRESH_ENOUGH)
-
     def _pick(self, now: float) -> Pool | None:
         if now >= self._renew_at:
             self._renew_at = now + FRESH_FOR
@@ -103,8 +100,8 @@ class Upstream:
                 addresses.renew_if_old()
         order = self._order
         count = len(order)
-        if count < 2:
-            return order[0] if order else None
+        if not order:
+            return None
         start = 0
         if self.settings.balance == "round_robin":
             start = self._next = (self._next + 1) % count
@@ -162,28 +159,27 @@ class Upstream:
                 pool = Pool(origin, address, self.settings, tls, self._clock)
                 self._pools[origin, address] = pool
         self._order = [self._pools[key] for key in wanted]
+        if len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
+            self._only = self._order[0]
 
     # Sending.
 
-    async def _run(self, call: Call, pool: Pool, connection: Connection, attempt: Attempt) -> None:
+    def _send(self, call: Call, pool: Pool, connection: Connection) -> RequestBody | None:
+        """Put the request on the wire; returns its body if that is still to be sent."""
         exchange = call.exchange
         body = exchange.body
         whole = b"" if body is None else body.take_whole()
         head = exchange.request_bytes(
             pool.authority, pool.origin.base_path, preserve_host=self.settings.preserve_host
         )
-        attempt.sent = connection.send(call, head, whole or b"", more=whole is None)
-        if not attempt.sent:
+        if not connection.send(call, head, whole or b"", more=whole is None):
             raise DialError(Kind.CONNECT)
+        call.attempt.sent = True
         call.connection = connection
         exchange.stream = call
-        if whole is None:
-            assert body is not None
-            await self._run_with_upload(call, connection, body)
-        else:
-            await call.done
+        return body if whole is None else None
 
-    async def _run_with_upload(self, call: Call, connection: Connection, body: RequestBody) -> None:
+    async def _upload(self, call: Call, connection: Connection, body: RequestBody) -> None:
         """Send the body while the response may already be coming."""
         upload = self._loop.create_task(_upload(call, connection, body))
         try:

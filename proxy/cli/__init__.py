@@ -1,0 +1,41 @@
+"""The command line: one file per command, loaded when it is asked for.
+
+A command imports what it needs inside its function, so that ``--help`` and
+``check`` do not wait for the server's packages.
+"""
+
+from importlib import import_module
+
+import click
+
+from proxy import __version__
+
+_COMMANDS = {
+    "run": "proxy.cli.run:run",
+    "check": "proxy.cli.check:check",
+    "schema": "proxy.cli.schema:schema",
+    "healthcheck": "proxy.cli.healthcheck:healthcheck",
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows the names of its commands, and imports the one that is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        target = _COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, name = target.partition(":")
+        command = getattr(import_module(module), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{target} is no command")
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def main() -> None:
+    """A sidecar between a service and the HTTP APIs that it depends on."""

@@ -1,0 +1,47 @@
+"""``holdfast check``: every fault of a configuration, one line each."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+import click
+
+from proxy.cli.options import config_option
+
+
+@click.command()
+@config_option
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines for people and editors, or one JSON object.",
+)
+def check(files: tuple[str, ...], output: str) -> None:
+    """Say everything that is wrong with a configuration.
+
+    Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead.
+    Exit code 0: good (warnings may be printed), 1: faults, 2: wrong usage.
+    """
+    from proxy.config import ConfigError, load  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        loaded = load(files, os.environ)
+        report, summary = loaded.report, loaded.summary
+    except ConfigError as error:
+        report, summary = error.report, error.report.summary()
+    if output == "json":
+        answer = {
+            "ok": not report.faults,
+            "summary": summary,
+            "findings": [asdict(finding) for finding in report.findings],
+        }
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        for finding in report.findings:
+            click.echo(str(finding))
+        click.echo(summary)
+    sys.exit(1 if report.faults else 0)

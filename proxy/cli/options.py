@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def _at_least_one(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not value:
+        raise click.UsageError(
+            f"no configuration given, write: holdfast {ctx.info_name} -c holdfast.yaml", ctx
+        )
+    del parameter  # click passes it by name
+    return value
+
+
+def config_option(command: CommandT) -> CommandT:
+    """``-c FILE``, at least once; the command gets *files*, their names."""
+    return click.option(
+        "-c",
+        "--config",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        callback=_at_least_one,
+        help="Configuration file. May be repeated: mappings merge, the rest replaces.",
+    )(command)

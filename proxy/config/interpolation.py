@@ -1,0 +1,88 @@
+"""``${…}`` in values: the environment and files put into a scalar after parsing.
+
+=================== ======================================================
+``${NAME}``         the variable; a fault if it is not set
+``${NAME:-text}``   *text* if the variable is not set or empty
+``${NAME:?text}``   a fault that says *text* if it is not set or empty
+``${file:PATH}``    what the file holds, without one newline at its end
+``$$``              a plain ``$``
+=================== ======================================================
+
+What comes out is text and never YAML, so no value can add a key. It may be a
+secret: the scalar remembers what it was made of, and messages name that instead.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from proxy.config.faults import Mistake, Source
+from proxy.config.files import read_file
+from proxy.config.nodes import Scalar
+
+_MAX_FILE_BYTES = 64 * 1024
+
+_REFERENCE = re.compile(
+    r"""
+    \$\$                                     # a plain $
+    | \$\{ file: (?P<file> [^{}]+ ) \}
+    | \$\{ (?P<name> [A-Za-z_][A-Za-z0-9_]* ) (?: :(?P<rule>[-?]) (?P<text> [^{}]*) )? \}
+    | \$\{ (?P<broken>)                      # anything else that looks like one
+    """,
+    re.VERBOSE,
+)
+
+
+class Interpolation:
+    """Puts variables and files into scalars, and remembers which files it read."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.files: list[Path] = []
+
+    def apply(self, scalar: Scalar) -> Scalar:
+        """*scalar* with every reference replaced; :class:`Mistake` if one cannot be."""
+        if "$" not in scalar.text:
+            return scalar
+        references: list[str] = []
+
+        def replacement(found: re.Match[str]) -> str:
+            if found[0] == "$$":
+                return "$"
+            if found["broken"] is not None:
+                raise Mistake(
+                    "${ begins a reference that is not complete, write ${NAME}, "
+                    "${NAME:-default}, ${file:PATH}, or $$ for a plain $"
+                )
+            if found["file"] is not None:
+                references.append(f"${{file:{found['file']}}}")
+                return self._file(found["file"], scalar.spot.source)
+            references.append(f"${{{found['name']}}}")
+            return self._variable(found["name"], found["rule"], found["text"])
+
+        text = _REFERENCE.sub(replacement, scalar.text)
+        if not references:
+            return replace(scalar, text=text, plain=False)
+        return replace(scalar, text=text, plain=False, references=tuple(references))
+
+    def _variable(self, name: str, rule: str | None, text: str | None) -> str:
+        value = self._environ.get(name)
+        if rule == "-":
+            return value or text or ""
+        if rule == "?":
+            if not value:
+                raise Mistake(f"{name} is not set in the environment: {text or 'set it'}")
+            return value
+        if value is None:
+            raise Mistake(
+                f"{name} is not set in the environment, set it or write ${{{name}:-default}}"
+            )
+        return value
+
+    def _file(self, written: str, source: Source) -> str:
+        path = source.directory / written
+        self.files.append(path)
+        text = read_file(path, written, _MAX_FILE_BYTES)
+        newline = "\r\n" if text.endswith("\r\n") else "\n"
+        return text.removesuffix(newline)

@@ -1,0 +1,182 @@
+"""What all kinds have in common, and those that know nothing of HTTP."""
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from proxy.config.faults import Mistake
+from proxy.config.nodes import Scalar
+from proxy.config.words import did_you_mean
+
+JsonSchema = dict[str, Any]
+ValueT = TypeVar("ValueT")
+
+_REFERENCE_PATTERN = r"\$\{"
+"""Whatever a key takes, it may come from ``${…}``."""
+
+# Visible ASCII but " and \\, which would need escapes in metrics; spaces inside only.
+_NAME = r"[!#-\[\]-^`-~](?:[ !#-\[\]-~]*[!#-\[\]-~])?"
+_LONGEST_NAME = 128
+
+
+class Kind(ABC, Generic[ValueT]):
+    """How one kind of value is written, read and described.
+
+    A message of :meth:`read` may quote the value: for one that was interpolated
+    the reader says ``is no NOUN, write EXAMPLE (say)`` in its place.
+    """
+
+    noun: str
+    example: str
+
+    @abstractmethod
+    def read(self, scalar: Scalar) -> ValueT:
+        """The value; :class:`Mistake` if this is none."""
+
+    def write(self, value: ValueT) -> object:
+        """*value* as it could stand in a file."""
+        return str(value)
+
+    def masked(self, value: ValueT) -> object:
+        """What may be shown of a *value* that came from ``${…}``."""
+        return self.write(value)
+
+    def same_key(self, key: str) -> str:
+        """What two keys of this kind must share to be the same key."""
+        return key
+
+    @abstractmethod
+    def json_schema(self) -> JsonSchema:
+        """What an editor should accept."""
+
+    def __get_pydantic_json_schema__(
+        self, _core_schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        return self.json_schema()
+
+
+def string_schema(pattern: str) -> JsonSchema:
+    """A string that matches *pattern*, or that is made with ``${…}``."""
+    return {"type": "string", "pattern": f"{pattern}|{_REFERENCE_PATTERN}"}
+
+
+def or_reference(schema: JsonSchema) -> JsonSchema:
+    """What *schema* accepts, or a string made with ``${…}``."""
+    return {"anyOf": [schema, {"type": "string", "pattern": _REFERENCE_PATTERN}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Kind[int]):
+    """A whole number from *least* to *most*."""
+
+    least: int
+    most: int = 1_000_000
+    noun = "whole number in range"
+    example = "64"
+
+    def read(self, scalar: Scalar) -> int:
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", scalar.text):
+            raise Mistake(f"{scalar.shown} is no whole number, write {self.example} (say)")
+        if scalar.type != "int":
+            raise Mistake(f"{scalar.shown} is text, write {scalar.text} without quotes")
+        number = int(scalar.text)
+        if not self.least <= number <= self.most:
+            raise Mistake(
+                f"{number} is out of range, write a number from {self.least} to {self.most}"
+            )
+        return number
+
+    def write(self, value: int) -> int:
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Kind[bool]):
+    """``true`` or ``false``."""
+
+    noun = "switch"
+    example = "true"
+
+    def read(self, scalar: Scalar) -> bool:
+        if scalar.type != "bool":
+            raise Mistake(f"{scalar.shown} is neither true nor false, write one of them")
+        return scalar.text[0] in "tT"
+
+    def write(self, value: bool) -> bool:  # noqa: FBT001 - the value itself
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "boolean"})
+
+
+class Choice(Kind[str]):
+    """One of a few words."""
+
+    noun = "word that can stand here"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.example = words[0]
+
+    def read(self, scalar: Scalar) -> str:
+        if scalar.text not in self.words:
+            hint = did_you_mean(scalar.text, self.words, quoted=False)
+            raise Mistake(
+                f"{scalar.shown} is none of {', '.join(self.words)}; {hint or 'write one of them'}"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"enum": list(self.words)})
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Kind[str]):
+    """What a route, policy or upstream is called: also a metric's label.
+
+    A name of our own, such as ``_unmatched``, begins with an underscore.
+    """
+
+    noun = "name"
+    example = "payments"
+
+    def read(self, scalar: Scalar) -> str:
+        if len(scalar.text) > _LONGEST_NAME:
+            raise Mistake(f"a name has at most {_LONGEST_NAME} characters, write a shorter one")
+        if not re.fullmatch(_NAME, scalar.text):
+            raise Mistake(
+                f"{scalar.shown} is no name, write ASCII letters, digits and signs (no quotes, "
+                f"no _ at the beginning)"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Token(Kind[str]):
+    """A credential that clients send as ``Authorization: Bearer``. Never quoted."""
+
+    noun = "token"
+    example = "${HOLDFAST_ADMIN_TOKEN}"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text:
+            raise Mistake(f"the token is empty, write {self.example}")
+        if not re.fullmatch(r"[\x21-\x7e]+", scalar.text):
+            raise Mistake("the token has spaces or other unusual characters, write one without")
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number"], "minLength": 1}

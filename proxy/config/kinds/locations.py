@@ -1,0 +1,23 @@
+"""Files that a configuration names."""
+
+from dataclasses import dataclass
+
+from proxy.config.faults import Mistake
+from proxy.config.kinds.base import JsonSchema, Kind
+from proxy.config.nodes import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath(Kind[str]):
+    """A file; relative to the file that names it."""
+
+    noun = "path of a file"
+    example = "tls/ca.pem"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text or "\0" in scalar.text:
+            raise Mistake(f"there is no path, write {self.example} (say)")
+        return str(scalar.spot.source.directory / scalar.text)
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}

@@ -1,0 +1,133 @@
+"""Files → settings, or a report of everything that is wrong."""
+
+from collections.abc import Mapping as EnvironMapping, Sequence as SequenceOf
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from proxy.config.building import settings_from
+from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
+from proxy.config.interpolation import Interpolation
+from proxy.config.listeners import check_listeners, check_trust
+from proxy.config.models import FileKeys
+from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
+from proxy.config.parsing import parse_file
+from proxy.config.reader import Branch, Items, Reader, plain
+from proxy.config.routes import (
+    check_order,
+    check_prefixes,
+    check_presence,
+    check_references,
+    draft_routes,
+    name_routes,
+)
+from proxy.config.secrets import check_secrets, effective
+from proxy.config.upstreams import certificate_files, check_listen_tls, check_upstreams
+from proxy.policy.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration without faults."""
+
+    settings: Settings
+    report: Report
+    effective: dict[str, Any] = field(repr=False)
+    """All of it in long form, policies merged and secrets masked; fit for JSON."""
+    watched: tuple[Path, ...]
+    """Every file whose content it depends on."""
+
+    @property
+    def warnings(self) -> tuple[Fault, ...]:
+        return self.report.warnings
+
+    @property
+    def summary(self) -> str:
+        """``holdfast.yaml: ok (4 routes, 2 upstreams)``."""
+        counts = [
+            f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
+            for things, noun in (
+                (self.settings.routes, "route"),
+                (self.settings.upstreams, "upstream"),
+            )
+        ]
+        return self.report.summary(f"ok ({', '.join(counts)})")
+
+
+def load(
+    paths: SequenceOf[str | Path],
+    environ: EnvironMapping[str, str],
+    *,
+    listen: SequenceOf[str] | None = None,
+    admin: str | None = None,
+) -> Loaded:
+    """Read *paths*, later ones over earlier ones; *listen* and *admin* go over all.
+
+    Raises :class:`ConfigError` with every fault at once.
+    """
+    sources = tuple(
+        Source(str(path), order, Path(path).absolute()) for order, path in enumerate(paths, 1)
+    )
+    findings = Findings()
+    trees = [parse_file(source, findings) for source in sources]
+    readable = [tree for tree in trees if tree is not None]
+    # What a broken file would have said is unknown, and so is what is wrong with the rest.
+    if not readable or len(readable) < len(trees):
+        raise ConfigError(findings.report(sources))
+    root = reduce(merge_files, [*readable, _options(listen, admin)])
+    interpolation = Interpolation(environ)
+    reader = Reader(findings, interpolation)
+    file = reader.read_file(root, FileKeys)
+    routes = _check(file, findings)
+    report = findings.report(sources)
+    if report.faults:
+        raise ConfigError(report)
+    whole = reader.complete(_with_routes(file, routes))
+    files = [source.path for source in sources] + interpolation.files + certificate_files(file)
+    return Loaded(
+        settings=settings_from(FileKeys.model_validate(plain(whole))),
+        report=report,
+        effective=_in_force(effective(whole)),
+        watched=tuple(dict.fromkeys(files)),
+    )
+
+
+def _options(listen: SequenceOf[str] | None, admin: str | None) -> Mapping:
+    """What the command line says, as if it were a last file."""
+    entries: dict[str, Entry[Node]] = {}
+    if listen:
+        spot = Spot(Source("--listen"))
+        items = tuple(Scalar(text, spot) for text in listen)
+        entries["listen"] = Entry("listen", spot, Sequence(spot, items))
+    if admin is not None:
+        spot = Spot(Source("--admin"))
+        entries["admin"] = Entry("admin", spot, Scalar(admin, spot))
+    return Mapping(Spot(Source("options")), entries)
+
+
+def _check(file: Branch, findings: Findings) -> list[Branch]:
+    """All that involves more than one value. Returns the merged routes, named."""
+    drafts = draft_routes(file)
+    check_listeners(file, findings)
+    check_listen_tls(file, findings)
+    check_trust(file, findings)
+    check_upstreams(file, findings)
+    check_presence(file, findings)
+    check_references(file, drafts, findings)
+    check_order(drafts, findings)
+    check_prefixes(drafts, findings)
+    check_secrets(file, findings)
+    return name_routes(drafts, findings)
+
+
+def _with_routes(file: Branch, routes: list[Branch]) -> Branch:
+    items = Items("routes", file.spot, tuple(routes))
+    return replace(file, entries=file.entries | {"routes": Entry("routes", file.spot, items)})
+
+
+def _in_force(shown: dict[str, Any]) -> dict[str, Any]:
+    """Without what has become part of the routes."""
+    routes = [{key: route[key] for key in route if key != "policy"} for route in shown["routes"]]
+    kept = {key: shown[key] for key in shown if key not in {"defaults", "policies"}}
+    return kept | {"routes": routes}

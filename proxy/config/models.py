@@ -1,0 +1,260 @@
+"""Every key of the file: its type, its default and what it does.
+
+The only place where keys are listed. The reader walks these models to check a
+file, ``holdfast schema`` prints them as JSON Schema, and the settings are made
+from them. Defaults are written as a user would write them, so that the schema
+shows them so; the reader reads them like any other value.
+"""
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import MinLen
+from pydantic import BaseModel, ConfigDict, Field
+
+from proxy.config.kinds.addresses import (
+    AdminAddress,
+    ListenAddress,
+    ServerName,
+    TrustedPeer,
+    UpstreamUrl,
+)
+from proxy.config.kinds.base import Choice, Integer, Name, Switch, Token
+from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue
+from proxy.config.kinds.locations import FilePath
+from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey
+from proxy.policy.settings import Listen, Origin
+
+_NO_REQUEST = "leaves no time for any request, write none for no limit"
+_NO_BODY = "leaves no time for any body, write none for no limit"
+
+
+def _key(description: str, default: object = ...) -> Any:  # noqa: ANN401 - the model says the type
+    """Describe a key. Without *default* it must be there; None: nothing unless it is."""
+    return Field(default, description=description)
+
+
+class Section(BaseModel):
+    """A mapping of the file with a fixed set of keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    belongs_to: ClassVar[str]
+    """Where its keys go, for someone who wrote one elsewhere."""
+
+
+class ListenTls(Section):
+    """Serve TLS on this address."""
+
+    belongs_to = "listen.tls"
+
+    cert: Annotated[str, FilePath()] = _key("PEM file with the certificate and its chain.")
+    key: Annotated[str, FilePath()] = _key("PEM file with the private key.")
+
+
+class ListenOn(Section):
+    """An address to accept connections on."""
+
+    belongs_to = "listen"
+
+    address: Annotated[Listen, ListenAddress()] = _key("host:port, [::1]:port or unix:/path.")
+    tls: ListenTls | None = _key("Serve TLS with this certificate.", None)
+
+
+class LimitKeys(Section):
+    """What one client may cost."""
+
+    belongs_to = "limits"
+
+    header_bytes: Annotated[int, Size(least=1024)] = _key(
+        "Largest request line and header fields together; beyond it 431 or 414.", "64KiB"
+    )
+    header_timeout: Annotated[
+        float, Duration(zero="leaves no time for any header, write 10s (say)")
+    ] = _key("Longest time from a request's first byte to the end of its header.", "10s")
+    keepalive: Annotated[
+        float, Duration(zero="leaves no time for a second request, write 1s or more")
+    ] = _key("How long an idle client connection is kept.", "75s")
+    connections: Annotated[int, Integer(least=1)] = _key(
+        "Most client connections at a time; beyond it 503.", 20_000
+    )
+
+
+class UpstreamTlsKeys(Section):
+    """How to trust a TLS upstream, and how to show who we are."""
+
+    belongs_to = "an upstream's tls"
+
+    ca: Annotated[str | None, FilePath()] = _key(
+        "PEM file with the authorities to trust in place of the system's.", None
+    )
+    cert: Annotated[str | None, FilePath()] = _key("PEM file with a client certificate.", None)
+    key: Annotated[str | None, FilePath()] = _key("PEM file with its private key.", None)
+    server_name: Annotated[str | None, ServerName()] = _key(
+        "Name to ask for and to find in the certificate, in place of the URL's host.", None
+    )
+    verify: Annotated[bool, Switch()] = _key(
+        "false accepts any certificate, so anyone on the way can read and change all of it.",
+        default=True,
+    )
+
+
+class UpstreamKeys(Section):
+    """An HTTP service that requests are sent to."""
+
+    belongs_to = "an upstream"
+
+    urls: Annotated[list[Annotated[Origin, UpstreamUrl()]], MinLen(1)] = _key(
+        "Where it is: http or https, host, port and a base path. A name stands for every address "
+        "that it resolves to."
+    )
+    balance: Annotated[str, Choice("round_robin", "first")] = _key(
+        "round_robin takes the addresses in turn; first takes the first that works.", "round_robin"
+    )
+    connect_timeout: Annotated[
+        float, Duration(zero="leaves no time to connect, write 5s (say)")
+    ] = _key("Longest wait for a connection, TLS handshake included.", "5s")
+    idle_connections: Annotated[int, Integer(least=0)] = _key(
+        "Most idle connections that are kept, per address.", 64
+    )
+    max_connections: Annotated[int, Integer(least=1)] = _key(
+        "Most connections, per address; beyond it requests wait for connect_timeout, then 503.",
+        1024,
+    )
+    keepalive: Annotated[
+        float,
+        Duration(zero="keeps no connection, write idle_connections: 0 if that is meant"),
+    ] = _key(
+        "Longest idle time of a connection that is used again; never beyond what the upstream "
+        "itself announces.",
+        "30s",
+    )
+    host: Annotated[str, Choice("upstream", "preserve")] = _key(
+        "The Host that it sees: that of its URL (upstream) or that of the client (preserve).",
+        "upstream",
+    )
+    tls: UpstreamTlsKeys = _key("For https URLs.", {})
+
+
+class MatchKeys(Section):
+    """What a request must look like: all that is written here must hold."""
+
+    belongs_to = "match"
+
+    path: Annotated[list[Annotated[str, PathPattern()]], MinLen(1), OneOrMore()] = _key(
+        "Path or list of paths. * is one segment, a final /** the rest.", ["/**"]
+    )
+    methods: Annotated[list[Annotated[str, Method()]] | None, MinLen(1)] = _key(
+        "Methods; GET does not include HEAD. Default: every one.", None
+    )
+    host: Annotated[list[Annotated[str, HostPattern()]] | None, MinLen(1), OneOrMore()] = _key(
+        "Host name or list of them, without port; *.example.com is every name below it. "
+        "Default: every one.",
+        None,
+    )
+    headers: dict[Annotated[str, HeaderName()], Annotated[str, HeaderValue()]] = _key(
+        "Header fields and the values they must have; a final * stands for any rest.", {}
+    )
+
+
+class HeaderEditKeys(Section):
+    """Header fields to set and to remove."""
+
+    belongs_to = "headers.request or headers.response"
+
+    set: dict[Annotated[str, EditableHeader()], Annotated[str, HeaderValue()]] = _key(
+        "Fields to put in place of what is there. Merges with those of defaults and policies.", {}
+    )
+    remove: list[Annotated[str, EditableHeader()]] = _key("Fields to take out.", [])
+
+
+class HeadersKeys(Section):
+    """Changes to the header fields that pass through."""
+
+    belongs_to = "headers"
+
+    request: HeaderEditKeys = _key("On the way to the upstream.", {})
+    response: HeaderEditKeys = _key("On the way back to the client.", {})
+
+
+class PolicyKeys(Section):
+    """What a route does with its requests. The same keys in defaults, policies and routes."""
+
+    belongs_to = "a route, a policy or defaults"
+
+    strip_prefix: Annotated[str | None, PathPrefix()] = _key(
+        "Taken off the path before the request is sent on.", None
+    )
+    timeout: Annotated[float | None, Duration(zero=_NO_REQUEST, none=True)] = _key(
+        "For the whole exchange up to the response's head, without the time that we wait for the "
+        "client's own bytes; then 504.",
+        "30s",
+    )
+    idle_timeout: Annotated[float | None, Duration(zero=_NO_BODY, none=True)] = _key(
+        "Longest silence of a body, either way.", "5m"
+    )
+    max_body: Annotated[int | None, Size(none=True)] = _key(
+        "Largest request body; beyond it 413.", "none"
+    )
+    upgrades: list[Annotated[str, Protocol()]] = _key(
+        "Protocols that a client may switch to, tunnelled as they are; [] for none.", ["websocket"]
+    )
+    headers: HeadersKeys = _key("Header fields to set and remove.", {})
+
+
+class RouteKeys(PolicyKeys):
+    """Which requests go where."""
+
+    belongs_to = "a route"
+
+    name: Annotated[str, Name()] = _key("For metrics, logs and messages. Default: its path.", None)
+    match: Annotated[MatchKeys, MethodAndPath()] = _key(
+        "/v1/**, or POST /v1/charges, or a mapping."
+    )
+    upstream: Annotated[str, Name()] = _key("The name of an upstream.")
+    policy: Annotated[list[Annotated[str, Name()]], OneOrMore()] = _key(
+        "The name of a policy, or a list of them: later ones win, the route itself over all.", []
+    )
+
+
+class FileKeys(Section):
+    """The configuration of Holdfast."""
+
+    belongs_to = "the top of the file"
+
+    listen: Annotated[
+        list[Annotated[ListenOn, SetsKey("address", ListenAddress())]], MinLen(1), OneOrMore()
+    ] = _key("Address or list of addresses to accept connections on.", "127.0.0.1:8080")
+    admin: Annotated[Listen | None, AdminAddress()] = _key(
+        "Address of the admin listener (health, metrics, status, reload); false for none.",
+        "127.0.0.1:9901",
+    )
+    admin_token: Annotated[str | None, Token()] = _key(
+        "Asked for as a bearer token by the admin listener, except for /healthz, /readyz and "
+        "/metrics. Needed unless admin is on a loopback address.",
+        None,
+    )
+    drain_timeout: Annotated[float, Duration()] = _key(
+        "How long requests under way may go on after SIGTERM.", "30s"
+    )
+    drain_delay: Annotated[float, Duration()] = _key(
+        "How long readiness fails before the listeners close.", "0s"
+    )
+    access_log: Annotated[str, Choice("notable", "all", "none")] = _key(
+        "Which requests to log: notable (refused or failed), all or none.", "notable"
+    )
+    trusted_proxies: list[Annotated[IPv4Network | IPv6Network | str, TrustedPeer()]] = _key(
+        "Peers whose X-Forwarded-* and Forwarded are believed: networks, addresses, unix.", []
+    )
+    limits: LimitKeys = _key("What clients may cost.", {})
+    upstreams: dict[
+        Annotated[str, Name()],
+        Annotated[UpstreamKeys, SetsKey("urls", UpstreamUrl(), listed=True)],
+    ] = _key("Services by name: a URL, or a mapping.", {})
+    defaults: PolicyKeys = _key("What every route does unless it says otherwise.", {})
+    policies: dict[Annotated[str, Name()], PolicyKeys] = _key(
+        "The same, by name, for the routes that ask for it.", {}
+    )
+    routes: list[RouteKeys] = _key("The first that matches takes the request; none: 404.", [])

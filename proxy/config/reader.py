@@ -1,0 +1,369 @@
+"""Tree → values, by the models. Reports everything that is wrong on the way.
+
+What it returns is a tree again: the keys are known, the values are read, each
+still knows where it was written. Parts that could not be read are left out, and
+the sections that lack them say so; whoever compares values waits for those.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from annotated_types import MinLen
+from pydantic.fields import FieldInfo
+
+from proxy.config.advice import unknown_key
+from proxy.config.faults import Findings, Mistake, Source, Spot
+from proxy.config.interpolation import Interpolation
+from proxy.config.kinds.base import Kind, Name
+from proxy.config.models import Section
+from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, overlay
+from proxy.config.shorthands import Shorthand
+
+BUILT_IN = Spot(Source("built-in"))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value that was read."""
+
+    path: str
+    kind: Kind[Any]
+    scalar: Scalar
+    value: Any
+
+    @property
+    def spot(self) -> Spot:
+        return self.scalar.spot
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list that was read."""
+
+    path: str
+    spot: Spot
+    items: tuple["Read", ...]
+    is_whole: bool = True
+    """False if something in it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A mapping that was read: a section, or names with what belongs to each."""
+
+    path: str
+    spot: Spot
+    entries: dict[str, "Entry[Read]"]
+    section: type[Section] | None = None
+    broken: frozenset[str] = field(default_factory=frozenset)
+    """Keys that are there, but could not be read or not wholly."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.broken
+
+    def leaf(self, key: str) -> Leaf | None:
+        """The value under *key*, if there is one."""
+        node = self.node(key)
+        return node if isinstance(node, Leaf) else None
+
+    def branch(self, key: str) -> "Branch | None":
+        """The mapping under *key*, if there is one."""
+        node = self.node(key)
+        return node if isinstance(node, Branch) else None
+
+    def items(self, key: str) -> tuple["Read", ...]:
+        """The list under *key*; empty if there is none."""
+        node = self.node(key)
+        return node.items if isinstance(node, Items) else ()
+
+    def values(self, key: str) -> tuple[Any, ...]:
+        """What the list under *key* holds, if it holds plain values."""
+        return tuple(item.value for item in self.items(key) if isinstance(item, Leaf))
+
+    def node(self, key: str) -> "Read | None":
+        entry = self.entries.get(key)
+        return None if entry is None else entry.node
+
+
+Read = Leaf | Items | Branch
+
+
+def merge(under: Read, over: Read) -> Read:
+    """*over* where it says something, else *under*: key by key, at every depth."""
+    if isinstance(under, Branch) and isinstance(over, Branch):
+        return merge_branches(under, over)
+    return over
+
+
+def merge_branches(under: Branch, over: Branch) -> Branch:
+    """As :func:`merge`."""
+    return replace(
+        over,
+        entries=overlay(under.entries, over.entries, merge),
+        broken=over.broken | (under.broken - over.entries.keys()),
+    )
+
+
+def leaves(read: Read, key: str = "") -> Iterator[tuple[str, Leaf]]:
+    """Every value, with the key that it stands under."""
+    if isinstance(read, Leaf):
+        yield key, read
+    elif isinstance(read, Items):
+        for item in read.items:
+            yield from leaves(item, key)
+    else:
+        for entry in read.entries.values():
+            yield from leaves(entry.node, entry.key)
+
+
+def plain(read: Read) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
+    """The values alone, as the models take them."""
+    if isinstance(read, Leaf):
+        return read.value
+    if isinstance(read, Items):
+        return [plain(item) for item in read.items]
+    return {entry.key: plain(entry.node) for entry in read.entries.values()}
+
+
+class Reader:
+    """Reads a tree by a model."""
+
+    def __init__(self, findings: Findings, interpolation: Interpolation) -> None:
+        self._findings = findings
+        self._interpolation = interpolation
+
+    def read_file(self, root: Mapping, model: type[Section]) -> Branch:
+        """The whole file."""
+        return self._section(root, model, "")
+
+    def complete(self, branch: Branch) -> Branch:
+        """*branch* with the built-in value of each key that it does not have."""
+        defaults = {}
+        if branch.section is not None:
+            for name, model_field in branch.section.model_fields.items():
+                if name not in branch.entries and model_field.default is not None:
+                    default = self._read(_node_of(model_field.default), model_field, name)
+                    if default is not None:
+                        defaults[name] = Entry(name, BUILT_IN, default)
+        entries = {
+            name: replace(entry, node=self._complete(entry.node))
+            for name, entry in (branch.entries | defaults).items()
+        }
+        return replace(branch, entries=entries)
+
+    def _complete(self, read: Read) -> Read:
+        if isinstance(read, Branch):
+            return self.complete(read)
+        if isinstance(read, Items):
+            return replace(read, items=tuple(self._complete(item) for item in read.items))
+        return read
+
+    def _read(self, node: Node, annotation: Any, path: str) -> Read | None:  # noqa: ANN401
+        """What *node* says, as a type with its metadata describes it; None if it is no such."""
+        shape, metadata = _taken_apart(annotation)
+        try:
+            if isinstance(node, Scalar):
+                node = self._interpolation.apply(node)
+            for mark in metadata:
+                if isinstance(mark, Shorthand):
+                    node = mark.expand(node)
+        except Mistake as mistake:
+            self._findings.fault(node.spot, path, str(mistake))
+            return None
+        kind = next((mark for mark in metadata if isinstance(mark, Kind)), None)
+        if kind is not None:
+            return self._leaf(node, kind, path)
+        if isinstance(node, Scalar) and node.type == "null":
+            if not isinstance(annotation, FieldInfo) or annotation.is_required():
+                self._findings.fault(node.spot, path, "there is no value, write one or remove it")
+                return None
+            # A key with every line below it commented out.
+            node = Sequence(node.spot, ()) if get_origin(shape) is list else Mapping(node.spot, {})
+        if get_origin(shape) is list:
+            return self._list(
+                node, get_args(shape)[0], path, can_be_empty=MinLen(1) not in metadata
+            )
+        if get_origin(shape) is dict:
+            key_type, value_type = get_args(shape)
+            return self._table(node, key_type, value_type, path)
+        return self._section(node, shape, path)
+
+    def _leaf(self, node: Node, kind: Kind[Any], path: str) -> Leaf | None:
+        if not isinstance(node, Scalar):
+            written = "mapping" if isinstance(node, Mapping) else "list"
+            text = f"a {written} stands where a single value belongs, write {kind.example} (say)"
+        elif node.type == "null":
+            text = f"there is no value, write {kind.example} (say)"
+        else:
+            try:
+                return Leaf(path, kind, node, kind.read(node))
+            except Mistake as mistake:
+                text = str(mistake)
+                if node.references:  # the mistake may quote what must not be seen
+                    text = f"{node.shown} is no {kind.noun}, write {kind.example} (say)"
+        self._findings.fault(node.spot, path, text)
+        return None
+
+    def _list(
+        self,
+        node: Node,
+        item_type: Any,  # noqa: ANN401 - any type
+        path: str,
+        *,
+        can_be_empty: bool,
+    ) -> Items | None:
+        if not isinstance(node, Sequence):
+            # What it says may be a secret, or a whole mapping.
+            instead = '"- " before each item'
+            if isinstance(node, Scalar) and not node.references and "@" not in node.text:
+                instead = f"[{node.bare}]"
+            self._findings.fault(node.spot, path, f"this has to be a list, write {instead}")
+            return None
+        if not node.items and not can_be_empty:
+            self._findings.fault(node.spot, path, "the list is empty, write an item or remove it")
+            return None
+        items = []
+        for index, item in enumerate(node.items):
+            item_path = path if node.implied else _item_path(path, index, item)
+            items.append(self._read(item, item_type, item_path))
+        readable = tuple(item for item in items if item is not None)
+        is_whole = len(readable) == len(items) and all(
+            isinstance(item, Leaf) or item.is_whole for item in readable
+        )
+        return Items(path, node.spot, readable, is_whole)
+
+    def _table(self, node: Node, key_type: Any, value_type: Any, path: str) -> Branch | None:  # noqa: ANN401
+        if not isinstance(node, Mapping):
+            self._findings.fault(
+                node.spot, path, "names with values belong here, write them as a mapping"
+            )
+            return None
+        self._report_repeated(node, path)
+        _, (kind,) = _taken_apart(key_type)
+        entries: dict[str, Entry[Read]] = {}
+        broken = set()
+        for entry in node.entries.values():
+            entry_path = f"{path}.{entry.key}"
+            if self._is_merge_key(entry, path):
+                continue
+            try:
+                kind.read(Scalar(entry.key, entry.spot, plain=False))
+            except Mistake as mistake:
+                self._findings.fault(entry.spot, entry_path, str(mistake))
+                broken.add(entry.key)
+                continue
+            same = kind.same_key(entry.key)
+            if same in entries:
+                self._already_set(entry, entries[same].spot, entry_path)
+            read = self._read(entry.node, value_type, entry_path)
+            if read is None or not (isinstance(read, Leaf) or read.is_whole):
+                broken.add(same)
+            if read is not None:
+                entries.setdefault(same, Entry(entry.key, entry.spot, read))
+        return Branch(path, node.spot, entries, None, frozenset(broken))
+
+    def _section(self, node: Node, model: type[Section], path: str) -> Branch:
+        if not isinstance(node, Mapping):
+            keys = ", ".join(model.model_fields)
+            self._findings.fault(node.spot, path, f"keys belong here, write some of {keys}")
+            return Branch(path, node.spot, {}, model, frozenset(model.model_fields))
+        self._report_repeated(node, path)
+        entries: dict[str, Entry[Read]] = {}
+        broken = set()
+        for entry in node.entries.values():
+            entry_path = path if node.implied else _key_path(path, entry.key)
+            if self._is_merge_key(entry, path):
+                continue
+            model_field = model.model_fields.get(entry.key)
+            if model_field is None:
+                advice = unknown_key(entry, model)
+                self._findings.fault(entry.spot, entry_path, f"unknown key, {advice}")
+                broken.add(entry.key)
+                continue
+            read = self._read(entry.node, model_field, entry_path)
+            if read is None or not (isinstance(read, Leaf) or read.is_whole):
+                broken.add(entry.key)
+            if read is not None:
+                entries[entry.key] = Entry(entry.key, entry.spot, read)
+        for name, model_field in model.model_fields.items():
+            if model_field.is_required() and name not in node.entries:
+                self._findings.fault(
+                    node.spot, path, f"{name} is missing, write {name}: {_example(model_field)}"
+                )
+                broken.add(name)
+        return Branch(path, node.spot, entries, model, frozenset(broken))
+
+    def _report_repeated(self, node: Mapping, path: str) -> None:
+        for entry, first in node.repeated:
+            self._already_set(entry, first, _key_path(path, entry.key))
+
+    def _already_set(self, entry: Entry[Node], first: Spot, path: str) -> None:
+        together = (
+            "write both in one mapping" if isinstance(entry.node, Mapping) else "remove one of them"
+        )
+        self._findings.fault(entry.spot, path, f"already set at line {first.line}, {together}")
+
+    def _is_merge_key(self, entry: Entry[Node], path: str) -> bool:
+        if entry.key == "<<":
+            self._findings.fault(
+                entry.spot,
+                path,
+                "<< is not supported, write the keys out, or once in policies and policy: NAME "
+                "in each route",
+            )
+        return entry.key == "<<"
+
+
+def _taken_apart(annotation: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 - any type
+    """A type and the marks that it is annotated with."""
+    if isinstance(annotation, FieldInfo):
+        return _without_none(annotation.annotation), tuple(annotation.metadata)
+    if hasattr(annotation, "__metadata__"):
+        return _without_none(annotation.__origin__), annotation.__metadata__
+    return _without_none(annotation), ()
+
+
+def _without_none(shape: Any) -> Any:  # noqa: ANN401 - any type
+    """``X`` of ``X | None``: a key that is not there is no matter of reading."""
+    if get_origin(shape) in {UnionType, Union}:
+        return next(part for part in get_args(shape) if part is not type(None))
+    return shape
+
+
+def _node_of(default: object) -> Node:
+    """A default of a model, as if it stood in the file."""
+    if isinstance(default, dict):
+        return Mapping(BUILT_IN, {})
+    if isinstance(default, list):
+        return Sequence(BUILT_IN, tuple(_node_of(item) for item in default))
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return Scalar(text, BUILT_IN)
+
+
+def _key_path(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _item_path(path: str, index: int, item: Node) -> str:
+    """By its name if it has one that can be shown, else by its index."""
+    named = item.entries.get("name") if isinstance(item, Mapping) else None
+    if named is not None and isinstance(named.node, Scalar) and "$" not in named.node.text:
+        try:
+            return f"{path}.{Name().read(named.node)}"
+        except Mistake:
+            pass
+    return f"{path}[{index}]"
+
+
+def _example(model_field: FieldInfo) -> str:
+    shape, metadata = _taken_apart(model_field)
+    kind = next((mark for mark in metadata if isinstance(mark, Kind)), None)
+    if kind is not None:
+        return f"{kind.example} (say)"
+    if get_origin(shape) is list:
+        _, (item_kind,) = _taken_apart(get_args(shape)[0])
+        return f"[{item_kind.example}] (say)"
+    return "/v1/** (say)"

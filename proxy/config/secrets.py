@@ -1,0 +1,48 @@
+"""What must not be seen: in the file in clear, or in the effective configuration."""
+
+from typing import Any
+
+from proxy.config.faults import Findings
+from proxy.config.kinds.base import Token
+from proxy.config.kinds.headers import HeaderValue, looks_secret
+from proxy.config.reader import Branch, Items, Leaf, Read, leaves
+
+MASK = "***"
+
+
+def check_secrets(file: Branch, findings: Findings) -> None:
+    """Warn of secrets that stand in the file itself."""
+    for key, leaf in leaves(file):
+        if _is_secret(key, leaf) and not leaf.scalar.references:
+            name = "HOLDFAST_ADMIN_TOKEN" if isinstance(leaf.kind, Token) else _variable(key)
+            findings.warn(
+                leaf.spot,
+                leaf.path,
+                f"a secret stands in the file, write ${{{name}}} or ${{file:PATH}}",
+            )
+
+
+def effective(branch: Branch) -> dict[str, Any]:
+    """*branch* as it could stand in a file, in long form, with every secret masked."""
+    return {entry.key: _shown(entry.node, entry.key) for entry in branch.entries.values()}
+
+
+def _shown(read: Read, key: str) -> object:
+    if isinstance(read, Branch):
+        return effective(read)
+    if isinstance(read, Items):
+        return [_shown(item, key) for item in read.items]
+    if _is_secret(key, read):
+        return MASK
+    return (read.kind.masked if read.scalar.references else read.kind.write)(read.value)
+
+
+def _is_secret(key: str, leaf: Leaf) -> bool:
+    if isinstance(leaf.kind, HeaderValue):
+        return looks_secret(key, leaf.value)
+    return isinstance(leaf.kind, Token)
+
+
+def _variable(header: str) -> str:
+    """The name of a variable for *header*: ``X_API_KEY`` for X-Api-Key."""
+    return "".join(char if char.isalnum() else "_" for char in header.upper())

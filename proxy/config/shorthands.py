@@ -1,0 +1,96 @@
+"""Short ways to write a section, spelled out before it is read."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from proxy.config.faults import Mistake
+from proxy.config.kinds.base import JsonSchema, Kind, string_schema
+from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence
+
+
+class Shorthand(ABC):
+    """Turns a short form into the long one, and leaves the long one alone."""
+
+    @abstractmethod
+    def expand(self, node: Node) -> Node:
+        """The long form; :class:`Mistake` if *node* is neither."""
+
+    @abstractmethod
+    def json_schema(self, long: JsonSchema) -> JsonSchema:
+        """What to accept besides *long*."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        long = handler(core_schema)
+        return {"anyOf": [self.json_schema(long), long]}
+
+
+class OneOrMore(Shorthand):
+    """A single item where a list is meant."""
+
+    def expand(self, node: Node) -> Node:
+        if isinstance(node, Sequence) or (isinstance(node, Scalar) and node.type == "null"):
+            return node
+        return Sequence(node.spot, (node,), implied=True)
+
+    def json_schema(self, long: JsonSchema) -> JsonSchema:
+        # A list that may be absent is described as that list or null.
+        array: JsonSchema = next(form for form in (*long.get("anyOf", ()), long) if "items" in form)
+        items: JsonSchema = array["items"]
+        return items
+
+
+@dataclass(frozen=True, slots=True)
+class SetsKey(Shorthand):
+    """A single value in place of a mapping: the value of its most important key."""
+
+    key: str
+    kind: Kind[Any]
+    """Of the value."""
+    listed: bool = False
+    """Whether the key takes a list."""
+
+    def expand(self, node: Node) -> Node:
+        if not isinstance(node, Scalar) or node.type == "null":
+            return node
+        value: Node = Sequence(node.spot, (node,), implied=True) if self.listed else node
+        return _implied(node, {self.key: value})
+
+    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the kind knows
+        return self.kind.json_schema()
+
+
+class MethodAndPath(Shorthand):
+    """``/v1/**`` or ``POST /v1/charges`` in place of a match."""
+
+    def expand(self, node: Node) -> Node:
+        if isinstance(node, Sequence):
+            raise Mistake("a list stands where a path belongs, write match: {path: [/a, /b]}")
+        if not isinstance(node, Scalar) or node.type == "null":
+            return node
+        words = [replace(node, text=word, plain=False) for word in node.text.split()]
+        if len(words) == 1:
+            return _implied(node, {"path": Sequence(node.spot, tuple(words), implied=True)})
+        if len(words) != 2:
+            raise Mistake(f"{node.shown} is no path, write /v1/** or POST /v1/charges (say)")
+        method, path = words
+        return _implied(
+            node,
+            {
+                "path": Sequence(node.spot, (path,), implied=True),
+                "methods": Sequence(node.spot, (method,), implied=True),
+            },
+        )
+
+    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - nothing to add
+        return string_schema(r"^([A-Z]+ +)?/\S*$")
+
+
+def _implied(node: Scalar, keys: dict[str, Node]) -> Mapping:
+    entries = {key: Entry(key, node.spot, value) for key, value in keys.items()}
+    return Mapping(node.spot, entries, implied=True)

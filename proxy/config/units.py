@@ -1,0 +1,107 @@
+"""Durations and sizes as people write them: ``1m30s``, ``64KiB``."""
+
+import re
+from fractions import Fraction
+
+SECONDS = {
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+
+_OTHER_TIMES = {
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+    "msec": SECONDS["ms"],
+    "millis": SECONDS["ms"],
+    "milliseconds": SECONDS["ms"],
+    "sec": SECONDS["s"],
+    "secs": SECONDS["s"],
+    "second": SECONDS["s"],
+    "seconds": SECONDS["s"],
+    "min": SECONDS["m"],
+    "mins": SECONDS["m"],
+    "minute": SECONDS["m"],
+    "minutes": SECONDS["m"],
+    "hr": SECONDS["h"],
+    "hrs": SECONDS["h"],
+    "hour": SECONDS["h"],
+    "hours": SECONDS["h"],
+    "day": SECONDS["d"],
+    "days": SECONDS["d"],
+    "w": 7 * SECONDS["d"],
+    "week": 7 * SECONDS["d"],
+    "weeks": 7 * SECONDS["d"],
+}
+"""Units of elsewhere, to say what to write instead."""
+
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
+_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
+DURATION_PATTERN = rf"(?:{_NUMBER}(?:ms|s|m|h|d))+"
+SIZE_PATTERN = rf"({_NUMBER})(B|KiB|MiB|GiB|TiB)"
+_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\W\d_]+)")
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds, or None if *text* is no duration."""
+    if not re.fullmatch(DURATION_PATTERN, text):
+        return None
+    return float(sum(Fraction(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest usual way to write it: ``1m30s``, ``250ms``."""
+    milliseconds = round(Fraction(seconds) * 1000)
+    if milliseconds == 0:
+        return "0s"
+    written = ""
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, milliseconds = divmod(milliseconds, int(SECONDS[unit] * 1000))
+        written += f"{count}{unit}" if count else ""
+    return written
+
+
+def duration_with_other_unit(text: str) -> tuple[str, str] | None:
+    """The unit that *text* carries but should not, and the duration to write instead.
+
+    The second is empty if nobody knows what the unit means.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return None
+    number, unit = found.groups()
+    factor = SECONDS.get(unit.lower()) or _OTHER_TIMES.get(unit.lower())
+    if factor is None:
+        return unit, ""
+    # Days are what is left of a week; 2w is 14d rather than anything with hours.
+    return unit, format_duration(max(float(Fraction(number) * factor), 0.001))
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes, or None if *text* is no size."""
+    found = re.fullmatch(SIZE_PATTERN, text)
+    return None if found is None else int(Fraction(found[1]) * BYTES[found[2]])
+
+
+def format_size(size: int) -> str:
+    """In the largest unit that divides it."""
+    unit = next((unit for unit in reversed(BYTES) if size and size % BYTES[unit] == 0), "B")
+    return f"{size // BYTES[unit]}{unit}"
+
+
+def size_with_other_unit(text: str) -> tuple[str, str] | None:
+    """The unit that *text* carries but should not, and the size to write instead.
+
+    Both 10MB and 10M become 10MiB: who writes a limit means that order of size.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return None
+    number, unit = found.groups()
+    ours = {"": "B", "k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
+    prefix = re.fullmatch(r"([kmgt]?)(?:i?b|bytes?)?", unit.lower())
+    return unit, f"{number}{ours[prefix[1]]}" if prefix else ""

@@ -1,0 +1,56 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from proxy.config import ConfigError, Loaded, load
+
+Lines = Callable[..., list[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in, so that messages show short names of files."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def loaded(folder: Path) -> Callable[..., Loaded]:
+    """Load the text of one file."""
+
+    def load_text(text: str, environ: Mapping[str, str] | None = None) -> Loaded:
+        (folder / "holdfast.yaml").write_bytes(text.encode())
+        return load(["holdfast.yaml"], environ or {})
+
+    return load_text
+
+
+@pytest.fixture
+def lines(loaded: Callable[..., Loaded]) -> Lines:
+    """What `holdfast check` would say about the text of one file, without the summary."""
+
+    def lines_of(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
+        try:
+            report = loaded(text, environ).report
+        except ConfigError as error:
+            report = error.report
+        return [str(finding) for finding in report.findings]
+
+    return lines_of
+
+
+@pytest.fixture
+def only_line(lines: Lines) -> Callable[..., None]:
+    """Assert that a file gets exactly one line, at the place that is marked with » in it."""
+
+    def assert_only_line(
+        marked: str, expected: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        before, mark, _ = marked.partition("»")
+        assert mark, "no place is marked"
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        found = lines(marked.replace("»", ""), environ)
+        assert found == [f"holdfast.yaml:{line}:{column}: {expected}"]
+
+    return assert_only_line

@@ -1,0 +1,105 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from proxy.config.faults import Mistake, Source, Spot
+from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.nodes import Scalar
+from proxy.config.units import format_duration, format_size, parse_duration, parse_size
+
+
+def scalar(text: str) -> Scalar:
+    return Scalar(text, Spot(Source("test"), 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("250ms", 0.25),
+        ("30s", 30),
+        ("1m30s", 90),
+        ("1.5s", 1.5),
+        ("0.1s", 0.1),
+        ("72h", 259200),
+        ("3d", 259200),
+        ("0s", 0),
+        ("1d1h1m1s1ms", 90061.001),
+    ],
+)
+def test_a_duration(text: str, seconds: float) -> None:
+    assert Duration().read(scalar(text)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("30", "30 has no unit, write 30s"),
+        ("0.5", "0.5 has no unit, write 0.5s"),
+        ("5min", '"min" is no unit of time, write 5m'),
+        ("90sec", '"sec" is no unit of time, write 1m30s'),
+        ("30S", '"S" is no unit of time, write 30s'),
+        ("500us", '"us" is no unit of time, write 1ms'),
+        ("2w", '"w" is no unit of time, write 14d'),
+        ("5parsecs", '"parsecs" is no unit of time, write ms, s, m, h or d'),
+        ("30 s", '"30 s" has a space in it, write 30s'),
+        ("-5s", "-5s is negative, write 5s"),
+        ("soon", '"soon" is no duration, write 30s (say)'),
+        ("²s", '"²s" is no duration, write 30s (say)'),
+        ("none", '"none" is no duration, write 30s (say)'),
+        ("999d", "999d is longer than a year, write 365d or less"),
+        ("1e3", "1e3 is no duration, write 30s (say)"),
+        (".inf", ".inf is no duration, write 30s (say)"),
+        ("9" * 5000, f'{"9" * 80}… is no duration, write 30s (say)'),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_no_duration(text: str, complaint: str) -> None:
+    with pytest.raises(Mistake) as caught:
+        Duration().read(scalar(text))
+    assert str(caught.value) == complaint
+
+
+def test_no_limit_where_there_may_be_none() -> None:
+    assert Duration(none=True).read(scalar("none")) is None
+    assert Size(none=True).read(scalar("none")) is None
+    with pytest.raises(Mistake, match="or none for no limit"):
+        Duration(none=True).read(scalar("forever"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512B", 512), ("64KiB", 65536), ("1MiB", 1048576), ("1GiB", 2**30), ("1.5KiB", 1536), ("0B", 0)],
+)
+def test_a_size(text: str, size: int) -> None:
+    assert Size().read(scalar(text)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("1024", "1024 has no unit, write 1KiB"),
+        ("1000", "1000 has no unit, write 1000B"),
+        ("0", "0 has no unit, write 0B"),
+        ("10MB", '"MB" is no unit of size, write 10MiB'),
+        ("10m", '"m" is no unit of size, write 10MiB'),
+        ("64kib", '"kib" is no unit of size, write 64KiB'),
+        ("5 bytes", '"bytes" is no unit of size, write 5B'),
+        ("5stone", '"stone" is no unit of size, write B, KiB, MiB or GiB'),
+        ("-1B", '"-1B" is no size, write 64KiB (say)'),
+        ("2048TiB", "2048TiB is out of range, write 0B to 1TiB"),
+    ],
+)
+def test_no_size(text: str, complaint: str) -> None:
+    with pytest.raises(Mistake) as caught:
+        Size().read(scalar(text))
+    assert str(caught.value) == complaint
+
+
+@given(st.integers(0, 365 * 86400 * 1000))
+def test_a_duration_that_was_written_is_read_again(milliseconds: int) -> None:
+    seconds = milliseconds / 1000
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+@given(st.integers(0, 2**40))
+def test_a_size_that_was_written_is_read_again(size: int) -> None:
+    assert parse_size(format_size(size)) == size
