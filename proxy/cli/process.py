@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import resource
 from collections.abc import Callable
 
@@ -24,6 +25,17 @@ def prepare() -> str | None:
     _keep_freed_memory()
     _raise_file_limit()
     return None
+
+
+def settle() -> None:
+    """Everything that lives as long as the process is there: let the collector forget it.
+
+    A request makes no cycles, so that young garbage is rare and old garbage rarer
+    still; looking for it every 700 objects costs 2 % of all time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -61,6 +61,7 @@ def run(files: tuple[str, ...], *, watch: bool, listen: tuple[str, ...], admin: 
 
 async def _serve(read: "Callable[[], Loaded]", *, watch: bool) -> int:
     from proxy.app import App
+    from proxy.cli.process import settle
     from proxy.cli.watch import content_changed
 
     app = App(read)
@@ -80,6 +81,7 @@ async def _serve(read: "Callable[[], Loaded]", *, watch: bool) -> int:
     loop.add_signal_handler(signal.SIGINT, on_stop)
     loop.add_signal_handler(signal.SIGHUP, on_hup)
     await app.start()
+    settle()
     watching = loop.create_task(content_changed(lambda: app.watched, on_hup)) if watch else None
     await stop.wait()
     if watching is not None:

@@ -2,7 +2,7 @@
 
 ::
 
-    text ─ parsing ─▶ nodes ─ reader, by the models ─▶ values that know their place
+    text ─ parsing ─▶ nodes ─ reader, by the models ─▶ tree: values that know their place
          ─ routes, listeners, upstreams, secrets: what concerns several values
          ─ building ─▶ proxy.policy.settings.Settings
 

@@ -1,6 +1,7 @@
 """What to write in place of a key that does not exist."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from proxy.config import models
@@ -8,20 +9,32 @@ from proxy.config.faults import Mistake
 from proxy.config.kinds.addresses import UpstreamUrl
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Node, Scalar
-from proxy.config.words import ELSEWHERE, NOT_YET, did_you_mean
+from proxy.config.words import ELSEWHERE, NOT_YET, nearest
 
 
-def unknown_key(entry: Entry[Node], section: type[models.Section]) -> str:
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to say to a key that does not exist, and which key was meant."""
+
+    text: str
     """The second half of ``unknown key, …``."""
+    meant: str = ""
+
+
+def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
+    """What the author of *entry* should write instead of it."""
     key, known = entry.key, section.model_fields
     if key in NOT_YET:
-        return NOT_YET[key]
+        return Advice(NOT_YET[key])
     for ours in ELSEWHERE.get(key, ()):
         if ours in known:
-            return f"write {_rewritten(ours, entry.node)}"
+            return Advice(f"write {_rewritten(ours, entry.node)}", ours)
         if ours in NOT_YET:
-            return NOT_YET[ours]
-    return did_you_mean(key, known, quoted=False) or _place_for(key, section)
+            return Advice(NOT_YET[ours])
+    near = nearest(key, known)
+    if near:
+        return Advice(f"did you mean {near}?", near)
+    return Advice(_place_for(key, section))
 
 
 def _place_for(key: str, section: type[models.Section]) -> str:

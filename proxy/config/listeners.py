@@ -2,7 +2,7 @@
 
 from proxy.config.faults import Findings
 from proxy.config.kinds.addresses import is_loopback
-from proxy.config.reader import Branch, Leaf
+from proxy.config.tree import Branch, Leaf
 from proxy.policy.settings import Listen
 
 

@@ -13,7 +13,7 @@ from proxy.config.listeners import check_listeners, check_trust
 from proxy.config.models import FileKeys
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
 from proxy.config.parsing import parse_file
-from proxy.config.reader import Branch, Items, Reader, plain
+from proxy.config.reader import Reader
 from proxy.config.routes import (
     check_order,
     check_prefixes,
@@ -23,6 +23,7 @@ from proxy.config.routes import (
     name_routes,
 )
 from proxy.config.secrets import check_secrets, effective
+from proxy.config.tree import Branch, Items, plain
 from proxy.config.upstreams import certificate_files, check_listen_tls, check_upstreams
 from proxy.policy.settings import Settings
 

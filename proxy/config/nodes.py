@@ -59,8 +59,10 @@ class Scalar:
         """The same without quotes, for what explains itself, such as a path."""
         if self.references:
             return f"the value of {' and '.join(self.references)}"
-        shortened = self.text[:_SHOWN_LENGTH]
-        return shortened if shortened == self.text else f"{shortened}…"
+        before, at, after = self.text.rpartition("@")
+        # What stands before an @ may be a password.
+        text = f"***@{after}" if at and before else self.text
+        return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
 
 NodeT = TypeVar("NodeT")

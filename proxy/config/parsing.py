@@ -124,6 +124,11 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             Spot(source, mark.line + 1, tab + 1),
             "YAML cannot be indented with a tab, write two spaces",
         )
+    if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
+        return _Unreadable(
+            Spot(source, mark.line + 1, mark.column),
+            'within {} and [] a value with ${…} needs quotes, write "${…}"',
+        )
     problem = error.problem or ""
     advice = next((ours for theirs, ours in _SYNTAX_ADVICE if theirs in problem), _SYNTAX_FALLBACK)
     if "end of stream" in problem and error.context_mark is not None:

@@ -1,12 +1,10 @@
-"""Tree → values, by the models. Reports everything that is wrong on the way.
+"""Nodes → values, by the models. Reports everything that is wrong on the way.
 
-What it returns is a tree again: the keys are known, the values are read, each
-still knows where it was written. Parts that could not be read are left out, and
-the sections that lack them say so; whoever compares values waits for those.
+Each method reads one shape: a single value, a list, a table (any names, values
+alike) or a section (the keys of a model). None stands for what could not be read.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -18,114 +16,11 @@ from proxy.config.faults import Findings, Mistake, Source, Spot
 from proxy.config.interpolation import Interpolation
 from proxy.config.kinds.base import Kind, Name
 from proxy.config.models import Section
-from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, overlay
+from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence
 from proxy.config.shorthands import Shorthand
+from proxy.config.tree import Branch, Items, Leaf, Read
 
 BUILT_IN = Spot(Source("built-in"))
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value that was read."""
-
-    path: str
-    kind: Kind[Any]
-    scalar: Scalar
-    value: Any
-
-    @property
-    def spot(self) -> Spot:
-        return self.scalar.spot
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """A list that was read."""
-
-    path: str
-    spot: Spot
-    items: tuple["Read", ...]
-    is_whole: bool = True
-    """False if something in it could not be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A mapping that was read: a section, or names with what belongs to each."""
-
-    path: str
-    spot: Spot
-    entries: dict[str, "Entry[Read]"]
-    section: type[Section] | None = None
-    broken: frozenset[str] = field(default_factory=frozenset)
-    """Keys that are there, but could not be read or not wholly."""
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.broken
-
-    def leaf(self, key: str) -> Leaf | None:
-        """The value under *key*, if there is one."""
-        node = self.node(key)
-        return node if isinstance(node, Leaf) else None
-
-    def branch(self, key: str) -> "Branch | None":
-        """The mapping under *key*, if there is one."""
-        node = self.node(key)
-        return node if isinstance(node, Branch) else None
-
-    def items(self, key: str) -> tuple["Read", ...]:
-        """The list under *key*; empty if there is none."""
-        node = self.node(key)
-        return node.items if isinstance(node, Items) else ()
-
-    def values(self, key: str) -> tuple[Any, ...]:
-        """What the list under *key* holds, if it holds plain values."""
-        return tuple(item.value for item in self.items(key) if isinstance(item, Leaf))
-
-    def node(self, key: str) -> "Read | None":
-        entry = self.entries.get(key)
-        return None if entry is None else entry.node
-
-
-Read = Leaf | Items | Branch
-
-
-def merge(under: Read, over: Read) -> Read:
-    """*over* where it says something, else *under*: key by key, at every depth."""
-    if isinstance(under, Branch) and isinstance(over, Branch):
-        return merge_branches(under, over)
-    return over
-
-
-def merge_branches(under: Branch, over: Branch) -> Branch:
-    """As :func:`merge`."""
-    return replace(
-        over,
-        entries=overlay(under.entries, over.entries, merge),
-        broken=over.broken | (under.broken - over.entries.keys()),
-    )
-
-
-def leaves(read: Read, key: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Every value, with the key that it stands under."""
-    if isinstance(read, Leaf):
-        yield key, read
-    elif isinstance(read, Items):
-        for item in read.items:
-            yield from leaves(item, key)
-    else:
-        for entry in read.entries.values():
-            yield from leaves(entry.node, entry.key)
-
-
-def plain(read: Read) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
-    """The values alone, as the models take them."""
-    if isinstance(read, Leaf):
-        return read.value
-    if isinstance(read, Items):
-        return [plain(item) for item in read.items]
-    return {entry.key: plain(entry.node) for entry in read.entries.values()}
 
 
 class Reader:
@@ -141,18 +36,17 @@ class Reader:
 
     def complete(self, branch: Branch) -> Branch:
         """*branch* with the built-in value of each key that it does not have."""
-        defaults = {}
-        if branch.section is not None:
-            for name, model_field in branch.section.model_fields.items():
-                if name not in branch.entries and model_field.default is not None:
-                    default = self._read(_node_of(model_field.default), model_field, name)
-                    if default is not None:
-                        defaults[name] = Entry(name, BUILT_IN, default)
-        entries = {
-            name: replace(entry, node=self._complete(entry.node))
-            for name, entry in (branch.entries | defaults).items()
+        entries = dict(branch.entries)
+        for name, model_field in branch.section.model_fields.items() if branch.section else ():
+            # None: the key has no value unless it is written.
+            if name not in entries and model_field.default is not None:
+                default = self._read(_node_of(model_field.default), model_field, name)
+                if default is not None:
+                    entries[name] = Entry(name, BUILT_IN, default)
+        completed = {
+            name: replace(entry, node=self._complete(entry.node)) for name, entry in entries.items()
         }
-        return replace(branch, entries=entries)
+        return replace(branch, entries=completed)
 
     def _complete(self, read: Read) -> Read:
         if isinstance(read, Branch):
@@ -216,9 +110,8 @@ class Reader:
         can_be_empty: bool,
     ) -> Items | None:
         if not isinstance(node, Sequence):
-            # What it says may be a secret, or a whole mapping.
             instead = '"- " before each item'
-            if isinstance(node, Scalar) and not node.references and "@" not in node.text:
+            if isinstance(node, Scalar) and not node.references:
                 instead = f"[{node.bare}]"
             self._findings.fault(node.spot, path, f"this has to be a list, write {instead}")
             return None
@@ -230,9 +123,7 @@ class Reader:
             item_path = path if node.implied else _item_path(path, index, item)
             items.append(self._read(item, item_type, item_path))
         readable = tuple(item for item in items if item is not None)
-        is_whole = len(readable) == len(items) and all(
-            isinstance(item, Leaf) or item.is_whole for item in readable
-        )
+        is_whole = len(readable) == len(items) and all(item.is_whole for item in readable)
         return Items(path, node.spot, readable, is_whole)
 
     def _table(self, node: Node, key_type: Any, value_type: Any, path: str) -> Branch | None:  # noqa: ANN401
@@ -259,7 +150,7 @@ class Reader:
             if same in entries:
                 self._already_set(entry, entries[same].spot, entry_path)
             read = self._read(entry.node, value_type, entry_path)
-            if read is None or not (isinstance(read, Leaf) or read.is_whole):
+            if read is None or not read.is_whole:
                 broken.add(same)
             if read is not None:
                 entries.setdefault(same, Entry(entry.key, entry.spot, read))
@@ -280,16 +171,17 @@ class Reader:
             model_field = model.model_fields.get(entry.key)
             if model_field is None:
                 advice = unknown_key(entry, model)
-                self._findings.fault(entry.spot, entry_path, f"unknown key, {advice}")
-                broken.add(entry.key)
+                self._findings.fault(entry.spot, entry_path, f"unknown key, {advice.text}")
+                broken |= {entry.key, advice.meant}
                 continue
             read = self._read(entry.node, model_field, entry_path)
-            if read is None or not (isinstance(read, Leaf) or read.is_whole):
+            if read is None or not read.is_whole:
                 broken.add(entry.key)
             if read is not None:
                 entries[entry.key] = Entry(entry.key, entry.spot, read)
         for name, model_field in model.model_fields.items():
-            if model_field.is_required() and name not in node.entries:
+            # A key that was probably meant by an unknown one is not missing as well.
+            if model_field.is_required() and name not in node.entries.keys() | broken:
                 self._findings.fault(
                     node.spot, path, f"{name} is missing, write {name}: {_example(model_field)}"
                 )

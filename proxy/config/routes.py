@@ -11,9 +11,9 @@ from proxy.config.faults import Findings, Mistake
 from proxy.config.kinds.base import Name
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Scalar
-from proxy.config.reader import Branch, Leaf, Read, leaves, merge_branches
-from proxy.config.words import did_you_mean
-from proxy.policy.paths import ANY_PATH, path_matches
+from proxy.config.tree import Branch, Leaf, Read, leaves, merge_branches
+from proxy.config.words import nearest
+from proxy.policy.paths import ANY_PATH, PathIndex
 from proxy.policy.routes import covers
 from proxy.policy.settings import Match
 
@@ -128,9 +128,21 @@ def check_presence(file: Branch, findings: Findings) -> None:
 
 def check_order(drafts: list[DraftRoute], findings: Findings) -> None:
     """Warn of routes that are never reached, and of ``*`` where ``**`` is probably meant."""
-    for index, later in enumerate(drafts):
-        for earlier in drafts[:index] if "match" in later.written.entries else ():
-            if earlier.has_whole_match and covers(earlier.match, later.match):
+    index = PathIndex(
+        (
+            (path, number)
+            for number, draft in enumerate(drafts)
+            if draft.has_whole_match
+            for path in draft.match.paths
+        ),
+        frozenset(),
+    )
+    for number, later in enumerate(drafts):
+        # Of thousands of routes only those are compared that take the path's beginning.
+        beginning = later.match.paths[0].removesuffix(ANY_PATH)
+        for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
+            earlier = drafts[candidate]
+            if candidate < number and covers(earlier.match, later.match):
                 findings.warn(
                     later.written.spot,
                     later.path,
@@ -140,7 +152,7 @@ def check_order(drafts: list[DraftRoute], findings: Findings) -> None:
                 break
     if all(draft.has_whole_match for draft in drafts):
         for draft in drafts:
-            _check_final_star(draft, drafts, findings)
+            _check_final_star(draft, index, findings)
 
 
 def check_prefixes(drafts: list[DraftRoute], findings: Findings) -> None:
@@ -192,29 +204,35 @@ def _name(draft: DraftRoute, findings: Findings) -> Leaf | None:
         # No path at all means any, and is called so.
         first = Leaf(draft.path, Name(), Scalar(ANY_PATH, draft.written.spot), ANY_PATH)
         return first if draft.has_whole_match else None
-    try:
-        return Leaf(draft.path, Name(), first.scalar, Name().read(first.scalar))
-    except Mistake:
-        findings.fault(
-            first.spot, draft.path, "the path is too long to name the route by, write a name"
-        )
-        return None
+    if first.scalar.references:
+        problem = "the path may hold a secret, and metrics would show it"
+    else:
+        try:
+            return Leaf(draft.path, Name(), first.scalar, Name().read(first.scalar))
+        except Mistake:
+            problem = "the path is too long to be a name"
+    findings.fault(first.spot, draft.path, f"{problem}, write name: hooks (say)")
+    return None
 
 
 def _no_such(key: str, group: str, leaf: Leaf, names: Collection[str]) -> str:
-    hint = did_you_mean(leaf.value, sorted(names))
-    if not hint:
+    if "://" in leaf.value:
+        return f"a URL stands where a name belongs, write the URL in {group} and its name here"
+    near = nearest(leaf.value, sorted(names))
+    if near:
+        hint = f'did you mean "{near}"?'
+    else:
         hint = f"write one of {', '.join(sorted(names))}" if names else f"write it in {group}"
     return f"no {key} is called {leaf.scalar.shown}, {hint}"
 
 
-def _check_final_star(draft: DraftRoute, drafts: list[DraftRoute], findings: Findings) -> None:
+def _check_final_star(draft: DraftRoute, index: PathIndex, findings: Findings) -> None:
     match = draft.written.branch("match")
     for item in match.items("path") if match else ():
         if not isinstance(item, Leaf) or not item.value.endswith("/*") or item.scalar.references:
             continue
         probe = item.value.replace("*", "a") + "/b"
-        if any(path_matches(path, probe) for other in drafts for path in other.match.paths):
+        if index.candidates(probe):
             continue
         parent = item.value.removesuffix("/*")
         everything = f"everything below {parent}" if parent else "everything"

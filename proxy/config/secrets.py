@@ -5,7 +5,7 @@ from typing import Any
 from proxy.config.faults import Findings
 from proxy.config.kinds.base import Token
 from proxy.config.kinds.headers import HeaderValue, looks_secret
-from proxy.config.reader import Branch, Items, Leaf, Read, leaves
+from proxy.config.tree import Branch, Items, Leaf, Read, leaves
 
 MASK = "***"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.config.faults import Findings
 from proxy.config.files import reason_of
-from proxy.config.reader import Branch, Leaf
+from proxy.config.tree import Branch, Leaf
 
 
 class _Encrypted(Exception):
@@ -26,7 +26,7 @@ def check_listen_tls(file: Branch, findings: Findings) -> None:
     for item in file.items("listen"):
         tls = item.branch("tls") if isinstance(item, Branch) else None
         if tls is not None:
-            _check_chain(tls.leaf("cert"), tls.leaf("key"), findings)
+            _check_chain(tls, findings)
 
 
 def certificate_files(file: Branch) -> list[Path]:
@@ -67,21 +67,22 @@ def _check_tls(upstream: Branch, findings: Findings) -> None:
             verify.path,
             "anyone on the way can pose as this upstream, write ca: FILE to trust its certificate",
         )
-    ca, cert, key = tls.leaf("ca"), tls.leaf("cert"), tls.leaf("key")
+    ca, key = tls.leaf("ca"), tls.leaf("key")
     if ca is not None and _is_readable(ca, findings):
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
         except (ssl.SSLError, OSError, ValueError):
             findings.fault(ca.spot, ca.path, "the file holds no certificate, write one in PEM form")
-    if key is not None and cert is None and "cert" not in tls.broken:
+    if key is not None and "cert" not in tls.entries.keys() | tls.broken:
         findings.fault(key.spot, key.path, "a key needs a certificate, write cert: FILE beside it")
-    _check_chain(cert, key, findings)
+    _check_chain(tls, findings)
 
 
-def _check_chain(cert: Leaf | None, key: Leaf | None, findings: Findings) -> None:
+def _check_chain(tls: Branch, findings: Findings) -> None:
     """Whether a certificate can be used with its key, which may be in the same file."""
+    cert, key = tls.leaf("cert"), tls.leaf("key")
     readable = [_is_readable(leaf, findings) for leaf in (cert, key) if leaf is not None]
-    if cert is None or not all(readable):
+    if cert is None or "key" in tls.broken or not all(readable):
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(

@@ -61,14 +61,11 @@ ELSEWHERE = {
 """Words of other products, and ours: the first that exists where they stand."""
 
 
-def did_you_mean(word: str, known: Iterable[str], *, quoted: bool = True) -> str:
-    """``did you mean …?`` with the nearest of *known*; empty if none is near."""
-    near = [(_distance(word, name), name) for name in known]
-    best = min(near, default=(3, ""))
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of *known* that was probably meant; empty if none is near."""
+    distance, name = min(((_distance(word, name), name) for name in known), default=(3, ""))
     # Two letters of three are another word, not a slip.
-    if best[0] > 2 or 2 * best[0] >= max(len(word), len(best[1])):
-        return ""
-    return f'did you mean "{best[1]}"?' if quoted else f"did you mean {best[1]}?"
+    return name if distance <= 2 and 2 * distance < max(len(word), len(name)) else ""
 
 
 def _distance(one: str, other: str) -> int:

@@ -11,13 +11,13 @@ class Edits:
 
     names: frozenset[bytes]
     """Fields that must not stay as they came, in lower case."""
-    lines: bytes
-    """What is put in their place, each with its CRLF."""
+    lines: tuple[bytes, ...]
+    """What is put in their place."""
 
     def apply(self, lines: list[bytes]) -> list[bytes]:
-        """*lines* (each one field with its CRLF), edited."""
-        kept = [line for line in lines if line[: line.index(b":")].lower() not in self.names]
-        kept.append(self.lines)
+        """*lines* (each one field), edited."""
+        kept = [line for line in lines if line.partition(b":")[0].lower() not in self.names]
+        kept += self.lines
         return kept
 
 
@@ -26,5 +26,5 @@ def compile_edits(edits: HeaderEdits) -> Edits | None:
     if not edits.set and not edits.remove:
         return None
     names = (*edits.remove, *(name.lower() for name, _ in edits.set))
-    lines = (f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in edits.set)
-    return Edits(frozenset(name.encode() for name in names), b"".join(lines))
+    lines = tuple(f"{name}: {value}".encode("latin-1") for name, value in edits.set)
+    return Edits(frozenset(name.encode() for name in names), lines)

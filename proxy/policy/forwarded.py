@@ -41,7 +41,7 @@ def is_trusted(
 def identity_lines(
     peer: str, scheme: str, host: bytes, claims: Claims = NO_CLAIMS, *, trusted: bool = False
 ) -> bytes:
-    """The header lines that tell the upstream who asked, each with its CRLF.
+    """The header lines that tell the upstream who asked, with CRLF between them.
 
     *peer* is empty on a unix socket, *host* where the client named none.
     """
@@ -50,15 +50,15 @@ def identity_lines(
     lines = []
     forwarded_for = claims.forwarded_for + ((peer.encode(),) if peer else ())
     if forwarded_for:
-        lines.append(b"X-Forwarded-For: %b\r\n" % b", ".join(forwarded_for))
+        lines.append(b"X-Forwarded-For: %b" % b", ".join(forwarded_for))
     proto = b", ".join(claims.proto) or scheme.encode()
-    lines.append(b"X-Forwarded-Proto: %b\r\n" % proto)
+    lines.append(b"X-Forwarded-Proto: %b" % proto)
     claimed_host = b", ".join(claims.host) or host
     if claimed_host:
-        lines.append(b"X-Forwarded-Host: %b\r\n" % claimed_host)
+        lines.append(b"X-Forwarded-Host: %b" % claimed_host)
     element = _element(peer, scheme, host)
-    lines.append(b"Forwarded: %b\r\n" % b", ".join((*claims.forwarded, element)))
-    return b"".join(lines)
+    lines.append(b"Forwarded: %b" % b", ".join((*claims.forwarded, element)))
+    return b"\r\n".join(lines)
 
 
 def _element(peer: str, scheme: str, host: bytes) -> bytes:

@@ -74,7 +74,7 @@ _FIELDS: dict[bytes, int] = {
 }
 
 _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
-_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode() + b"\r\n"
+_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode()
 
 _EMPTY: frozenset[bytes] = frozenset()
 
@@ -101,7 +101,7 @@ class RequestHead:
     def __init__(self, raw: tuple[tuple[bytes, bytes], ...]) -> None:
         self.raw = raw
         self.lines: list[bytes] = []
-        """Lines that go upstream as they are, each with its CRLF."""
+        """Fields that go upstream as they are, a line each."""
         self.host = b""
         self.length = 0
         """Bytes of body to come, or CHUNKED."""
@@ -120,7 +120,7 @@ class RequestHead:
     def lines_without(self, names: frozenset[bytes]) -> list[bytes]:
         """The lines for upstream, less the fields called *names*."""
         return [
-            name + b": " + value + b"\r\n"
+            name + b": " + value
             for name, value in self.raw
             if (lower := name.lower()) not in names
             and lower not in self.nominated
@@ -132,7 +132,7 @@ class RequestHead:
         if not self.via and version == b"1.1":
             return _OUR_VIA
         ours = version + b" " + PSEUDONYM.encode()
-        return b"Via: %b\r\n" % (self.via + b", " + ours if self.via else ours)
+        return b"Via: %b" % (self.via + b", " + ours if self.via else ours)
 
 
 _PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
@@ -150,7 +150,7 @@ def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see 
     for name, value in raw:
         field = _FIELDS.get(name.lower())
         if field is None:
-            keep(name + b": " + value + b"\r\n")
+            keep(name + b": " + value)
         elif field == _HOST:
             head.host = value
         elif field == _CONNECTION:
@@ -173,16 +173,16 @@ def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see 
             if authorized:
                 return Refusal(Reason.BAD_REQUEST, "Send one Authorization field, not several.")
             authorized = True
-            keep(name + b": " + value + b"\r\n")
+            keep(name + b": " + value)
         elif field == _EXPECT:
             head.expect = value
         elif field == _UPGRADE:
             head.upgrade = value
         elif field == _MAX_FORWARDS:
             head.max_forwards = int(value) if value.isdigit() and len(value) < 10 else None
-            keep(name + b": " + value + b"\r\n")
+            keep(name + b": " + value)
         elif field == _TRUSTED_ONLY:
-            head.trusted_only.append(name + b": " + value + b"\r\n")
+            head.trusted_only.append(name + b": " + value)
         elif field != _DROP:
             claims = claims or {}
             claims.setdefault(field, []).append(value)

@@ -26,28 +26,29 @@ _NEVER_SERVED = frozenset({"CONNECT", "TRACE"})
 
 def admit(exchange: ClientExchange) -> Refusal | None:
     """Read the head, find the route and apply its limits; None if all is well."""
-    message = exchange.message
-    exchange.http_1_0 = http_1_0 = message.version == HttpVersion10
-    if not http_1_0 and message.version != HttpVersion11:
-        return _VERSION
-    if http_1_0:
+    version = exchange.message.version
+    if version is not HttpVersion11:
+        if version != HttpVersion10:
+            return _VERSION
+        exchange.http_1_0 = True
         exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
-    head = read_request_head(exchange.raw_headers, http_1_0=http_1_0)
+    head = read_request_head(exchange.raw_headers, http_1_0=exchange.http_1_0)
     if isinstance(head, Refusal):
-        exchange.request_id = new_request_id()
+        exchange.name(new_request_id())
         return head
     exchange.head = head
-    exchange.request_id = head.request_id or new_request_id()
+    exchange.name(head.request_id or new_request_id())
     if exchange.method in _NEVER_SERVED:
         return _METHOD
-    limit = exchange.client.server.site.settings.limits.header_bytes
-    if exchange.client.head_bytes > limit and _size(exchange) > limit:
+    client = exchange.client
+    limit = client.server.site.settings.limits.header_bytes
+    if client.largest_head > limit and _size(exchange) > limit:
         return _HEADERS
     return _find_route(exchange, head) or _apply_limits(exchange, head)
 
 
 def _size(exchange: ClientExchange) -> int:
-    """Bytes of a head that came in one read together with something else."""
+    """Bytes of the head, where it may be too large as a whole."""
     fields = sum(len(name) + len(value) + 4 for name, value in exchange.raw_headers)
     return len(exchange.target) + fields
 
@@ -57,10 +58,11 @@ def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
     if isinstance(target, Refusal):
         return target
     path, exchange.target, authority = target
-    if authority is not None:
+    host = host_name(head.host)
+    if authority is not None and host is not None:
         # RFC 9112 3.2.2: an absolute target's authority replaces Host.
         head.host = authority.encode("latin-1")
-    host = host_name(head.host)
+        host = host_name(authority)
     if host is None:
         return BAD_HOST
     if exchange.method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):

@@ -28,7 +28,6 @@ class ClientBody:
         "_seen",
         "_silence",
         "_whole",
-        "is_broken",
         "length",
         "waits_for_continue",
     )
@@ -45,8 +44,6 @@ class ClientBody:
         self._whole: bytes | None = None
         self.waits_for_continue = expects
         """Whether the client wants our word before it sends (Expect)."""
-        self.is_broken = False
-        """Whether the rest can never be read."""
 
     def take_whole(self) -> bytes | None:
         """All of it, if it has arrived; the same again when asked again."""
@@ -70,7 +67,6 @@ class ClientBody:
         except Refused:
             raise
         except Exception as error:
-            self.is_broken = True
             raise Refused(MALFORMED) from error
         finally:
             exchange.client_wait += exchange.now() - exchange.waiting_since
@@ -80,7 +76,7 @@ class ClientBody:
 
     def fail(self) -> None:
         """The parser gave up on the rest: whoever reads it shall know."""
-        self._break(MALFORMED)
+        self._payload.set_exception(Refused(MALFORMED))
 
     def close(self) -> None:
         """Nobody will read on."""
@@ -99,11 +95,7 @@ class ClientBody:
         self._silence = None
         # If nobody was waiting for the client, it is not the client who is slow.
         if self._exchange.waiting_since:
-            self._break(_SILENT)
-
-    def _break(self, refusal: Refusal) -> None:
-        self.is_broken = True
-        self._payload.set_exception(Refused(refusal))
+            self._payload.set_exception(Refused(_SILENT))
 
     def _count(self, size: int) -> None:
         self._seen += size

@@ -11,7 +11,8 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web import StreamResponse
 from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
@@ -20,7 +21,7 @@ from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import refusal_for
-from proxy.server.responses import CLOSE, LingeringClose, Written
+from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
 
 if TYPE_CHECKING:
     from proxy.server.listener import ProxyServer
@@ -31,6 +32,8 @@ READ_BUFFER = 64 * 1024
 """Bytes of a request body to hold before the client is told to wait (twice that)."""
 LINGERING = 2.0
 """Seconds for which the rest of an unwanted body is read, so that the answer arrives."""
+LARGEST_READ = 256 * 1024
+"""Most bytes that the event loop hands over at once."""
 UNREAD_GRACE = 5.0
 """Seconds that a closing connection has to take what was written to it."""
 
@@ -46,14 +49,18 @@ class ClientConnection(RequestHandler):
     """One connection of one client."""
 
     __slots__ = (
+        "_body",
         "_caught_up",
-        "_head_start",
+        "_fed",
+        "_first_line",
+        "_head_bytes",
         "_head_timer",
         "_identity",
+        "_is_deaf",
         "clock",
         "exchange",
-        "head_bytes",
         "is_cut",
+        "largest_head",
         "loop",
         "peer_address",
         "scheme",
@@ -85,16 +92,30 @@ class ClientConnection(RequestHandler):
         self.peer_address = ""
         self.scheme = "http"
         self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
-        self.head_bytes = 0
-        """Bytes received since the last request was over, up to the present head's end."""
-        self._head_start: bytes | None = b""
+        self.largest_head = 0
+        """No head that waits to be served has more bytes than this."""
+        self._body: StreamReader = EMPTY_PAYLOAD
+        """The body of the latest request, which may outlast its answer."""
+        self._is_deaf = False
+        """Whether all that still comes is thrown away."""
+        self._first_line: bytes | None = b""
+        """The connection's first line so far; None once it is over."""
+        self._head_bytes = 0
+        """Bytes of a head that is not complete, as far as they came while nothing was served."""
+        self._fed = 0
+        """Bytes that the parser got since the last head; the next one has no more of them."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._caught_up: asyncio.Future[None] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self.exchange is None and not self._messages and not self.head_bytes
+        return (
+            self.exchange is None
+            and not self._messages
+            and not self._head_bytes
+            and self._body.is_eof()
+        )
 
     # The connection's own life.
 
@@ -129,34 +150,70 @@ class ClientConnection(RequestHandler):
             self.force_close()
 
     async def linger(self) -> None:
-        """Let the client read its answer before its unread bytes reset the connection."""
-        self.close()  # takes in no further request
-        transport = self.transport
-        if transport is not None and transport.can_write_eof():
-            transport.write_eof()
+        """Close, but let the client read its answer first.
+
+        Unread bytes of its would reset the connection and with it our answer.
+        """
+        if self._say_goodbye():
             await asyncio.sleep(LINGERING)
+        self.force_close()
+
+    def _say_goodbye(self) -> bool:
+        """Take in nothing more and send FIN; False where one cannot go without the other."""
+        self._is_deaf = True
+        self.close()
+        transport = self.transport
+        if transport is None or transport.is_closing() or not transport.can_write_eof():
+            return False
+        transport.write_eof()
+        return True
 
     # Bytes coming in.
 
     def data_received(self, data: bytes) -> None:
         """More of the present request, or of the head of the next."""
-        if self.exchange is not None or self._messages:
-            super().data_received(data)
-            if self.exchange is not None and self.has_broken_body(self.exchange):
-                self.exchange.break_body()
+        if self._is_deaf:
             return
-        first = not self.head_bytes
-        self.head_bytes += len(data)
-        if first and data.find(b"  ", 0, data.find(b"\n")) >= 0:
-            # RFC 9112 3: single spaces. The parser takes two, others may not.
+        messages = self._messages
+        known = len(messages)
+        in_body = not (messages[-1][1] if known else self._body).is_eof()
+        waiting = self.exchange is None and not known and not in_body
+        if waiting and self._first_line is not None and not self._may_be_request(data):
             self._reject(_BAD_LINE)
             return
+        self._fed = len(data) if in_body else self._fed + len(data)
         super().data_received(data)
-        if self._messages:
+        if len(messages) > known:
+            # Each of their heads is in what was fed since the head before.
+            others = known or self.exchange is not None
+            self.largest_head = max(self.largest_head, self._fed) if others else self._fed
+            self._fed = len(data)
+            self._first_line = None
             if self._head_timer is not None:
                 self._stop_head_timer()
-        else:
-            self._await_rest_of_head(data)
+        elif waiting:
+            self._await_rest_of_head(len(data))
+        elif (
+            not in_body and self._fed > self.server.site.settings.limits.header_bytes + LARGEST_READ
+        ):
+            self._stop_taking_in()
+        if self.exchange is not None and self.has_broken_body(self.exchange):
+            self.exchange.break_body()
+
+    def _may_be_request(self, data: bytes) -> bool:
+        """Whether a connection begins like HTTP: one line, single spaces (RFC 9112 3).
+
+        The parser takes two spaces, and an HTTP/0.9 line would keep it waiting in
+        silence. Only here is it known where a line begins: later the parser may
+        hold the start of the next head, and does not tell.
+        """
+        assert self._first_line is not None
+        self._first_line = (self._first_line + data).lstrip(b"\r\n")
+        line, newline, _ = self._first_line.partition(b"\n")
+        if not newline:
+            return b"  " not in line
+        self._first_line = None
+        return _is_request_line(line) is not None
 
     def has_broken_body(self, exchange: ClientExchange) -> bool:
         """Whether the parser went on to something else before the body's end.
@@ -166,25 +223,20 @@ class ClientConnection(RequestHandler):
         """
         return bool(self._messages) and not exchange.payload.is_eof()
 
-    def _await_rest_of_head(self, data: bytes) -> None:
-        if self.head_bytes > self.server.site.settings.limits.header_bytes:
+    def _await_rest_of_head(self, size: int) -> None:
+        if self._first_line == b"":
+            return  # only an empty line: no request has begun
+        self._head_bytes += size
+        limits = self.server.site.settings.limits
+        if self._head_bytes > limits.header_bytes:
             self._reject(_LARGE_HEAD)
-            return
-        if self._head_start is not None:
-            # An HTTP/0.9 line would keep the parser waiting in silence.
-            self._head_start = (self._head_start + data).lstrip(b"\r\n")
-            line, newline, _ = self._head_start.partition(b"\n")
-            if not line and not newline:
-                self.head_bytes = 0  # only an empty line: no request has begun
-                return
-            if newline:
-                self._head_start = None
-                if not _is_request_line(line):
-                    self._reject(_BAD_LINE)
-                    return
-        if self._head_timer is None:
-            timeout = self.server.site.settings.limits.header_timeout
-            self._head_timer = self.loop.call_later(timeout, self._head_is_late)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(limits.header_timeout, self._head_is_late)
+
+    def _stop_taking_in(self) -> None:
+        """Far more than a head came behind the present request: its answer is the last."""
+        if self.exchange is None or not self.exchange.message.upgrade:
+            self.close()
 
     def _head_is_late(self) -> None:
         self._head_timer = None
@@ -245,13 +297,27 @@ class ClientConnection(RequestHandler):
         self._answer(exchange, refusal_for(exc, self.max_line_size))
         return LingeringClose(self)
 
+    async def finish_response(
+        self, request: BaseRequest, resp: StreamResponse, start_time: float | None
+    ) -> tuple[StreamResponse, bool]:
+        """The handler is done (aiohttp's hook): all that it would do has been done.
+
+        But for the errors' lingering, and its care for a declined upgrade.
+        """
+        if resp is KEEP_ALIVE and not self._upgraded:
+            return resp, False
+        return await super().finish_response(request, resp, start_time)
+
     def _reject(self, refusal: Refusal) -> None:
         """Answer bytes that will never be a request, and close."""
         self._stop_head_timer()
         writer = cast(AbstractStreamWriter, _Uncounted())
         task = cast("asyncio.Task[None]", None)
         self._answer(ClientExchange(ERROR, EMPTY_PAYLOAD, self, writer, task), refusal)
-        self.force_close()
+        if self._say_goodbye():
+            self.loop.call_later(LINGERING, self.force_close)
+        else:
+            self.force_close()
 
     def _answer(self, exchange: ClientExchange, refusal: Refusal) -> None:
         exchange.route.recorder.started()
@@ -263,12 +329,12 @@ class ClientConnection(RequestHandler):
     def begin(self, exchange: ClientExchange) -> None:
         """A request is about to be served."""
         self.exchange = exchange
+        self._body = exchange.payload
 
     def end(self) -> None:
         """The last byte of the present request's response was written, or it was given up."""
         self.exchange = None
-        self.head_bytes = 0
-        self._head_start = b""
+        self._head_bytes = 0
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
@@ -287,7 +353,7 @@ class ClientConnection(RequestHandler):
         lines = identity_lines(
             self.peer_address, self.scheme, head.host, head.claims, trusted=trusted
         )
-        return lines + b"".join(head.trusted_only) if trusted else lines
+        return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
 
 
 class _Uncounted:

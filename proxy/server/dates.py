@@ -8,10 +8,10 @@ _line = b""
 
 
 def date_line() -> bytes:
-    """``Date: …`` for now, with its CRLF."""
+    """``Date: …`` for now."""
     global _made_for, _line  # noqa: PLW0603 - a cache of one line, refreshed once a second
     now = int(time.time())
     if now != _made_for:
         _made_for = now
-        _line = b"Date: %b\r\n" % format_date_time(now).encode()
+        _line = b"Date: %b" % format_date_time(now).encode()
     return _line

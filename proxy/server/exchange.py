@@ -16,18 +16,17 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from proxy.core import Exchange
-from proxy.policy.fields import PSEUDONYM
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
-from proxy.policy.response_head import ResponseHead
+from proxy.policy.response_head import OUR_VIA, ResponseHead
+from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
-from proxy.server.problems import problem_bytes
+from proxy.server.problems import ALLOWED, problem_bytes
 from proxy.server.silence import Silence
-from proxy.server.status_lines import status_line
 from proxy.server.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
 SMALL = 16 * 1024
 """Up to here joining two buffers is cheaper than handing over both."""
 
-_SWITCHING = 101
 _RESET_INSTEAD_OF_FIN = struct.pack("ii", 1, 0)
-_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode() + b"\r\n"
+_END_OF_HEAD = (b"", b"")
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -54,6 +52,7 @@ class ClientExchange(Exchange):
         "client",
         "head",
         "http_1_0",
+        "id_line",
         "keep_alive",
         "message",
         "payload",
@@ -79,6 +78,7 @@ class ClientExchange(Exchange):
         self.target = message.path
         self.raw_headers = message.raw_headers
         self.request_id = ""
+        self.id_line = b""
         self.peer = protocol.peer_address
         self.route = protocol.server.site.unmatched
         self.head = _NO_FIELDS
@@ -105,6 +105,11 @@ class ClientExchange(Exchange):
     def __repr__(self) -> str:
         return f"<exchange {self.method} {self.route!r} {self.code or 'open'}>"
 
+    def name(self, request_id: str) -> None:
+        """Give it its id, which goes upstream and back."""
+        self.request_id = request_id
+        self.id_line = b"X-Request-Id: " + request_id.encode()
+
     def now(self) -> float:
         """Monotonic seconds."""
         return self.client.clock.monotonic()
@@ -123,122 +128,122 @@ class ClientExchange(Exchange):
 
     def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
         """The head as it goes on the wire; see :class:`proxy.core.Exchange`."""
-        if not self._rest:
-            self._rest = self._make_rest()
+        rest = self._rest
+        if not rest:
+            rest = self._rest = self._make_rest()
         host = self.head.host if preserve_host and self.head.host else authority
         target = rewrite(self.target, self.route.settings.strip_prefix, base_path)
         start = f"{self.method} {target} HTTP/1.1\r\nHost: "
-        return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + self._rest
+        return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + rest
 
     def _make_rest(self) -> bytes:
         """Everything after Host: the same for each attempt, at each address."""
         head = self.head
         lines = head.lines
-        edits = self.route.request_edits
-        identity = self.client.identity_lines(self)
-        request_id = b"X-Request-Id: " + self.request_id.encode() + b"\r\n"
         if self.method == "OPTIONS" and head.max_forwards is not None:
             lines = head.lines_without(frozenset({b"max-forwards"}))
-            lines.append(b"Max-Forwards: %d\r\n" % (head.max_forwards - 1))
-        if edits is not None:
-            lines = edits.apply([*lines, *identity.splitlines(keepends=True), request_id])
-            identity = request_id = b""
-        return b"".join(
+            lines.append(b"Max-Forwards: %d" % (head.max_forwards - 1))
+        identity = self.client.identity_lines(self)
+        edits = self.route.request_edits
+        if edits is None:
+            ours: list[bytes] = [identity, self.id_line]
+        else:
+            lines = edits.apply([*lines, *identity.split(b"\r\n"), self.id_line])
+            ours = []
+        return b"\r\n".join(
             (
                 *lines,
-                self._framing(),
+                *self._framing(),
                 head.via_line(b"1.0" if self.http_1_0 else b"1.1"),
-                identity,
-                request_id,
-                b"\r\n",
+                *ours,
+                b"",
+                b"",
             )
         )
 
-    def _framing(self) -> bytes:
-        if self.upgrade:
-            return b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    def _framing(self) -> tuple[bytes, ...]:
         body = self.body
         if body is None:
+            if self.upgrade:
+                return (b"Connection: Upgrade", b"Upgrade: websocket")
             # RFC 9110 8.6: a method that could have a body says that it has none.
-            return b"Content-Length: 0\r\n" if self.method in _METHODS_WITH_BODY else b""
+            return (b"Content-Length: 0",) if self.method in _METHODS_WITH_BODY else ()
         if body.length != CHUNKED:
-            return b"Content-Length: %d\r\n" % body.length
+            return (b"Content-Length: %d" % body.length,)
         whole = body.take_whole()
         if whole is not None:
-            return b"Content-Length: %d\r\n" % len(whole)
-        return b"Transfer-Encoding: chunked\r\n"
+            return (b"Content-Length: %d" % len(whole),)
+        return (b"Transfer-Encoding: chunked",)
 
     # Towards the client.
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """Send the head on, with what has come of the body."""
-        self.code = head.status
-        lines = self._response_lines(head)
-        if head.has_body:
-            if head.content_length >= 0:
-                lines.append(b"Content-Length: %d\r\n" % head.content_length)
-            elif self.http_1_0:
+        lines = self._begin_response(head)
+        if head.content_length >= 0:
+            lines.append(b"Content-Length: %d" % head.content_length)
+        elif head.has_body:
+            if self.http_1_0:
                 self.keep_alive = False  # the end of the connection ends the body
             else:
                 self._chunked = True
-                lines.append(b"Transfer-Encoding: chunked\r\n")
-        else:
-            self._drop_body = True
-            if head.content_length >= 0:
-                lines.append(b"Content-Length: %d\r\n" % head.content_length)
+                lines.append(b"Transfer-Encoding: chunked")
         if not self.keep_alive or self.client.server.is_draining:
             self.keep_alive = False
-            lines.append(b"Connection: close\r\n")
-        lines.append(b"\r\n")
-        self._send_body(lines, pieces, complete=complete)
+            lines.append(b"Connection: close")
+        lines += _END_OF_HEAD
+        if not head.has_body:
+            self._drop_body = True
+        self._send(b"\r\n".join(lines), pieces, complete=complete)
         if not complete:
             self._watch()
             if self.client.writing_paused and self.stream is not None:
                 # Paused since an earlier response: nobody will tell us again.
                 self.stream.pause()
 
-    def _response_lines(self, head: ResponseHead) -> list[bytes]:
+    def _begin_response(self, head: ResponseHead) -> list[bytes]:
         """The status line and the end-to-end fields, ours among them."""
+        self.code = head.status
+        lines = head.lines
         edits = self.route.response_edits
-        lines = [status_line(head.status, head.reason)]
-        lines += head.lines if edits is None else edits.apply(head.lines)
+        if edits is not None:
+            lines = [lines[0], *edits.apply(lines[1:])]
         if not head.has_date:
             lines.append(date_line())
-        lines.append(head.via_line() if head.via else _OUR_VIA)
-        lines.append(b"X-Request-Id: " + self.request_id.encode() + b"\r\n")
+        lines.append(head.via_line() if head.via else OUR_VIA)
+        lines.append(self.id_line)
         return lines
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
         """Send more of the body on."""
-        if self.code == _SWITCHING:
-            self._write(pieces)
-        else:
-            self._send_body([], pieces, complete=complete)
+        self._send(b"", pieces, complete=complete)
         if self._silence is not None:
             self._silence.moved()
 
-    def _send_body(self, buffers: list[bytes], pieces: list[bytes], *, complete: bool) -> None:
-        """Write *buffers* and then *pieces*, framed as the head promised."""
-        if pieces and not self._drop_body:
-            size = sum(map(len, pieces))
-            self.bytes_sent += size
-            if self._chunked:
-                buffers.append(b"%x\r\n" % size)
-                buffers += pieces
-                buffers.append(b"\r\n")
-            else:
-                buffers += pieces
-        if complete and self._chunked:
-            buffers.append(b"0\r\n\r\n")
-        if buffers:
-            self._write(buffers)
+    def _send(self, head: bytes, pieces: list[bytes], *, complete: bool) -> None:
+        """Write *head* and then *pieces*, framed as the head promised."""
+        if self._drop_body:
+            pieces = []
+        size = 0
+        for piece in pieces:
+            size += len(piece)
+        self.bytes_sent += size
+        if self._chunked:
+            if size:
+                pieces = [b"%x\r\n" % size, *pieces, b"\r\n"]
+            if complete:
+                pieces = [*pieces, b"0\r\n\r\n"]
+        if size <= SMALL:
+            self._write(head + b"".join(pieces))
+        else:
+            self._write_many([head, *pieces] if head else pieces)
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         """The upstream switched protocols: bytes go both ways from here on."""
-        self.code = head.status
         self.keep_alive = False
-        switch = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        self._write([*self._response_lines(head), switch, tail])
+        lines = self._begin_response(head)
+        lines += (b"Connection: Upgrade", b"Upgrade: websocket", *_END_OF_HEAD)
+        self._write(b"\r\n".join(lines) + tail)
         self._watch()
         self.client.set_parser(Tunnel(self))  # type: ignore[arg-type]  # all that aiohttp calls
 
@@ -286,9 +291,9 @@ class ClientExchange(Exchange):
             attempts=self.attempts,
             close=not self.keep_alive,
         )
-        self._write([answer])
-        if body is not None and (body.is_broken or body.waits_for_continue):
-            # aiohttp would wait for the rest of a body that will not come.
+        self._write(answer)
+        if body is not None and body.waits_for_continue:
+            # aiohttp would wait for a body that will not come.
             self.client.force_close()
 
     def answer_options(self) -> None:
@@ -296,32 +301,33 @@ class ClientExchange(Exchange):
         self.code = 204
         lines = [
             status_line(204, b""),
-            b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY\r\n",
+            ALLOWED,
             date_line(),
-            b"X-Request-Id: " + self.request_id.encode() + b"\r\n",
-            b"" if self.keep_alive else b"Connection: close\r\n",
-            b"\r\n",
+            self.id_line,
         ]
-        self._write(lines)
+        if not self.keep_alive:
+            lines.append(b"Connection: close")
+        self._write(b"\r\n".join((*lines, *_END_OF_HEAD)))
 
     def write_interim(self, line: bytes) -> None:
         """An interim response, which is no answer yet."""
-        self._write([line])
+        self._write(line)
 
-    def _write(self, buffers: list[bytes]) -> None:
-        """The one place that writes to a client."""
+    # The two that write to a client; nothing else does.
+
+    def _write(self, data: bytes) -> None:
         transport = self.client.transport
-        if transport is None or transport.is_closing():
-            return  # it is gone; its handler is about to hear of it
-        size = sum(map(len, buffers))
-        # Else aiohttp, unaware of what was written, would append an error page
-        # of its own if this request came to grief.
-        self.writer.output_size += size
-        if size <= SMALL:
-            transport.write(b"".join(buffers))
-        elif len(buffers) == 1:
-            transport.write(buffers[0])
-        else:
+        # Gone, its handler is about to hear of it.
+        if data and transport is not None and not transport.is_closing():
+            # Else aiohttp, unaware of what was written, would append an error
+            # page of its own if this request came to grief.
+            self.writer.output_size += len(data)
+            transport.write(data)
+
+    def _write_many(self, buffers: list[bytes]) -> None:
+        transport = self.client.transport
+        if transport is not None and not transport.is_closing():
+            self.writer.output_size += 1  # anything but nothing
             transport.writelines(buffers)
 
     def _watch(self) -> None:

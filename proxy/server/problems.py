@@ -10,9 +10,9 @@ from proxy.policy.fields import PSEUDONYM
 from proxy.policy.outcome import Attempt
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.dates import date_line
-from proxy.server.status_lines import status_line
+from proxy.policy.status_lines import status_line
 
-ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY\r\n"
+ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
 def problem_bytes(
@@ -35,21 +35,19 @@ def problem_bytes(
     body = json.dumps(members).encode()
     lines = [
         status_line(refusal.status, b""),
-        b"Content-Type: application/problem+json\r\n",
-        b"Content-Length: %d\r\n" % len(body),
-        b"Cache-Control: no-store\r\n",
-        b"Proxy-Status: %b; error=%b\r\n" % (PSEUDONYM.encode(), refusal.proxy_error.encode()),
+        b"Content-Type: application/problem+json",
+        b"Content-Length: %d" % len(body),
+        b"Cache-Control: no-store",
+        b"Proxy-Status: %b; error=%b" % (PSEUDONYM.encode(), refusal.proxy_error.encode()),
         date_line(),
     ]
     if refusal.retry_after is not None:
-        lines.append(b"Retry-After: %d\r\n" % refusal.retry_after)
+        lines.append(b"Retry-After: %d" % refusal.retry_after)
     if refusal.reason is Reason.METHOD:
         lines.append(ALLOWED)
     if request_id:
-        lines.append(b"X-Request-Id: %b\r\n" % request_id.encode())
+        lines.append(b"X-Request-Id: %b" % request_id.encode())
     if close:
-        lines.append(b"Connection: close\r\n")
-    lines.append(b"\r\n")
-    if method != "HEAD":
-        lines.append(body)
-    return b"".join(lines)
+        lines.append(b"Connection: close")
+    head = b"\r\n".join((*lines, b"", b""))
+    return head if method == "HEAD" else head + body

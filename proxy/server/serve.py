@@ -7,7 +7,7 @@ from proxy.core import Refused
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
-from proxy.server.responses import CLOSE, KEEP_ALIVE, Written
+from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
 
 _DRAINING = Refusal(Reason.DRAINING, "This proxy is shutting down.", close=True)
 _UNKNOWN = Refusal(Reason.UNKNOWN, "The request could not be served.", close=True)
@@ -39,7 +39,9 @@ async def serve(exchange: ClientExchange) -> Written:
         _failed(exchange)
     finally:
         exchange.finish()
-    return KEEP_ALIVE if exchange.keep_alive and not client.server.is_draining else CLOSE
+    if exchange.keep_alive and not client.server.is_draining:
+        return KEEP_ALIVE
+    return CLOSE if exchange.payload.is_eof() else LingeringClose(client)
 
 
 def _failed(exchange: ClientExchange) -> None:

@@ -16,7 +16,7 @@ class Call:
     Whoever made the call awaits ``done``, which is set exactly once.
     """
 
-    __slots__ = ("_clock", "attempt", "connection", "done", "exchange", "is_relaying")
+    __slots__ = ("_clock", "attempt", "connection", "done", "exchange", "is_over", "is_relaying")
 
     def __init__(
         self, exchange: Exchange, attempt: Attempt, loop: AbstractEventLoop, clock: Clock
@@ -24,6 +24,8 @@ class Call:
         self.exchange = exchange
         self.attempt = attempt
         self._clock = clock
+        self.is_over = False
+        """Whether the attempt's record is complete."""
         self.is_relaying = False
         """Whether the head has gone to the client."""
         self.connection: Connection | None = None
@@ -62,7 +64,7 @@ class Call:
 
     def closed(self, kind: Kind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
-        if not self.done.done():
+        if not self.is_over:
             if kind is Kind.TRUNCATED:
                 self.exchange.relay_cut()
             self._end(kind)
@@ -93,9 +95,10 @@ class Call:
         self.closed(kind)
 
     def _end(self, kind: Kind | None) -> None:
+        self.is_over = True
         attempt = self.attempt
         attempt.kind = kind
         attempt.duration = self._clock.monotonic() - attempt.started
         self.connection = None
-        if not self.done.done():
+        if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

@@ -95,12 +95,12 @@ class Pool:
         while idle:
             connection = idle[-1]
             age = now - connection.idle_since
-            if age > connection.keepalive or connection.is_closing:
-                idle.pop().close()
-            elif longest_idle is not None and age > longest_idle:
+            if longest_idle is not None and age > longest_idle:
                 return None
-            else:
-                return idle.pop()
+            idle.pop()
+            if age <= connection.keepalive and not connection.is_closing:
+                return connection
+            connection.close()
         return None
 
     async def connect(self, timeout: float) -> Connection:

@@ -9,12 +9,16 @@ from proxy.config import Loaded
 
 FILE = """\
 upstreams: {{a: "http://127.0.0.1:1"}}
-limits: {{connections: {connections}}}
+limits:
+  connections: {connections}
 routes:
   - match: /**
     upstream: a
     timeout: {timeout}
-    headers: {{request: {{set: {{X-Value: {value}}}}}}}
+    headers:
+      request:
+        set:
+          X-Value: {value}
 """
 
 
@@ -69,29 +73,31 @@ def test_a_file_loses_one_newline(
     [
         pytest.param(
             written(value="»${A:?ask the payments team}"),
-            "headers.request.set.X-Value: A is not set in the environment: ask the payments team",
+            "routes[0].headers.request.set.X-Value: A is not set in the environment: ask the "
+            "payments team",
             id="a variable that must be there, with words of the author",
         ),
         pytest.param(
             written(value="»'${A'"),
-            "headers.request.set.X-Value: ${ begins a reference that is not complete, write "
-            "${NAME}, ${NAME:-default}, ${file:PATH}, or $$ for a plain $",
+            "routes[0].headers.request.set.X-Value: ${ begins a reference that is not complete, "
+            "write ${NAME}, ${NAME:-default}, ${file:PATH}, or $$ for a plain $",
             id="a brace that is not closed",
         ),
         pytest.param(
             written(value="»'${A:-${B}}'"),
-            "headers.request.set.X-Value: ${ begins a reference that is not complete, write "
-            "${NAME}, ${NAME:-default}, ${file:PATH}, or $$ for a plain $",
+            "routes[0].headers.request.set.X-Value: ${ begins a reference that is not complete, "
+            "write ${NAME}, ${NAME:-default}, ${file:PATH}, or $$ for a plain $",
             id="one within another",
         ),
         pytest.param(
             written(timeout="»${SECRET}"),
-            "timeout: the value of ${SECRET} is no duration in range, write 30s (say)",
+            "routes[0].timeout: the value of ${SECRET} is no duration in range, write 30s (say)",
             id="a secret as a duration",
         ),
         pytest.param(
-            written(connections="»${SECRET}").replace("limits: ", "limits: "),
-            "limits.connections: the value of ${SECRET} is no whole number in range, write 64 (say)",
+            written(connections="»${SECRET}"),
+            "limits.connections: the value of ${SECRET} is no whole number in range, write 64 "
+            "(say)",
             id="a secret as a number",
         ),
         pytest.param(
@@ -102,18 +108,24 @@ def test_a_file_loses_one_newline(
         ),
         pytest.param(
             written().replace("upstream: a", "upstream: »'x${SECRET}'"),
-            "upstream: no upstream is called the value of ${SECRET}, write one of a",
+            "routes[0].upstream: no upstream is called the value of ${SECRET}, write one of a",
             id="a secret as a name",
         ),
         pytest.param(
             written().replace("match: /**", "match: »GET ${SECRET}"),
-            "match: the value of ${SECRET} is no path, write /v1/** (say)",
+            "routes[0].match: the value of ${SECRET} is no path, write /v1/** (say)",
             id="a secret as a path",
         ),
         pytest.param(
+            written().replace("match: /**", "match: »/hooks/${SECRET}"),
+            "routes[0]: the path may hold a secret, and metrics would show it, write name: hooks "
+            "(say)",
+            id="a secret in a path that would be a name",
+        ),
+        pytest.param(
             written(value="»${NEWLINE}"),
-            "headers.request.set.X-Value: the value of ${NEWLINE} is no value of a header, write "
-            '"text" (say)',
+            "routes[0].headers.request.set.X-Value: the value of ${NEWLINE} is no value of a "
+            'header, write "text" (say)',
             id="a second header in a variable",
         ),
         pytest.param(
@@ -127,12 +139,8 @@ def test_a_file_loses_one_newline(
 def test_a_fault_names_the_variable_and_not_its_value(
     only_line: Callable[..., None], marked: str, expected: str
 ) -> None:
-    at_top = ("limits", "upstreams", "admin")
-    path = expected if expected.startswith(at_top) else f"routes[0].{expected}"
-    if "upstream: »" in marked:  # nothing uses `a` any more, but that may be what is meant
-        path = f"routes[0].{expected}"
     environ = {"SECRET": "hunter2", "NEWLINE": "a\r\nX-Admin: 1", "PORT": "9876"}
-    only_line(marked, path, environ)
+    only_line(marked, expected, environ)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,12 @@ def in_file(identifier: str, text: str, expected: str) -> object:
             'routes.api.policy[0]: no policy is called "patient", write it in policies',
         ),
         in_file(
+            "18 a URL in place of a name",
+            MATCH.format("/**").replace("upstream: payments", "upstream: »http://u:pw@a.example"),
+            "routes.api.upstream: a URL stands where a name belongs, write the URL in upstreams "
+            "and its name here",
+        ),
+        in_file(
             "19 a URL without a scheme",
             UPSTREAM.format("»api.example.com:8080"),
             'upstreams.api: "api.example.com:8080" has no scheme, write '
@@ -156,6 +162,11 @@ def in_file(identifier: str, text: str, expected: str) -> object:
             + "  - match: »POST /x\n    upstream: payments\n",
             "routes[1]: this route would be called by its path, as the one at line 3 is, write a "
             "name",
+        ),
+        in_file(
+            "25 a path that is too long for a name",
+            MATCH.format("»/" + "x" * 200).replace("name: api\n    ", ""),
+            "routes[0]: the path is too long to be a name, write name: hooks (say)",
         ),
         # Secrets and addresses
         in_file(
@@ -212,8 +223,8 @@ def in_file(identifier: str, text: str, expected: str) -> object:
         ),
         # Words from elsewhere, slips and keys in the wrong place
         in_file(
-            "20 url for urls, which is then missing too",
-            UPSTREAM.format("{urls: ['http://127.0.0.1:1'], »url: 'https://a.example/api'}"),
+            "20 url for urls, which is not called missing as well",
+            UPSTREAM.format("{»url: 'https://a.example/api'}"),
             "upstreams.api.url: unknown key, write urls: [https://a.example/api]",
         ),
         in_file(
@@ -325,6 +336,11 @@ def in_file(identifier: str, text: str, expected: str) -> object:
             "neither true nor false",
             UPSTREAM.format("{urls: ['https://a.example'], tls: {verify: »on}}"),
             'upstreams.api.tls.verify: "on" is neither true nor false, write one of them',
+        ),
+        in_file(
+            "a required key that is nearly right, and not called missing as well",
+            MATCH.format("/**").replace("match:", "»mach:"),
+            "routes.api.mach: unknown key, did you mean match?",
         ),
         in_file(
             "a word that is nearly right",

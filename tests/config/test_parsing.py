@@ -59,6 +59,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             id="a mapping that is not closed",
         ),
         pytest.param(
+            "limits: {connections: »${N}}\n",
+            'within {} and [] a value with ${…} needs quotes, write "${…}"',
+            id="a reference within braces",
+        ),
+        pytest.param(
             "listen: »'a\nadmin: c\n",
             "a quote is not closed, write the other one",
             id="a quote that is not closed",
@@ -118,9 +123,7 @@ def test_bytes_that_are_no_text(folder: Path) -> None:
     (folder / "holdfast.yaml").write_bytes("listen: é\nadmin: ".encode() + b"\xff\n")
     with pytest.raises(ConfigError) as caught:
         load(["holdfast.yaml"], {})
-    assert str(caught.value) == (
-        "holdfast.yaml:2:8: the file is not UTF-8 text, save it as UTF-8"
-    )
+    assert str(caught.value) == ("holdfast.yaml:2:8: the file is not UTF-8 text, save it as UTF-8")
 
 
 def test_files_that_are_not_there(folder: Path) -> None:
@@ -136,12 +139,12 @@ def test_files_that_are_not_there(folder: Path) -> None:
 
 
 def test_a_line_stays_a_line_whatever_is_in_it(lines: Callable[..., list[str]]) -> None:
-    (line, _) = lines('"a\\nb\\e[31m\\ud800": 1\n')
-    assert line.startswith("holdfast.yaml:1:1: a\\nb\\x1b[31m\\ud800: unknown key, ")
+    (_, line) = lines('routes: []\n"a\\nb\\e[31m\\u202e": 1\n')
+    assert line.startswith("holdfast.yaml:2:1: a\\nb\\x1b[31m\\u202e: unknown key, ")
 
 
 def test_a_byte_order_mark_and_windows_lines(lines: Callable[..., list[str]]) -> None:
-    (line, _) = lines("\ufefflisten: 127.0.0.1:1\r\nadmin: 5\r\n")
+    (_, line) = lines("\ufefflisten: 127.0.0.1:1\r\nadmin: 5\r\n")
     assert line.startswith("holdfast.yaml:2:8: admin: 5 has no address")
 
 

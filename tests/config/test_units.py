@@ -48,7 +48,7 @@ def test_a_duration(text: str, seconds: float) -> None:
         ("999d", "999d is longer than a year, write 365d or less"),
         ("1e3", "1e3 is no duration, write 30s (say)"),
         (".inf", ".inf is no duration, write 30s (say)"),
-        ("9" * 5000, f'{"9" * 80}… is no duration, write 30s (say)'),
+        ("9" * 5000, f"{'9' * 80}… is no duration, write 30s (say)"),
     ],
     ids=lambda text: text[:20],
 )
@@ -67,7 +67,14 @@ def test_no_limit_where_there_may_be_none() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512B", 512), ("64KiB", 65536), ("1MiB", 1048576), ("1GiB", 2**30), ("1.5KiB", 1536), ("0B", 0)],
+    [
+        ("512B", 512),
+        ("64KiB", 65536),
+        ("1MiB", 1048576),
+        ("1GiB", 2**30),
+        ("1.5KiB", 1536),
+        ("0B", 0),
+    ],
 )
 def test_a_size(text: str, size: int) -> None:
     assert Size().read(scalar(text)) == size
@@ -82,7 +89,8 @@ def test_a_size(text: str, size: int) -> None:
         ("10MB", '"MB" is no unit of size, write 10MiB'),
         ("10m", '"m" is no unit of size, write 10MiB'),
         ("64kib", '"kib" is no unit of size, write 64KiB'),
-        ("5 bytes", '"bytes" is no unit of size, write 5B'),
+        ("5 MiB", '"5 MiB" has a space in it, write 5MiB'),
+        ("5bytes", '"bytes" is no unit of size, write 5B'),
         ("5stone", '"stone" is no unit of size, write B, KiB, MiB or GiB'),
         ("-1B", '"-1B" is no size, write 64KiB (say)'),
         ("2048TiB", "2048TiB is out of range, write 0B to 1TiB"),

@@ -33,27 +33,25 @@ class RawClient:
         self._receive_buffer = receive_buffer
 
     async def __aenter__(self) -> Self:
-        family = socket.AF_UNIX if self._path else socket.AF_INET
-        sock = socket.socket(family)
-        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        if self._path:
+            await loop.create_unix_connection(
+                self._take_wire, self._path, ssl=self._tls, server_hostname=self._server_name
+            )
+            return self
+        sock = socket.socket()
+        sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-        if not self._path:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop = asyncio.get_running_loop()
         try:
-            await loop.sock_connect(sock, self._path or ("127.0.0.1", self._port))
+            await loop.sock_connect(sock, ("127.0.0.1", self._port))
         except BaseException:
             sock.close()
             raise
-        if self._path:
-            await loop.create_unix_connection(
-                lambda: self.wire, sock=sock, ssl=self._tls, server_hostname=self._server_name
-            )
-        else:
-            await loop.create_connection(
-                lambda: self.wire, sock=sock, ssl=self._tls, server_hostname=self._server_name
-            )
+        await loop.create_connection(
+            self._take_wire, sock=sock, ssl=self._tls, server_hostname=self._server_name
+        )
         return self
 
     async def __aexit__(
@@ -63,6 +61,9 @@ class RawClient:
         _trace: TracebackType | None,
     ) -> None:
         await self.wire.close_and_wait()
+
+    def _take_wire(self) -> Wire:
+        return self.wire
 
     # Sending.
 

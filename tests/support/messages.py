@@ -24,8 +24,17 @@ _length = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 _chunk_size = re.compile(rb"(0|[1-9a-f][0-9a-f]{0,15})\r\n", re.IGNORECASE).fullmatch
 
 _ONCE_AT_MOST = frozenset(
-    "authorization connection content-length content-type date host transfer-encoding upgrade"
-    " x-request-id".split()
+    {
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "date",
+        "host",
+        "transfer-encoding",
+        "upgrade",
+        "x-request-id",
+    }
 )
 _NO_BODY = frozenset({204, 304})
 
@@ -129,7 +138,10 @@ async def read_response(wire: Wire, method: str) -> Response:
     if method == "HEAD" or response.status in _NO_BODY or response.status == 101:
         response.framing = "none"
         response.complete = True
-        if response.status in (101, 204) and {"content-length", "transfer-encoding"} & response.names:
+        if (
+            response.status in (101, 204)
+            and {"content-length", "transfer-encoding"} & response.names
+        ):
             raise NotCanonical(f"a length where none may be: {response.raw_head!r}")
         return response
     response.framing = _framing(response) or "close"

@@ -187,7 +187,7 @@ class ScriptedUpstream:
         behaviour = self._script.popleft() if self._script else self.usual
         visit = Visit(request, wire, len(self.requests))
         await behaviour(visit)
-        if wire.is_open and not request.complete:
+        if wire.is_open and wire.end is None and not request.complete:
             raise NotCanonical("the next request would begin inside this one's body")
 
 

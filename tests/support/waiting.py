@@ -16,7 +16,7 @@ async def eventually(
     """The first true value of *predicate*, asked every millisecond; a failure if there is none."""
     try:
         async with asyncio.timeout(within):
-            while not (value := predicate()):
+            while not (value := predicate()):  # noqa: ASYNC110 - it may be anything
                 await asyncio.sleep(0.001)
     except TimeoutError:
         raise AssertionError(f"{what} did not happen within {within} s") from None

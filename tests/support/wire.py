@@ -90,7 +90,9 @@ class Wire(asyncio.Protocol):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"waited {within} s in vain on {self!r}: {self.unread!r}") from None
+            raise AssertionError(
+                f"waited {within} s in vain on {self!r}: {self.unread!r}"
+            ) from None
 
     def _take(self, size: int) -> bytes:
         data = bytes(self.unread[:size])
@@ -140,7 +142,7 @@ class Wire(asyncio.Protocol):
     def reset(self) -> None:
         """Send RST."""
         if self.is_open:
-            sock = cast(socket.socket, self.transport.get_extra_info("socket"))
+            sock = cast("socket.socket", self.transport.get_extra_info("socket"))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self.transport.abort()
 
@@ -158,7 +160,7 @@ class Wire(asyncio.Protocol):
     # From the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self.connected.set()
 
     def data_received(self, data: bytes) -> None:

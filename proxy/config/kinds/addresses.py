@@ -83,8 +83,10 @@ class AdminAddress(Kind[Listen | None]):
     example = "127.0.0.1:9901"
 
     def read(self, scalar: Scalar) -> Listen | None:
-        if scalar.type == "bool" and scalar.text[0] in "fF":
-            return None
+        if scalar.type == "bool":
+            if scalar.text[0] in "fF":
+                return None
+            raise Mistake(f"{scalar.text} is no address, write {self.example} or false")
         return ListenAddress(9901).read(scalar)
 
     def write(self, value: Listen | None) -> object:
@@ -131,7 +133,7 @@ class UpstreamUrl(Kind[Origin]):
         if "@" in text:  # even in a path: the slash before it may belong to a password
             raise Mistake(
                 "a URL must not hold credentials, write headers: {request: {set: {Authorization: "
-                "${…}}}} in the route, and %40 for an @ in its path"
+                '"${…}"}}} in the route, and %40 for an @ in its path'
             )
         if "?" in text or "#" in text:
             raise Mistake("a URL here ends with its path, remove the ? or # and what follows")
@@ -232,7 +234,7 @@ def _refuse_link_local(address: IPv4Address | IPv6Address) -> None:
     real = getattr(address, "ipv4_mapped", None) or address
     if any(real in network for network in _LINK_LOCAL):
         raise Mistake(
-            f"{address} is link-local, where clouds serve a machine's credentials, write a host "
+            f"{real} is link-local, where clouds serve a machine's credentials, write a host "
             f"name that stands for it if it is really meant"
         )
 

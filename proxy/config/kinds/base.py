@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema
 
 from proxy.config.faults import Mistake
 from proxy.config.nodes import Scalar
-from proxy.config.words import did_you_mean
+from proxy.config.words import nearest
 
 JsonSchema = dict[str, Any]
 ValueT = TypeVar("ValueT")
@@ -127,10 +127,9 @@ class Choice(Kind[str]):
 
     def read(self, scalar: Scalar) -> str:
         if scalar.text not in self.words:
-            hint = did_you_mean(scalar.text, self.words, quoted=False)
-            raise Mistake(
-                f"{scalar.shown} is none of {', '.join(self.words)}; {hint or 'write one of them'}"
-            )
+            near = nearest(scalar.text, self.words)
+            hint = f"did you mean {near}?" if near else "write one of them"
+            raise Mistake(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return scalar.text
 
     def json_schema(self) -> JsonSchema:

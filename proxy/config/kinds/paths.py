@@ -62,6 +62,9 @@ class PathPattern(Kind[str]):
         check_segments(text)
         return text
 
+    def masked(self, value: str) -> str:  # noqa: ARG002 - the path of a webhook is a secret
+        return "***"
+
     def json_schema(self) -> JsonSchema:
         return string_schema(r"^/")
 

@@ -56,7 +56,7 @@ class Duration(Kind[float | None]):
         other = duration_with_other_unit(text)
         if other is not None:
             unit, instead = other
-            if unit in text.split() or re.search(rf"\s{re.escape(unit)}$", text):
+            if re.search(r"\s", text):
                 return f"{scalar.shown} has a space in it, write {instead or self.example}"
             return f'"{unit}" is no unit of time, write {instead or "ms, s, m, h or d"}'
         return f"{scalar.shown} is no duration, write {self.example} (say)" + (
@@ -103,6 +103,8 @@ class Size(Kind[int | None]):
         other = size_with_other_unit(text)
         if other is not None:
             unit, instead = other
+            if re.search(r"\s", text):
+                return f"{scalar.shown} has a space in it, write {instead or self.example}"
             return f'"{unit}" is no unit of size, write {instead or "B, KiB, MiB or GiB"}'
         return f"{scalar.shown} is no size, write {self.example} (say)" + (
             " or none for no limit" if self.none else ""

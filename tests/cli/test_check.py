@@ -1,0 +1,99 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proxy import __version__
+from proxy.cli import main
+
+GOOD = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{name: a, match: /**, upstream: a}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    result = CliRunner().invoke(main, arguments, env=environ, prog_name="holdfast")
+    return result.exit_code, result.output
+
+
+def test_a_good_file(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD)
+    assert run("check", "-c", "holdfast.yaml") == (0, "holdfast.yaml: ok (1 route, 1 upstream)\n")
+
+
+def test_warnings_alone_are_good(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD + "policies: {p: {}}\n")
+    assert run("check", "-c", "holdfast.yaml") == (
+        0,
+        (
+            "holdfast.yaml:3:12: policies.p: warning: no route uses it, write policy: p in a route "
+            "or remove it\n"
+            "holdfast.yaml: ok (1 route, 1 upstream), 1 warning\n"
+        ),
+    )
+
+
+def test_faults(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\nadmin: 81\n")
+    status, output = run("check", "-c", "holdfast.yaml")
+    assert status == 1
+    assert output.splitlines()[0].startswith("holdfast.yaml:3:9: listen: 80 has no address")
+    assert output.splitlines()[-1] == "holdfast.yaml: 2 faults"
+
+
+def test_several_files_and_the_environment(folder: Path) -> None:
+    (folder / "base.yaml").write_text(GOOD + "listen: 80\n")
+    (folder / "site.yaml").write_text("listen: ${LISTEN}\n")
+    assert run(
+        "check", "-c", "base.yaml", "-c", "site.yaml", environ={"LISTEN": "127.0.0.1:1"}
+    ) == (0, "base.yaml, site.yaml: ok (1 route, 1 upstream)\n")
+
+
+def test_for_programs(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\n")
+    status, output = run("check", "-c", "holdfast.yaml", "--format", "json")
+    assert status == 1
+    assert json.loads(output) == {
+        "ok": False,
+        "summary": "holdfast.yaml: 1 fault",
+        "findings": [
+            {
+                "file": "holdfast.yaml",
+                "line": 3,
+                "column": 9,
+                "path": "listen",
+                "text": "80 has no address, write 127.0.0.1:80, or 0.0.0.0:80 to be reachable from "
+                "outside",
+                "warning": False,
+            }
+        ],
+    }
+
+
+def test_without_a_file_it_says_what_to_write() -> None:
+    status, output = run("check")
+    assert status == 2
+    assert "no configuration given, write: holdfast check -c holdfast.yaml" in output
+
+
+def test_a_file_that_is_not_there(folder: Path) -> None:
+    assert folder.is_dir()
+    assert run("check", "-c", "none.yaml") == (
+        1,
+        "none.yaml: cannot be read (no such file), correct the path\nnone.yaml: 1 fault\n",
+    )
+
+
+def test_the_version() -> None:
+    assert run("--version") == (0, f"holdfast, version {__version__}\n")
+
+
+def test_a_command_that_is_not_there() -> None:
+    status, output = run("chekc")
+    assert status == 2
+    assert "No such command 'chekc'" in output

@@ -1,0 +1,148 @@
+"""Models, schema and reference file say the same."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from proxy.config import ConfigError, Loaded, load
+from proxy.config.schema import json_schema
+
+CONFIG = Path(__file__).parents[2] / "config"
+REFERENCE = (CONFIG / "holdfast.yaml").read_text()
+SCHEMA = json_schema()
+TOP_KEYS = ("listen", "admin", "drain_timeout", "drain_delay", "access_log")
+UPSTREAM_KEYS = (
+    "balance",
+    "connect_timeout",
+    "idle_connections",
+    "max_connections",
+    "keepalive",
+    "host",
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def read(text: str) -> Any:  # noqa: ANN401 - any YAML
+    return yaml.safe_load(text)
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - any JSON
+    """Every mapping that the schema describes."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield schema
+        for part in schema.values():
+            yield from objects(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from objects(part)
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+
+
+@pytest.mark.parametrize("file", sorted(CONFIG.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_file_that_we_ship_is_good(file: Path) -> None:
+    VALIDATOR.validate(read(file.read_text()))
+    assert load([file], {}).warnings == ()
+
+
+def test_the_schema_beside_the_examples_is_up_to_date() -> None:
+    shipped = json.loads((CONFIG / "schema.json").read_text())
+    assert shipped == SCHEMA, "write it again: holdfast schema > config/schema.json"
+
+
+def test_every_key_is_described_and_every_mapping_closed() -> None:
+    for described in objects(SCHEMA):
+        assert described["additionalProperties"] is False
+        for key, value in described.get("properties", {}).items():
+            assert value.get("description"), key
+
+
+def test_no_words_of_the_library_are_left() -> None:
+    text = json.dumps(SCHEMA)
+    assert '"null"' not in text
+    assert '"title"' in text
+    assert text.count('"title"') == 1
+
+
+def test_the_reference_has_every_key() -> None:
+    keys = {key for described in objects(SCHEMA) for key in described.get("properties", {})}
+    written = set(re.findall(r"([a-z_]+): ?", REFERENCE))
+    assert keys <= written
+
+
+def test_the_reference_shows_the_defaults() -> None:
+    reference = read(REFERENCE)
+    for written, section in (
+        (reference["limits"], "LimitKeys"),
+        (reference["defaults"], "PolicyKeys"),
+        ({key: reference["upstreams"]["payments"][key] for key in UPSTREAM_KEYS}, "UpstreamKeys"),
+        ({key: reference[key] for key in TOP_KEYS}, None),
+    ):
+        described = (SCHEMA if section is None else SCHEMA["$defs"][section])["properties"]
+        assert written == {key: described[key]["default"] for key in written}
+
+
+GOOD = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{match: /**, upstream: a}]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "drain_delay: 1m30s",
+        "listen: [127.0.0.1:1, {address: 'unix:/run/a'}]",
+        "admin: false",
+        "admin_token: '${TOKEN}'",
+        "limits: {connections: '${N}', keepalive: '${N}s'}",
+        "policies: {a: {timeout: none, max_body: 1.5KiB}}",
+        "upstreams: {a: '${URL}', 'b c': {urls: ['http://a.example']}}",
+        "routes: [{match: {path: [/x], host: a.example, headers: {X-A: 1}}, upstream: a}]",
+    ],
+)
+def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) -> None:
+    data = read(GOOD) | read(text)
+    VALIDATOR.validate(data)
+    loaded(json.dumps(data), {"TOKEN": "t", "N": "5", "URL": "http://a.example"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tiemout: 3s",
+        "defaults: {timeout: 30}",
+        "defaults: {timeout: 30sec}",
+        "defaults: {max_body: 10MB}",
+        "defaults: {match: /**}",
+        "defaults: {headers: {Authorization: a}}",
+        "defaults: {headers: {request: {set: {'A B': a}}}}",
+        "defaults: {retry: {attempts: 3}}",
+        "listen: 8080",
+        "listen: []",
+        "admin: true",
+        "access_log: loud",
+        "limits: {connections: 0}",
+        "limits: {connections: '5'}",
+        "upstreams: {a: 'a.example:80'}",
+        "upstreams: {a: {url: 'http://a.example'}}",
+        "upstreams: {_a: 'http://a.example'}",
+        "routes: [{match: v1, upstream: a}]",
+        "routes: [{match: /**}]",
+        "routes: [{match: {path: /x, methods: [post]}, upstream: a}]",
+        "routes: [{match: {path: /x, methods: []}, upstream: a}]",
+    ],
+)
+def test_editor_and_proxy_both_refuse(loaded: Callable[..., Loaded], text: str) -> None:
+    data = read(GOOD) | read(text)
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(data)
+    with pytest.raises(ConfigError):
+        loaded(json.dumps(data))

@@ -1,0 +1,25 @@
+import pytest
+
+from proxy.config.models import FileKeys, LimitKeys, RouteKeys, UpstreamKeys
+from proxy.config.words import NOT_YET, nearest
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        pytest.param("timeuot", "timeout", id="two letters swapped"),
+        pytest.param("timout", "timeout", id="a letter left out"),
+        pytest.param("timeeout", "timeout", id="a letter too many"),
+        pytest.param("timeuots", "timeout", id="two slips"),
+        pytest.param("tmeuots", "", id="three slips are another word"),
+        pytest.param("key", "", id="two letters of three are another word"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_what_was_probably_meant(word: str, meant: str) -> None:
+    assert nearest(word, ["timeout", "ca"]) == meant
+
+
+def test_a_key_that_exists_is_not_called_unbuilt() -> None:
+    for model in (FileKeys, LimitKeys, RouteKeys, UpstreamKeys):
+        assert not NOT_YET.keys() & model.model_fields.keys()

@@ -1,0 +1,32 @@
+"""A clock that a test can push."""
+
+import time
+
+
+class FakeClock:
+    """The real time plus what the test adds to it, and dice that always show the same.
+
+    Implements :class:`proxy.core.Clock`. It runs, so that what is due soon still
+    falls due; and it can be moved on by half an hour at no cost.
+    """
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self._wall_error = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._passed
+
+    def wall(self) -> float:
+        return time.time() + self._passed + self._wall_error
+
+    def roll(self) -> float:
+        return 0.5
+
+    def advance(self, seconds: float) -> None:
+        """Let *seconds* pass, on both clocks."""
+        self._passed += seconds
+
+    def set_wall_wrong_by(self, seconds: float) -> None:
+        """Somebody sets the machine's date: only the wall clock moves."""
+        self._wall_error = seconds

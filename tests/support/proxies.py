@@ -1,0 +1,326 @@
+"""The proxy under test: in this process, or in one of its own for signals."""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import re
+import signal
+import ssl
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.app import App
+from proxy.config import load
+from proxy.core import Clock
+from tests.support.client import RawClient
+from tests.support.messages import Response
+from tests.support.upstream import ScriptedUpstream
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parent.parent.parent
+_CONFIG = "holdfast.yaml"
+_USUAL = {
+    "listen": "127.0.0.1:0",
+    "admin": "127.0.0.1:0",
+    "access_log": "all",
+    "drain_timeout": "2s",
+}
+_OURS = (str(ROOT / "proxy"), f"{os.sep}aiohttp{os.sep}")
+
+LogRecord = dict[str, Any]
+
+
+def one_route(
+    upstream: ScriptedUpstream | str, route: str = "", *, options: str = "", top: str = ""
+) -> str:
+    """A file with one route for everything to *upstream* (or its URL).
+
+    More lines of YAML go into the route, the upstream (*options*) or the *top* of the file.
+    """
+    url = upstream if isinstance(upstream, str) else upstream.url
+    return (
+        f"{top}\nupstreams:\n  scripted:\n    urls: [{url}]\n{indent(options, '    ')}\n"
+        f"routes:\n  - name: all\n    match: /**\n    upstream: scripted\n{indent(route, '    ')}\n"
+    )
+
+
+class Metrics:
+    """A reading of ``/metrics``."""
+
+    def __init__(self, text: str) -> None:
+        self._values = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of all samples called *name* whose labels include *labels*."""
+        wanted = labels.items()
+        found = [
+            value
+            for (sample, its_labels), value in self._values.items()
+            if sample == name and wanted <= dict(its_labels).items()
+        ]
+        return sum(found)
+
+
+class ServedBy:
+    """Where a proxy listens, and what one can learn about it from outside."""
+
+    def __init__(self, bound: list[str], admin_bound: list[str], log: Path) -> None:
+        self.bound = bound
+        """Addresses for clients, as ``host:port`` or ``unix:/path``."""
+        self.port = _port(bound)
+        self.admin_port = _port(admin_bound)
+        self._log = log
+
+    def client(
+        self, *, tls: ssl.SSLContext | None = None, receive_buffer: int | None = None
+    ) -> RawClient:
+        """A client to be entered with ``async with``."""
+        return RawClient(self.port, tls=tls, receive_buffer=receive_buffer)
+
+    async def get(self, target: str = "/", *fields: str) -> Response:
+        """GET over a connection of its own."""
+        async with self.client() as client:
+            return await client.get(target, *fields)
+
+    async def metrics(self) -> Metrics:
+        """The metrics as the admin listener shows them now."""
+        return Metrics((await self.admin("GET", "/metrics")).body.decode())
+
+    async def admin(self, method: str, target: str, *fields: str) -> Response:
+        """A request to the admin listener."""
+        async with RawClient(self.admin_port) as client:
+            return await client.request(method, target, "Host: localhost", *fields)
+
+    @property
+    def log(self) -> list[LogRecord]:
+        """The access log so far; lines come up to 20 ms after their requests."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    async def logged(self, count: int = 1) -> list[LogRecord]:
+        """The access log, once it has *count* lines."""
+        await eventually(lambda: len(self.log) >= count, what=f"line {count} of the access log")
+        return self.log
+
+
+class RunningProxy(ServedBy):
+    """A proxy in this process."""
+
+    def __init__(self, app: App, config: Path, log: Path) -> None:
+        super().__init__(app.bound, app.admin_bound, log)
+        self.app = app
+        self.config = config
+        """The file; write to it and ask ``admin("POST", "/-/reload")`` to reload."""
+        self.complaints: list[str] = []
+        """Errors that were logged. A test that expects one takes it out."""
+
+    @property
+    def open_upstream_connections(self) -> int:
+        """Connections to upstreams, idle ones included."""
+        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]
+        return sum(pool["open"] for pools in addresses.values() for pool in pools)
+
+    @property
+    def idle_upstream_connections(self) -> int:
+        """Connections to upstreams that wait in a pool."""
+        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]
+        return sum(pool["idle"] for pools in addresses.values() for pool in pools)
+
+    @property
+    def client_connections(self) -> int:
+        """Connections of clients."""
+        connections: int = self.app.status()["connections"]  # type: ignore[assignment]
+        return connections
+
+
+@asynccontextmanager
+async def running(
+    config: str,
+    files: Mapping[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[RunningProxy]:
+    """The proxy, started from the text of a configuration file in a folder of its own.
+
+    *files* are written beside it. What the text does not say about ``listen``,
+    ``admin``, ``access_log`` and ``drain_timeout`` is filled in: free ports of
+    127.0.0.1, everything logged, two seconds. At the end it is drained, and the
+    test fails if anything is left or an error was logged.
+    """
+    with tempfile.TemporaryDirectory() as name, _complaints() as complaints:
+        folder = Path(name)
+        path = _write_config(folder, config, files or {})
+        log = folder / "access.log"
+        before = _open_files()
+        log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            app = App(lambda: load([path], environ or {}), clock, log_fd)
+            await app.start()
+        finally:
+            os.close(log_fd)
+        proxy = RunningProxy(app, path, log)
+        proxy.complaints = complaints
+        try:
+            yield proxy
+        except BaseException:
+            await app.stop_at_once()
+            raise
+        await app.drain()
+        await _assert_nothing_left(proxy, before)
+        assert proxy.complaints == []
+
+
+class ProxyProcess(ServedBy):
+    """A proxy in a process of its own."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        folder: Path,
+        bound: list[str],
+        admin_bound: list[str],
+    ) -> None:
+        super().__init__(bound, admin_bound, folder / "stdout")
+        self.process = process
+        self.config = folder / _CONFIG
+        self._folder = folder
+
+    @property
+    def errors(self) -> str:
+        """Everything on stderr so far."""
+        return (self._folder / "stderr").read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    async def exit_status(self, within: float = 5.0) -> int:
+        """Its exit status, once it has ended."""
+        async with asyncio.timeout(within):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def subprocess_proxy(
+    config: str, files: Mapping[str, str] | None = None, *arguments: str
+) -> AsyncIterator[ProxyProcess]:
+    """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = _write_config(folder, config, files or {})
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "proxy", "run", "-c", str(path), *arguments),
+                cwd=ROOT,
+                stdout=out,
+                stderr=err,
+            )
+        try:
+            yield ProxyProcess(process, folder, *await _addresses(process, folder / "stderr"))
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def _addresses(
+    process: asyncio.subprocess.Process, errors: Path
+) -> tuple[list[str], list[str]]:
+    def said(what: str) -> list[str] | None:
+        found = re.search(rf'"{what} on ([^"]+)"', errors.read_text())
+        assert process.returncode is None, errors.read_text()
+        return found[1].split(", ") if found else None
+
+    bound = await eventually(lambda: said("listening"), within=10.0, what="listening")
+    return bound or [], said("admin") or []
+
+
+def _write_config(folder: Path, config: str, files: Mapping[str, str]) -> Path:
+    usual = [f"{key}: {value}" for key, value in _USUAL.items() if not _says(config, key)]
+    path = folder / _CONFIG
+    path.write_text("\n".join((*usual, config)))
+    for file, content in files.items():
+        (folder / file).write_text(content)
+    return path
+
+
+def _says(config: str, key: str) -> bool:
+    return re.search(rf"^{key}:", config, re.MULTILINE) is not None
+
+
+def _port(bound: list[str]) -> int:
+    ports = [int(address.rpartition(":")[2]) for address in bound if address[:5] != "unix:"]
+    return ports[0] if ports else 0
+
+
+# What must not be left.
+
+
+@contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """Collects what is logged as an error, by us or on our behalf."""
+    found: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(self.format(record))
+
+    handler = Handler(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("holdfast", "aiohttp", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+async def _assert_nothing_left(proxy: RunningProxy, files_before: set[str]) -> None:
+    await eventually(lambda: proxy.open_upstream_connections == 0, what="closing every pool")
+    await eventually(lambda: proxy.client_connections == 0, what="closing every client")
+    try:
+        await eventually(lambda: not _our_tasks(), within=1.0)
+    except AssertionError:
+        raise AssertionError(f"tasks are left: {_our_tasks()}") from None
+    try:
+        await eventually(lambda: not _open_files() - files_before, within=1.0)
+    except AssertionError:
+        raise AssertionError(f"files are left: {_open_files() - files_before}") from None
+    # A future whose exception nobody took complains when it is collected: now.
+    gc.collect()
+
+
+def _our_tasks() -> list[asyncio.Task[Any]]:
+    return [
+        task
+        for task in asyncio.all_tasks()
+        if (code := getattr(task.get_coro(), "cr_code", None))
+        and any(part in code.co_filename for part in _OURS)
+    ]
+
+
+def _open_files() -> set[str]:
+    """Descriptors with what they stand for, where the system can tell."""
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        return set()
+    found = set()
+    for entry in folder.iterdir():
+        # All but the one that lists the folder, which is gone by now.
+        with suppress(OSError):
+            found.add(f"{entry.name} {entry.readlink()}")
+    return found
