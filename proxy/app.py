@@ -22,6 +22,7 @@ from proxy.core import Clock, Route, SystemClock
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics
+from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
 from proxy.policy.settings import Listen, Settings, UpstreamSettings, UpstreamTls
 from proxy.server.listener import Listener
@@ -43,6 +44,7 @@ class App:
         self._clock: Clock = clock or SystemClock()
         self._lines = LineWriter(sys.stdout.fileno() if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
+        self._outbox = Outbox()
         self._upstreams: dict[_UpstreamKey, Upstream] = {}
         self._deadlines: dict[float, Deadlines] = {}
         self._reloading = asyncio.Lock()
@@ -58,7 +60,10 @@ class App:
             lost_lines=lambda: self._lines.dropped,
         )
         self._listener = Listener(
-            self._loaded.settings.listen, self._build(self._loaded, {}), self._clock
+            self._loaded.settings.listen,
+            self._build(self._loaded, {}),
+            self._clock,
+            self._outbox,
         )
 
     # Start and stop.
@@ -184,7 +189,7 @@ class App:
         context = None
         if any(origin.scheme == "https" for origin in settings.origins):
             context = contexts.get(settings.tls) or client_context(settings.tls)
-        return Upstream(settings, context, self._clock)
+        return Upstream(settings, context, self._clock, self._outbox)
 
     # What the admin listener may see and do (admin.Operations).
 

@@ -16,6 +16,9 @@ _ANSWERS = {
     Kind.UNKNOWN: Refusal(Reason.UNKNOWN, "The upstream call failed."),
 }
 
+_AFTERWARDS = 0.005
+"""Seconds by which dialling outlives the deadline, so that the deadline names the reason."""
+
 
 class Forward:
     """Sends a request on and relays its response as it comes."""
@@ -31,7 +34,7 @@ class Forward:
         deadlines, upstream = self._deadlines, self._upstream
         give_up = ticket = None
         if deadlines is not None:
-            give_up = exchange.started + deadlines.timeout
+            give_up = exchange.started + deadlines.timeout + _AFTERWARDS
             ticket = deadlines.start(exchange)
         try:
             attempt = await upstream.attempt(exchange, give_up, fresh=False)

@@ -53,6 +53,7 @@ class ClientExchange(Exchange):
         "head",
         "http_1_0",
         "id_line",
+        "is_answered",
         "keep_alive",
         "message",
         "payload",
@@ -95,6 +96,8 @@ class ClientExchange(Exchange):
         self.code = 0
         self.bytes_sent = 0
         self.http_1_0 = False
+        self.is_answered = False
+        """Whether the last byte of a response was written."""
         self.keep_alive = not message.should_close
         self._rest = b""
         self._chunked = False
@@ -222,6 +225,7 @@ class ClientExchange(Exchange):
 
     def _send(self, head: bytes, pieces: list[bytes], *, complete: bool) -> None:
         """Write *head* and then *pieces*, framed as the head promised."""
+        self.is_answered = complete
         if self._drop_body:
             pieces = []
         size = 0
@@ -233,10 +237,12 @@ class ClientExchange(Exchange):
                 pieces = [b"%x\r\n" % size, *pieces, b"\r\n"]
             if complete:
                 pieces = [*pieces, b"0\r\n\r\n"]
-        if size <= SMALL:
-            self._write(head + b"".join(pieces))
-        else:
+        if size > SMALL:
             self._write_many([head, *pieces] if head else pieces)
+        elif head and complete and self.keep_alive:
+            self._write(head + b"".join(pieces), at_once=False)
+        else:
+            self._write(head + b"".join(pieces))
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         """The upstream switched protocols: bytes go both ways from here on."""
@@ -281,6 +287,7 @@ class ClientExchange(Exchange):
         """Give the client an answer of our own."""
         self.refusal = refusal
         self.code = refusal.status
+        self.is_answered = True
         body = self.body
         if refusal.close or self.client.server.is_draining or (body and body.waits_for_continue):
             self.keep_alive = False
@@ -315,14 +322,17 @@ class ClientExchange(Exchange):
 
     # The two that write to a client; nothing else does.
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, at_once: bool = True) -> None:
         transport = self.client.transport
         # Gone, its handler is about to hear of it.
         if data and transport is not None and not transport.is_closing():
             # Else aiohttp, unaware of what was written, would append an error
             # page of its own if this request came to grief.
             self.writer.output_size += len(data)
-            transport.write(data)
+            if at_once:
+                transport.write(data)
+            else:
+                self.client.server.outbox.put(transport, data)
 
     def _write_many(self, buffers: list[bytes]) -> None:
         transport = self.client.transport

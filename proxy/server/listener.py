@@ -11,6 +11,7 @@ from aiohttp.web import Server
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.core import Clock
+from proxy.outbox import Outbox
 from proxy.policy.settings import Listen, ListenTls
 from proxy.server.connection import ClientConnection
 from proxy.server.exchange import ClientExchange
@@ -25,11 +26,12 @@ CUT_TIME = 0.05
 class ProxyServer(Server):
     """Makes our connections instead of aiohttp's, and counts them."""
 
-    def __init__(self, site: Site, clock: Clock) -> None:
+    def __init__(self, site: Site, clock: Clock, outbox: Outbox) -> None:
         super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
         self.site = site
         """Replaced by a reload; requests under way keep what they began with."""
         self.clock = clock
+        self.outbox = outbox
         self.is_draining = False
         self._open: set[ClientConnection] = set()
         self._empty = asyncio.Event()
@@ -85,8 +87,10 @@ class ProxyServer(Server):
 class Listener:
     """The sockets on which :class:`ProxyServer` accepts."""
 
-    def __init__(self, addresses: Sequence[Listen], site: Site, clock: Clock) -> None:
-        self.server = ProxyServer(site, clock)
+    def __init__(
+        self, addresses: Sequence[Listen], site: Site, clock: Clock, outbox: Outbox
+    ) -> None:
+        self.server = ProxyServer(site, clock, outbox)
         self._addresses = tuple(addresses)
         self._contexts: dict[ListenTls, ssl.SSLContext] = {}
         self._sockets: list[asyncio.AbstractServer] = []

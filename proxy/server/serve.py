@@ -64,8 +64,8 @@ def _cut_by_us(exchange: ClientExchange) -> bool:
 
 
 def _client_left(exchange: ClientExchange) -> None:
-    if exchange.code == _SWITCHING:
-        return  # the usual end of a tunnel
+    if exchange.code == _SWITCHING or exchange.is_answered:
+        return  # the usual end of a tunnel, or nothing was left to be said
     if exchange.code:
         phase = "response"
     elif exchange.waiting_since:

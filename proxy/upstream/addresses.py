@@ -48,29 +48,24 @@ class Addresses:
     def __repr__(self) -> str:
         return f"<addresses {self._host} {' '.join(self.found) or 'unknown'}>"
 
-    async def first(self) -> None:
-        """Wait for the first answer. Raises OSError where there is none."""
-        self.renew()
-        if self._lookup is not None:
-            # Shared by all who wait: one of them leaving must not end it.
-            await asyncio.shield(self._lookup)
-        if not self.found:
-            raise OSError("no address")
-
     def renew_if_old(self) -> None:
         """Ask again in the background once the answer has had its time."""
         if not self.is_fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
             self.renew()
 
-    def renew(self) -> None:
-        """Ask again in the background, unless that was done a moment ago."""
+    def renew(self) -> asyncio.Task[None] | None:
+        """Ask again in the background, unless that was done a moment ago.
+
+        Returns the look-up that is under way, for those who must wait for it: it
+        never fails, and ``found`` says what came of it.
+        """
         now = self._clock.monotonic()
-        if self.is_fixed or self._lookup is not None:
-            return
-        if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
-            return
-        self._asked_at = now
-        self._lookup = asyncio.get_running_loop().create_task(self._look_up())
+        if self._lookup is None and not self.is_fixed:
+            if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
+                return None
+            self._asked_at = now
+            self._lookup = asyncio.get_running_loop().create_task(self._look_up())
+        return self._lookup
 
     async def _look_up(self) -> None:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
 from proxy.policy.outcome import Kind
 from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         "_left",
         "_loop",
         "_mode",
+        "_outbox",
         "_owner",
         "_parser",
         "_pieces",
@@ -78,8 +80,11 @@ class Connection(asyncio.Protocol):
         "uses",
     )
 
-    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, keepalive: float) -> None:
+    def __init__(
+        self, owner: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox, keepalive: float
+    ) -> None:
         self._owner = owner
+        self._outbox = outbox
         self._loop = loop
         self._call: Call | None = None
         self._mode = _IDLE
@@ -132,8 +137,10 @@ class Connection(asyncio.Protocol):
         if self._parser is None:
             self._parser = HttpResponseParser(self)
         self.uses += 1
-        if len(body) <= SMALL_BODY:
-            transport.write(head + body)
+        if more:
+            transport.write(head)
+        elif len(body) <= SMALL_BODY:
+            self._outbox.put(transport, head + body)
         else:
             transport.writelines((head, body))
         return True

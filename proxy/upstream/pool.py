@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import suppress
 
 from proxy.core import Clock
+from proxy.outbox import Outbox
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import Connection
@@ -36,6 +37,7 @@ class Pool:
         "_idle",
         "_loop",
         "_open",
+        "_outbox",
         "_settings",
         "_sweep",
         "_tls",
@@ -53,6 +55,7 @@ class Pool:
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
         clock: Clock,
+        outbox: Outbox,
     ) -> None:
         self.origin = origin
         self.address = address
@@ -62,6 +65,7 @@ class Pool:
         self._settings = settings
         self._tls = tls
         self._clock = clock
+        self._outbox = outbox
         self._loop = asyncio.get_running_loop()
         # The most recently used is at the right end and is taken first, so that
         # the others grow old enough to be closed.
@@ -158,7 +162,7 @@ class Pool:
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._loop, self._settings.keepalive),
+                    lambda: Connection(self, self._loop, self._outbox, self._settings.keepalive),
                     self.address,
                     self.origin.port,
                     ssl=self._tls,

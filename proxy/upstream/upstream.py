@@ -4,6 +4,7 @@ import asyncio
 import ssl
 
 from proxy.core import Clock, Exchange, RequestBody
+from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import REPEATABLE_METHODS, Attempt, Kind
 from proxy.policy.settings import Origin, UpstreamSettings
@@ -20,11 +21,16 @@ class Upstream:
     """One entry of ``upstreams``: picks an address, sends, records."""
 
     def __init__(
-        self, settings: UpstreamSettings, tls: ssl.SSLContext | None, clock: Clock
+        self,
+        settings: UpstreamSettings,
+        tls: ssl.SSLContext | None,
+        clock: Clock,
+        outbox: Outbox,
     ) -> None:
         self.settings = settings
         self._tls = tls
         self._clock = clock
+        self._outbox = outbox
         self._loop = asyncio.get_running_loop()
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._order: list[Pool] = []
@@ -138,11 +144,17 @@ class Upstream:
                 raise
 
     async def _look_up(self, limit: float) -> Pool:
-        try:
-            async with asyncio.timeout(limit - self._clock.monotonic()):
-                await asyncio.gather(*(a.first() for a in self._addresses.values()))
-        except TimeoutError:
-            pass  # whatever was found by then will do
+        """Wait until one of the names has an address."""
+        lookups = {task for a in self._addresses.values() if (task := a.renew()) is not None}
+        while lookups and not self._order:
+            # Shared by all who wait: one of them leaving does not end them.
+            done, lookups = await asyncio.wait(
+                lookups,
+                timeout=max(0, limit - self._clock.monotonic()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not done:
+                break
         pool = self._pick(self._clock.monotonic())
         if pool is None:
             raise DialError(Kind.CONNECT)
@@ -156,7 +168,7 @@ class Upstream:
         for origin, address in wanted:
             if (origin, address) not in self._pools:
                 tls = self._tls if origin.scheme == "https" else None
-                pool = Pool(origin, address, self.settings, tls, self._clock)
+                pool = Pool(origin, address, self.settings, tls, self._clock, self._outbox)
                 self._pools[origin, address] = pool
         self._order = [self._pools[key] for key in wanted]
         if len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):

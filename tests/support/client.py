@@ -19,13 +19,15 @@ class RawClient:
         self,
         port: int = 0,
         *,
+        host: str = "127.0.0.1",
         path: str = "",
         tls: ssl.SSLContext | None = None,
         server_name: str = "localhost",
         receive_buffer: int | None = None,
     ) -> None:
-        """To 127.0.0.1:*port*, or to the unix socket at *path*."""
+        """To *port* of *host* (an address), or to the unix socket at *path*."""
         self.wire = Wire()
+        self._host = host
         self._port = port
         self._path = path
         self._tls = tls
@@ -39,13 +41,13 @@ class RawClient:
                 self._take_wire, self._path, ssl=self._tls, server_hostname=self._server_name
             )
             return self
-        sock = socket.socket()
+        sock = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
         sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
         try:
-            await loop.sock_connect(sock, ("127.0.0.1", self._port))
+            await loop.sock_connect(sock, (self._host, self._port))
         except BaseException:
             sock.close()
             raise

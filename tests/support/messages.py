@@ -9,6 +9,7 @@ the test in which it occurs.
 import json
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,9 +18,11 @@ from tests.support.wire import Wire, WireEnded
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _request_line = re.compile(rf"({_TOKEN}) ([\x21-\x7e\x80-\xff]+) HTTP/1\.1").fullmatch
 _status_line = re.compile(r"HTTP/1\.1 ([1-9][0-9]{2}) ([\x20-\x7e\t\x80-\xff]*)").fullmatch
-_field_line = re.compile(
-    rf"({_TOKEN}): ((?:[\x21-\x7e\x80-\xff](?:[\x20-\x7e\t\x80-\xff]*[\x21-\x7e\x80-\xff])?)?)"
-).fullmatch
+_VALUE = r"((?:[\x21-\x7e\x80-\xff](?:[\x20-\x7e\t\x80-\xff]*[\x21-\x7e\x80-\xff])?)?)"
+_canonical_field = re.compile(rf"({_TOKEN}): {_VALUE}").fullmatch
+# Blanks around a response's value may stay as the upstream wrote them: nobody takes
+# them for a part of it (RFC 9112 5).
+_response_field = re.compile(rf"({_TOKEN}):[ \t]*{_VALUE}[ \t]*").fullmatch
 _length = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 _chunk_size = re.compile(rb"(0|[1-9a-f][0-9a-f]{0,15})\r\n", re.IGNORECASE).fullmatch
 
@@ -116,7 +119,7 @@ class Response(Message):
 
 async def read_request_head(wire: Wire) -> Request:
     """The head of the next request."""
-    raw, start, headers = await _read_head(wire)
+    raw, start, headers = await _read_head(wire, _canonical_field)
     match = _request_line(start)
     if match is None:
         raise NotCanonical(f"request line {start!r}")
@@ -151,7 +154,7 @@ async def read_response(wire: Wire, method: str) -> Response:
 
 async def read_response_head(wire: Wire) -> Response:
     """The head of the next response, interim or final."""
-    raw, start, headers = await _read_head(wire)
+    raw, start, headers = await _read_head(wire, _response_field)
     match = _status_line(start)
     if match is None:
         raise NotCanonical(f"status line {start!r}")
@@ -177,12 +180,14 @@ async def read_body(wire: Wire, message: Message) -> None:
     message.complete = True
 
 
-async def _read_head(wire: Wire) -> tuple[bytes, str, list[tuple[str, str]]]:
+async def _read_head(
+    wire: Wire, read_field: Callable[[str], re.Match[str] | None]
+) -> tuple[bytes, str, list[tuple[str, str]]]:
     raw = await wire.read_until(b"\r\n\r\n")
     start, *lines = raw[:-4].decode("latin-1").split("\r\n")
     headers = []
     for line in lines:
-        match = _field_line(line)
+        match = read_field(line)
         if match is None:
             raise NotCanonical(f"field {line!r}")
         headers.append((match[1], match[2]))

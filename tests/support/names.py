@@ -34,9 +34,7 @@ class Names:
         self._silent.set()
 
     async def _look_up(self, host: str, port: int, **_: object) -> list[tuple[Any, ...]]:
-        self.asked.append(host)
-        await self._silent.wait()
-        found = self._answers.get(host)
+        found = [host] if _is_literal(host) else await self._answer(host)
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [
@@ -49,3 +47,13 @@ class Names:
             )
             for address in found
         ]
+
+    async def _answer(self, name: str) -> list[str]:
+        self.asked.append(name)
+        await self._silent.wait()
+        return self._answers.get(name, [])
+
+
+def _is_literal(host: str) -> bool:
+    """Whether it is an address, which no name service is asked about."""
+    return ":" in host or host.replace(".", "").isdigit()

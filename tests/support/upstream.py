@@ -75,14 +75,17 @@ class ScriptedUpstream:
         *,
         tls: ssl.SSLContext | None = None,
         receive_buffer: int | None = None,
+        port: int = 0,
     ) -> None:
-        """*receive_buffer* (bytes) makes a stalled reader felt soon."""
+        """On a free port unless one is named; *receive_buffer* (bytes) makes a stalled reader
+        felt soon.
+        """
         self.usual: Behaviour = usual or answer(ok())
         self.requests: list[Request] = []
         """Every request whose head was complete, in the order of arrival."""
         self.connections: list[Connection] = []
         self.violations: list[str] = []
-        self.port = 0
+        self.port = port
         self._script: deque[Behaviour] = deque()
         self._greetings: deque[Greeting] = deque()
         self._tls = tls
@@ -126,7 +129,7 @@ class ScriptedUpstream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self._receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-        sock.bind(("127.0.0.1", 0))
+        sock.bind(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, sock=sock, ssl=self._tls)
