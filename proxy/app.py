@@ -11,21 +11,21 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from aiohttp import web
-from aiohttp.http_parser import HttpRequestParser
+from typing import TextIO
 
 from proxy import __version__, pipeline
-from proxy.admin.site import AdminSite
+from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Loaded
 from proxy.core import Clock, Route, SystemClock
+from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
-from proxy.policy.settings import Listen, Settings, UpstreamSettings, UpstreamTls
+from proxy.policy.settings import Settings, UpstreamSettings, UpstreamTls
 from proxy.server.listener import Listener
+from proxy.server.parser import parser_name
 from proxy.server.site import Site
 from proxy.upstream.tls import client_context
 from proxy.upstream.upstream import Upstream
@@ -50,9 +50,9 @@ class App:
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
-        self._admin: web.AppRunner | None = None
-        self._admin_bound: list[str] = []
         self._loaded = load()
+        admin = self._loaded.settings.admin
+        self._admin = None if admin is None else AdminListener(self, admin)
         self._metrics = Metrics(
             version=__version__,
             parser=parser_name(),
@@ -86,12 +86,14 @@ class App:
     @property
     def admin_bound(self) -> list[str]:
         """Addresses of the admin listener."""
-        return self._admin_bound
+        return [] if self._admin is None else self._admin.bound
 
     async def start(self) -> None:
         """Open every listener. Raises OSError if one cannot be opened, and opens none then."""
         try:
-            await self._start_admin()
+            if self._admin is not None:
+                await self._admin.start()
+                _log.info("admin on %s", ", ".join(self.admin_bound))
             await self._listener.start()
         except BaseException:
             await self._close()
@@ -101,42 +103,19 @@ class App:
         for warning in self._loaded.warnings:
             _log.warning("%s", warning)
 
-    async def _start_admin(self) -> None:
-        listen = self.settings.admin
-        if listen is None:
-            return
-        self._admin = AdminSite(self, listen).runner()
-        await self._admin.setup()
-        context = _server_context(listen)
-        site: web.BaseSite = (
-            web.UnixSite(self._admin, listen.path, ssl_context=context)
-            if listen.path
-            else web.TCPSite(self._admin, listen.host, listen.port, ssl_context=context)
-        )
-        await site.start()
-        self._admin_bound = [
-            f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
-            for name in self._admin.addresses
-        ]
-        _log.info("admin on %s", ", ".join(self._admin_bound))
-
     async def drain(self) -> None:
         """Stop taking requests, let those under way end, and close everything."""
         self._state = "draining"
         _log.info("draining")
-        try:
-            await asyncio.sleep(self.settings.drain_delay)
-            await self._listener.drain(self.settings.drain_timeout)
-        finally:
-            await self._close()
+        await asyncio.sleep(self.settings.drain_delay)
+        await self._listener.drain(self.settings.drain_timeout)
+        await self._close()
 
     async def stop_at_once(self) -> None:
         """End every request where it is, and close everything."""
         self._state = "draining"
-        try:
-            await self._listener.drain(0)
-        finally:
-            await self._close()
+        await self._listener.drain(0)
+        await self._close()
 
     async def _close(self) -> None:
         for upstream in self._upstreams.values():
@@ -144,8 +123,7 @@ class App:
         for deadlines in self._deadlines.values():
             deadlines.close()
         if self._admin is not None:
-            await self._admin.cleanup()
-            self._admin = None
+            await self._admin.close()
         self._lines.close()
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
@@ -242,9 +220,11 @@ class App:
                     return self._keep_old(needs_restart)
                 site = self._build(loaded, contexts)
                 self._listener.read_certificates_again()
+                if self._admin is not None:
+                    self._admin.read_certificate_again()
             except ConfigError as error:
                 return self._keep_old([str(finding) for finding in error.report.findings])
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 return self._keep_old(["the configuration could not be applied, see the log"])
             self._loaded = loaded
@@ -288,14 +268,16 @@ def _changed_listeners(old: Settings, new: Settings) -> list[str]:
     ]
 
 
-def _server_context(listen: Listen) -> ssl.SSLContext | None:
-    if listen.tls is None:
+def unfit_to_serve() -> str | None:
+    """Why this installation must not serve; None if it may."""
+    if parser_name() == "c":
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(listen.tls.cert, listen.tls.key)
-    return context
+    return (
+        "aiohttp's compiled request parser is missing, and its fallback has let requests be"
+        " smuggled: install aiohttp's binary wheel and unset AIOHTTP_NO_EXTENSIONS"
+    )
 
 
-def parser_name() -> str:
-    """``c`` for aiohttp's compiled request parser, ``python`` for its fallback."""
-    return "c" if HttpRequestParser.__module__.endswith("_http_parser") else "python"
+def log_to(stream: TextIO) -> None:
+    """Send what the process says about itself to *stream*."""
+    logs.configure(stream)

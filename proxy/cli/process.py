@@ -13,18 +13,10 @@ _KEEP = 4 * 1024 * 1024
 _MAP = 1024 * 1024
 
 
-def prepare() -> str | None:
-    """Set the process up; returns why it must not serve, or None."""
-    from proxy.app import parser_name  # aiohttp takes a quarter of a second to import
-
-    if parser_name() != "c":
-        return (
-            "aiohttp's compiled request parser is missing, and its fallback has let requests be"
-            " smuggled: install aiohttp's binary wheel and unset AIOHTTP_NO_EXTENSIONS"
-        )
+def prepare() -> None:
+    """Set the process up for serving."""
     _keep_freed_memory()
     _raise_file_limit()
-    return None
 
 
 def settle() -> None:
@@ -39,9 +31,9 @@ def settle() -> None:
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop; the standard one where there is no uvloop (Windows)."""
+    """Make uvloop's loop; the standard one where there is no uvloop (Windows)."""
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415 - it may be missing
     except ImportError:
         return None
     return uvloop.new_event_loop

@@ -10,16 +10,17 @@ import ssl
 import time
 from typing import TextIO
 
-from aiohttp.http_exceptions import HttpProcessingError
-
 LOGGER = "holdfast"
 """Name of the logger; modules may add a part of their own, as ``holdfast.admin``."""
 
 _FOREIGN = ("aiohttp", "asyncio")
 """Libraries whose warnings go the same way as our own."""
 
-_BAD_CLIENT = (HttpProcessingError, ConnectionError, ssl.SSLError)
-"""What a client can cause with bad bytes, a bad handshake or by leaving."""
+_BAD_CLIENT = (ConnectionError, ssl.SSLError)
+"""What a client can cause with a bad handshake or by leaving."""
+
+_BAD_BYTES = "aiohttp.http_exceptions"
+"""The module of what a client can cause with bad bytes; only its name, to stay apart from it."""
 
 
 def configure(stream: TextIO) -> None:
@@ -42,11 +43,10 @@ def configure(stream: TextIO) -> None:
 
 
 def _not_a_bad_clients_doing(record: logging.LogRecord) -> bool:
-    return not (
-        record.exc_info
-        and isinstance(record.exc_info[1], _BAD_CLIENT)
-        and record.name.startswith(_FOREIGN)
-    )
+    if not record.exc_info or not record.name.startswith(_FOREIGN):
+        return True
+    error = record.exc_info[1]
+    return not isinstance(error, _BAD_CLIENT) and type(error).__module__ != _BAD_BYTES
 
 
 class _JsonFormatter(logging.Formatter):

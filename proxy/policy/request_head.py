@@ -16,7 +16,6 @@ from proxy.policy.forwarded import NO_CLAIMS, Claims
 from proxy.policy.framing import CHUNKED
 from proxy.policy.refusal import Reason, Refusal
 
-
 # What a field means to us. Plain numbers: this is looked up for every field of
 # every request.
 (

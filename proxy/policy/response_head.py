@@ -90,7 +90,7 @@ class ResponseHead:
         return b"Via: %b, 1.1 %b" % (b", ".join(self.via), PSEUDONYM.encode())
 
 
-def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  # noqa: C901 - one flat pass is the point; see the module's text
+def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
     """Sort the fields of *head*, the response up to its empty line, to a request by *method*.
 
     The parser has checked the grammar. Raises :class:`BadResponse`.
@@ -116,7 +116,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
             result.has_date = True
             keep(line)
         elif field == _CONTENT_LENGTH:
-            value = value.strip(b" \t")  # noqa: PLW2901 - the same value, without its blanks
+            value = value.strip(b" \t")
             # The parser refuses these as well; a length is worth a second look.
             if result.content_length != -1 or not value.isdigit():
                 raise BadResponse("content-length")
@@ -132,12 +132,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
         elif field == _VIA:
             result.via.append(value.strip(b" \t"))
     if connection:
-        dropped = nominated(connection)
-        if dropped:
-            first, *fields = result.lines
-            fields = [line for line in fields if line.partition(b":")[0].lower() not in dropped]
-            result.lines = [first, *fields]
-        result.reusable = not has_option(connection, b"close")
+        _apply_connection(result, connection)
     if not is_1_1:
         # Keep-alive in 1.0 was never standardised (RFC 9112 C.2.2).
         result.reusable = False
@@ -152,6 +147,15 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
     if result.length == UNTIL_CLOSE:
         result.reusable = False
     return result
+
+
+def _apply_connection(head: ResponseHead, connection: list[bytes]) -> None:
+    dropped = nominated(connection)
+    if dropped:
+        first, *fields = head.lines
+        fields = [line for line in fields if line.partition(b":")[0].lower() not in dropped]
+        head.lines = [first, *fields]
+    head.reusable = not has_option(connection, b"close")
 
 
 def _is_version_1_1(first_line: bytes) -> bool:

@@ -178,7 +178,11 @@ class ClientConnection(RequestHandler):
         known = len(messages)
         in_body = not (messages[-1][1] if known else self._body).is_eof()
         waiting = self.exchange is None and not known and not in_body
-        if waiting and self._first_line is not None and not self._may_be_request(data):
+        if (
+            waiting
+            and self._first_line is not None
+            and not self._may_be_request(self._first_line + data)
+        ):
             self._reject(_BAD_LINE)
             return
         self._fed = len(data) if in_body else self._fed + len(data)
@@ -200,15 +204,14 @@ class ClientConnection(RequestHandler):
         if self.exchange is not None and self.has_broken_body(self.exchange):
             self.exchange.break_body()
 
-    def _may_be_request(self, data: bytes) -> bool:
+    def _may_be_request(self, start: bytes) -> bool:
         """Whether a connection begins like HTTP: one line, single spaces (RFC 9112 3).
 
         The parser takes two spaces, and an HTTP/0.9 line would keep it waiting in
         silence. Only here is it known where a line begins: later the parser may
         hold the start of the next head, and does not tell.
         """
-        assert self._first_line is not None
-        self._first_line = (self._first_line + data).lstrip(b"\r\n")
+        self._first_line = start.lstrip(b"\r\n")
         line, newline, _ = self._first_line.partition(b"\n")
         if not newline:
             return b"  " not in line
@@ -291,7 +294,7 @@ class ClientConnection(RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> Written:
         """The parser gave up (aiohttp's hook): answer in our own words, and close."""
-        exchange = cast(ClientExchange, request)
+        exchange = cast("ClientExchange", request)
         if exchange.code:
             return CLOSE  # an answer is on its way already
         self._answer(exchange, refusal_for(exc, self.max_line_size))
@@ -311,7 +314,7 @@ class ClientConnection(RequestHandler):
     def _reject(self, refusal: Refusal) -> None:
         """Answer bytes that will never be a request, and close."""
         self._stop_head_timer()
-        writer = cast(AbstractStreamWriter, _Uncounted())
+        writer = cast("AbstractStreamWriter", _Uncounted())
         task = cast("asyncio.Task[None]", None)
         self._answer(ClientExchange(ERROR, EMPTY_PAYLOAD, self, writer, task), refusal)
         if self._say_goodbye():

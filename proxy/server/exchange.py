@@ -276,6 +276,7 @@ class ClientExchange(Exchange):
         length of its own, so the connection is reset.
         """
         self.keep_alive = False
+        self.is_answered = True  # with the clearest answer that is left
         transport = self.client.transport
         if transport is not None:
             sock = transport.get_extra_info("socket")
@@ -383,12 +384,12 @@ class ClientExchange(Exchange):
 
     @property
     def protocol(self) -> "ClientConnection":
-        """aiohttp's name for the client's connection."""
+        """The client's connection, by aiohttp's name for it."""
         return self.client
 
     @property
     def remote(self) -> str:
-        """aiohttp's name for the client's address."""
+        """The client's address, by aiohttp's name for it."""
         return self.peer
 
 

@@ -1,11 +1,11 @@
 """Addresses to accept on: start, drain, stop."""
 
 import asyncio
-import os
 import ssl
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import cast
 
 from aiohttp.web import Server
 from aiohttp.web_protocol import RequestHandler
@@ -53,25 +53,23 @@ class ProxyServer(Server):
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        assert isinstance(handler, ClientConnection)
-        self._open.add(handler)
+        self._open.add(cast("ClientConnection", handler))
         self._empty.clear()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        assert isinstance(handler, ClientConnection)
-        self._open.discard(handler)
+        self._open.discard(cast("ClientConnection", handler))
         if not self._open:
             self._empty.set()
 
-    async def drain(self, timeout: float) -> None:
-        """Let every request end; after *timeout* seconds, end them."""
+    async def drain(self, patience: float) -> None:
+        """Let every request end; after *patience* seconds, end them."""
         self.is_draining = True
         for connection in tuple(self._open):
             if connection.is_idle:
                 connection.force_close()
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience):
                 await self._empty.wait()
         for connection in tuple(self._open):
             connection.cut()
@@ -158,10 +156,10 @@ class Listener:
             if address.path:
                 _remove_stale_socket(address.path)
 
-    async def drain(self, timeout: float) -> None:
+    async def drain(self, patience: float) -> None:
         """Stop accepting and let every request end."""
         await self.stop_accepting()
-        await self.server.drain(timeout)
+        await self.server.drain(patience)
 
 
 def _host_port(name: tuple[str, int]) -> str:
@@ -172,5 +170,5 @@ def _host_port(name: tuple[str, int]) -> str:
 def _remove_stale_socket(path: str) -> None:
     """Remove what an earlier process left behind, but nothing that is no socket."""
     with suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            os.unlink(path)
+        if Path(path).is_socket():
+            Path(path).unlink()

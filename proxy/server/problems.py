@@ -9,8 +9,8 @@ import json
 from proxy.policy.fields import PSEUDONYM
 from proxy.policy.outcome import Attempt
 from proxy.policy.refusal import Reason, Refusal
-from proxy.server.dates import date_line
 from proxy.policy.status_lines import status_line
+from proxy.server.dates import date_line
 
 ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from proxy.outbox import Outbox
-from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
+from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Kind
 from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
 
@@ -40,7 +40,7 @@ _SWITCHING = 101
 _FIRST_FINAL = 200
 
 # What the next bytes are.
-_IDLE, _PARSE, _COUNT, _UNTIL_CLOSE, _TUNNEL = range(5)
+_IDLE, _HEAD, _COUNT, _CHUNKS, _UNTIL_CLOSE, _TUNNEL = range(6)
 
 
 class Owner(Protocol):
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
     def __repr__(self) -> str:
         if self.transport is None:
             return "<connection closed>"
-        state = ("idle", "busy", "busy", "busy", "tunnel")[self._mode]
+        state = {_IDLE: "idle", _TUNNEL: "tunnel"}.get(self._mode, "busy")
         return f"<connection {state}, {self.uses} uses>"
 
     @property
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return False
         self._call = call
-        self._mode = _PARSE
+        self._mode = _HEAD
         self._sending = more
         if self._parser is None:
             self._parser = HttpResponseParser(self)
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     # Receiving.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        self.transport = cast("asyncio.Transport", transport)
 
     def pause_reading(self) -> None:
         if not self._reading_paused and self.transport is not None:
@@ -202,10 +202,12 @@ class Connection(asyncio.Protocol):
             self.abandon()
             return
         mode = self._mode
-        if mode == _COUNT:
+        if mode == _HEAD:
+            self._parse_head(call, data)
+        elif mode == _COUNT:
             self._count(call, data)
-        elif mode == _PARSE:
-            self._parse(call, data)
+        elif mode == _CHUNKS:
+            self._parse_chunks(call, data)
         else:
             call.more([data], complete=False)
 
@@ -221,51 +223,60 @@ class Connection(asyncio.Protocol):
         self._finish(self._head, reusable=left == 0)  # type: ignore[arg-type]  # it told the length
         call.more([data], complete=True)
 
-    def _parse(self, call: "Call", data: bytes) -> None:
+    def _parse_head(self, call: "Call", data: bytes) -> None:
+        if not self._raw:
+            call.attempt.received = True
+            self._raw = data
+        elif isinstance(self._raw, bytes):
+            self._raw = bytearray(self._raw + data)
+        else:
+            self._raw += data
+        clean = self._feed(call, data)
         head = self._head
-        if head is None:
-            if not self._raw:
-                call.attempt.received = True
-                self._raw = data
-            elif isinstance(self._raw, bytes):
-                self._raw = bytearray(self._raw + data)
-            else:
-                self._raw += data
-        clean = True
-        try:
-            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in this mode
-        except HttpParserUpgrade as upgrade:
-            self._switch(call, data[upgrade.args[0] :])
+        if clean is None:
             return
-        except HttpParserError:
-            if not self._complete:
-                self._fail(Kind.PROTOCOL)
-                return
-            clean = False
-        complete = self._complete
-        pieces = self._pieces
-        if head is not None:
-            self._pieces = []
-            if complete:
-                self._finish(head, reusable=clean and head.reusable)
-            if pieces or complete:
-                call.more(pieces, complete=complete)
-            return
-        head = self._head
         if head is None:
             if len(self._raw) > HEAD_LIMIT:
                 self._fail(Kind.PROTOCOL)
             return
         self._raw = b""
-        self._pieces = []
+        pieces, self._pieces = self._pieces, []
+        complete = self._complete
         if complete:
             self._finish(head, reusable=clean and head.reusable)
-        elif head.length != CHUNKED:
+        elif head.length == CHUNKED:
+            self._mode = _CHUNKS
+        else:
             # No parser needed for the rest: it is counted, or ends with the connection.
             self._parser = None
             self._mode = _COUNT if head.length >= 0 else _UNTIL_CLOSE
             self._left = head.length - sum(map(len, pieces))
         call.respond(head, pieces, complete=complete)
+
+    def _parse_chunks(self, call: "Call", data: bytes) -> None:
+        clean = self._feed(call, data)
+        if clean is None:
+            return
+        pieces, self._pieces = self._pieces, []
+        complete = self._complete
+        if complete and self._head is not None:
+            self._finish(self._head, reusable=clean and self._head.reusable)
+        if pieces or complete:
+            call.more(pieces, complete=complete)
+
+    def _feed(self, call: "Call", data: bytes) -> bool | None:
+        """Let the parser have *data*: whether it liked all of it; None if the call is over."""
+        try:
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in these modes
+        except HttpParserUpgrade as upgrade:
+            self._switch(call, data[upgrade.args[0] :])
+            return None
+        except HttpParserError:
+            if self._complete:
+                return False  # the response is whole, what follows it is not ours
+            self._fail(Kind.PROTOCOL)
+            return None
+        return True
 
     def _switch(self, call: "Call", tail: bytes) -> None:
         head = self._head
@@ -322,7 +333,7 @@ class Connection(asyncio.Protocol):
             call.more([], complete=True)
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         transport, self.transport = self.transport, None
         if self._drained is not None:
             drained, self._drained = self._drained, None

@@ -54,6 +54,7 @@ class Pool:
         address: str,
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
+        *,
         clock: Clock,
         outbox: Outbox,
     ) -> None:
@@ -107,15 +108,15 @@ class Pool:
             connection.close()
         return None
 
-    async def connect(self, timeout: float) -> Connection:
+    async def connect(self, within: float) -> Connection:
         """A new connection, or one that another request gives back while we wait.
 
-        Raises :class:`DialError` when there is none within *timeout* seconds.
+        Raises :class:`DialError` when there is none *within* that many seconds.
         """
         if self._open >= self._settings.max_connections and self._idle:
             # Too old for this request, yet in the way of a new one.
             self._idle.popleft().close()
-        give_up = self._clock.monotonic() + timeout
+        give_up = self._clock.monotonic() + within
         while self._open >= self._settings.max_connections:
             connection = await self._wait_for_place(give_up - self._clock.monotonic())
             if connection is not None:
@@ -123,8 +124,6 @@ class Pool:
         self._open += 1
         try:
             connection = await self._dial(give_up - self._clock.monotonic())
-            if connection.is_closing:
-                raise DialError(Kind.CONNECT)  # it ended as soon as it was made
         except BaseException:
             self._open -= 1
             self._offer(None)
@@ -133,11 +132,11 @@ class Pool:
         self._failed_at = None
         return connection
 
-    async def _wait_for_place(self, timeout: float) -> Connection | None:
+    async def _wait_for_place(self, within: float) -> Connection | None:
         place: asyncio.Future[Connection | None] = self._loop.create_future()
         self._waiters.append(place)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(within):
                 return await place
         except BaseException as stopped:
             if place.cancelled():
@@ -156,11 +155,11 @@ class Pool:
         else:
             self._offer(None)
 
-    async def _dial(self, timeout: float) -> Connection:
+    async def _dial(self, within: float) -> Connection:
         secure = self._tls is not None
         server_name = self._settings.tls.server_name or self.origin.host
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(within):
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self, self._loop, self._outbox, self._settings.keepalive),
                     self.address,
@@ -173,6 +172,8 @@ class Pool:
         except (OSError, TimeoutError):
             self._failed_at = self._clock.monotonic()
             raise DialError(Kind.CONNECT) from None
+        if connection.is_closing:
+            raise DialError(Kind.CONNECT)  # it ended as soon as it was made
         return connection
 
     # From connections.

@@ -168,7 +168,9 @@ class Upstream:
         for origin, address in wanted:
             if (origin, address) not in self._pools:
                 tls = self._tls if origin.scheme == "https" else None
-                pool = Pool(origin, address, self.settings, tls, self._clock, self._outbox)
+                pool = Pool(
+                    origin, address, self.settings, tls, clock=self._clock, outbox=self._outbox
+                )
                 self._pools[origin, address] = pool
         self._order = [self._pools[key] for key in wanted]
         if len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
