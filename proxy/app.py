@@ -157,7 +157,7 @@ class App:
         ]
         for key, upstream in self._upstreams.items():
             if key not in upstreams:
-                upstream.close()
+                upstream.retire()
         self._upstreams = upstreams
         self._deadlines = timeouts
         self._metrics.keep_only([route.name for route in settings.routes], list(by_name))

@@ -13,24 +13,32 @@ import asyncio
 class Outbox:
     """Collects writes that are complete messages, on connections that stay open.
 
-    What follows on the same connection, or closes it, must come in a later turn;
-    everything else is written to its transport directly.
+    They go out before any task runs that the present turn wakes: whoever puts
+    first and wakes its task afterwards may write to the connection, or close it,
+    as if the message had gone out at once. But bytes may still come in before.
     """
 
     __slots__ = ("_loop", "_waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+        self._waiting: dict[asyncio.WriteTransport, bytes] = {}
 
     def put(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Write *data* when the present turn ends."""
-        if not self._waiting:
+        waiting = self._waiting
+        if not waiting:
             self._loop.call_soon(self._send)
-        self._waiting.append((transport, data))
+        elif transport in waiting:
+            data = waiting[transport] + data
+        waiting[transport] = data
+
+    def take_back(self, transport: asyncio.WriteTransport) -> bool:
+        """Give up what waits for *transport*; False if that has gone out already."""
+        return self._waiting.pop(transport, None) is not None
 
     def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for transport, data in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for transport, data in waiting.items():
             if not transport.is_closing():
                 transport.write(data)

@@ -40,8 +40,8 @@ class Forward:
             attempt = await upstream.attempt(exchange, give_up, fresh=False)
             if attempt.kind is None:
                 return None
-            if _was_stale(attempt) and can_be_sent_again(exchange):
-                # It ended while it was idle, and we learned of it by sending.
+            if _was_stale(attempt) and (not attempt.sent or can_be_sent_again(exchange)):
+                # It ended while it was idle, and we learned of it by sending, or just before.
                 attempt = await upstream.attempt(exchange, give_up, fresh=True)
         finally:
             if deadlines is not None and ticket is not None:

@@ -49,7 +49,6 @@ class ClientConnection(RequestHandler):
     """One connection of one client."""
 
     __slots__ = (
-        "_body",
         "_caught_up",
         "_fed",
         "_first_line",
@@ -57,6 +56,7 @@ class ClientConnection(RequestHandler):
         "_head_timer",
         "_identity",
         "_is_deaf",
+        "_last_body",
         "clock",
         "exchange",
         "is_cut",
@@ -94,8 +94,8 @@ class ClientConnection(RequestHandler):
         self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
         self.largest_head = 0
         """No head that waits to be served has more bytes than this."""
-        self._body: StreamReader = EMPTY_PAYLOAD
-        """The body of the latest request, which may outlast its answer."""
+        self._last_body: StreamReader = EMPTY_PAYLOAD
+        """The body of the request before, which may outlast its answer."""
         self._is_deaf = False
         """Whether all that still comes is thrown away."""
         self._first_line: bytes | None = b""
@@ -114,7 +114,7 @@ class ClientConnection(RequestHandler):
             self.exchange is None
             and not self._messages
             and not self._head_bytes
-            and self._body.is_eof()
+            and self._last_body.is_eof()
         )
 
     # The connection's own life.
@@ -165,7 +165,10 @@ class ClientConnection(RequestHandler):
         transport = self.transport
         if transport is None or transport.is_closing() or not transport.can_write_eof():
             return False
-        transport.write_eof()
+        try:
+            transport.write_eof()
+        except OSError:  # reset by the client, and we have not heard of it yet
+            return False
         return True
 
     # Bytes coming in.
@@ -174,10 +177,14 @@ class ClientConnection(RequestHandler):
         """More of the present request, or of the head of the next."""
         if self._is_deaf:
             return
-        messages = self._messages
+        messages, exchange = self._messages, self.exchange
         known = len(messages)
-        in_body = not (messages[-1][1] if known else self._body).is_eof()
-        waiting = self.exchange is None and not known and not in_body
+        if known:
+            body = messages[-1][1]
+        else:
+            body = self._last_body if exchange is None else exchange.payload
+        in_body = not body.is_eof()
+        waiting = exchange is None and not known and not in_body
         if (
             waiting
             and self._first_line is not None
@@ -189,7 +196,7 @@ class ClientConnection(RequestHandler):
         super().data_received(data)
         if len(messages) > known:
             # Each of their heads is in what was fed since the head before.
-            others = known or self.exchange is not None
+            others = known or exchange is not None
             self.largest_head = max(self.largest_head, self._fed) if others else self._fed
             self._fed = len(data)
             self._first_line = None
@@ -201,8 +208,8 @@ class ClientConnection(RequestHandler):
             not in_body and self._fed > self.server.site.settings.limits.header_bytes + LARGEST_READ
         ):
             self._stop_taking_in()
-        if self.exchange is not None and self.has_broken_body(self.exchange):
-            self.exchange.break_body()
+        if exchange is not None and self.has_broken_body(exchange):
+            exchange.break_body()
 
     def _may_be_request(self, start: bytes) -> bool:
         """Whether a connection begins like HTTP: one line, single spaces (RFC 9112 3).
@@ -329,14 +336,10 @@ class ClientConnection(RequestHandler):
 
     # Requests on it.
 
-    def begin(self, exchange: ClientExchange) -> None:
-        """A request is about to be served."""
-        self.exchange = exchange
-        self._body = exchange.payload
-
-    def end(self) -> None:
-        """The last byte of the present request's response was written, or it was given up."""
+    def end(self, exchange: ClientExchange) -> None:
+        """The last byte of *exchange*'s response was written, or it was given up."""
         self.exchange = None
+        self._last_body = exchange.payload
         self._head_bytes = 0
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:

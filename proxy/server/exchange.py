@@ -57,6 +57,7 @@ class ClientExchange(Exchange):
         "keep_alive",
         "message",
         "payload",
+        "was_left_waiting",
         "writer",
     )
 
@@ -97,6 +98,7 @@ class ClientExchange(Exchange):
         self.bytes_sent = 0
         self.http_1_0 = False
         self.is_answered = False
+        self.was_left_waiting = False
         """Whether the last byte of a response was written."""
         self.keep_alive = not message.should_close
         self._rest = b""
@@ -365,7 +367,7 @@ class ClientExchange(Exchange):
             self.body = None  # it knows us, and a cycle would have to be found
         self.duration = self.client.clock.monotonic() - self.started
         self.route.recorder.finished(self)
-        self.client.end()
+        self.client.end(self)
 
     def cancel(self) -> None:
         """End it where it is (the drain's time is up)."""
@@ -379,6 +381,7 @@ class ClientExchange(Exchange):
 
     def _cancel(self, exc: BaseException) -> None:
         """aiohttp: the connection is lost; whoever reads the body shall know."""
+        self.was_left_waiting = self.waiting_since > 0
         if not self.payload.is_eof():
             self.payload.set_exception(exc)
 

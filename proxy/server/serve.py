@@ -20,9 +20,9 @@ _log = logging.getLogger("holdfast")
 async def serve(exchange: ClientExchange) -> Written:
     """Handle one request. Raises only if its client is gone."""
     client = exchange.client
+    if client.writing_paused:
+        await client.caught_up()
     try:
-        if client.writing_paused:
-            await client.caught_up()
         refusal = admit(exchange)
         exchange.route.recorder.started()
         if refusal is None:
@@ -30,13 +30,14 @@ async def serve(exchange: ClientExchange) -> Written:
         if refusal is not None:
             exchange.answer(refusal)
     except Refused as refused:
-        exchange.answer(refused.refusal)
+        _answer_or_cut(exchange, refused.refusal)
     except asyncio.CancelledError:
         if not _cut_by_us(exchange):
             _client_left(exchange)
             raise
     except Exception:  # noqa: BLE001 - our own fault must not become aiohttp's error page
-        _failed(exchange)
+        _log.exception("request %s failed inside the proxy", exchange.request_id)
+        _answer_or_cut(exchange, _UNKNOWN)
     finally:
         exchange.finish()
     if exchange.keep_alive and not client.server.is_draining:
@@ -44,22 +45,18 @@ async def serve(exchange: ClientExchange) -> Written:
     return CLOSE if exchange.payload.is_eof() else LingeringClose(client)
 
 
-def _failed(exchange: ClientExchange) -> None:
-    _log.exception("request %s failed inside the proxy", exchange.request_id)
-    if exchange.code:
+def _answer_or_cut(exchange: ClientExchange, refusal: Refusal) -> None:
+    if not exchange.code:
+        exchange.answer(refusal)
+    elif not exchange.is_answered:
         exchange.relay_cut()  # too late for an answer
-    else:
-        exchange.answer(_UNKNOWN)
 
 
 def _cut_by_us(exchange: ClientExchange) -> bool:
     """Whether the drain's time has run out; the client gets to know if it still can."""
     if not exchange.client.is_cut:
         return False
-    if exchange.code:
-        exchange.relay_cut()
-    else:
-        exchange.answer(_DRAINING)
+    _answer_or_cut(exchange, _DRAINING)
     return True
 
 
@@ -68,7 +65,7 @@ def _client_left(exchange: ClientExchange) -> None:
         return  # the usual end of a tunnel, or nothing was left to be said
     if exchange.code:
         phase = "response"
-    elif exchange.waiting_since:
+    elif exchange.was_left_waiting:
         phase = "body"
     else:
         phase = "upstream"

@@ -7,6 +7,7 @@ connection can see is judged here:
 
 =====================================  ==========================================
 bytes on an idle connection            closed: nobody asked for them
+bytes before the request has gone out  the same, and the request never went out
 bytes beyond the end of a response     the response is delivered, then closed
 a second response in one read          the same
 1xx                                    not relayed, and not without end
@@ -225,6 +226,9 @@ class Connection(asyncio.Protocol):
 
     def _parse_head(self, call: "Call", data: bytes) -> None:
         if not self._raw:
+            if self._take_back(call, self.transport):
+                self._fail(Kind.RESET)
+                return
             call.attempt.received = True
             self._raw = data
         elif isinstance(self._raw, bytes):
@@ -340,6 +344,8 @@ class Connection(asyncio.Protocol):
             if not drained.done():
                 drained.set_result(None)
         if transport is not None:
+            if self._call is not None:
+                self._take_back(self._call, transport)
             self._owner.lost(self)
         self._end_call(Kind.TRUNCATED if self._is_relaying() else Kind.RESET)
 
@@ -350,9 +356,20 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def close(self) -> None:
-        """Close an idle connection."""
-        if self.transport is not None:
+        """Close a connection that has no call."""
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # what is left was answered, and may never be taken
+        else:
             self.transport.close()
+
+    def _take_back(self, call: "Call", transport: asyncio.Transport | None) -> bool:
+        """If the request still waits in the outbox, forget it there: no byte of it was sent."""
+        if transport is None or not self._outbox.take_back(transport):
+            return False
+        call.attempt.sent = False
+        return True
 
     def _is_relaying(self) -> bool:
         return self._call is not None and self._call.is_relaying
@@ -373,11 +390,13 @@ class Connection(asyncio.Protocol):
     def _finish(self, head: ResponseHead, *, reusable: bool) -> None:
         """The response is complete: go back to the pool, or close."""
         self._call = None
-        # A response that came before we had sent everything leaves the upstream
-        # waiting for the rest of a request that it will not get.
-        if not reusable or self._sending:
-            if self.transport is not None:
-                self.transport.close()
+        if self._sending:
+            # It answered before it had read everything: it may never take what
+            # is still waiting to be sent, and a plain close would wait for that.
+            self.abandon()
+            return
+        if not reusable:
+            self.close()
             return
         if head.length == 0:
             self._parser = None  # ended by us, it may still wait for a body

@@ -37,6 +37,7 @@ class Upstream:
         self._only: Pool | None = None
         """The one address there is and ever will be, if that is so."""
         self._next = 0
+        self._retired = False
         self._renew_at = float("-inf")
         self._addresses = {
             origin: Addresses(origin.host, origin.port, clock, self._arrange)
@@ -69,6 +70,10 @@ class Upstream:
             longest_idle = None if can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(pool, give_up)
+                if exchange.expired:
+                    # Its deadline came in the meantime, and comes only once.
+                    pool.give_back(connection)
+                    raise DialError(Kind.CONNECT)
             else:
                 attempt.reused = True
             attempt.address = pool.label
@@ -90,12 +95,17 @@ class Upstream:
             exchange.route.recorder.attempted(attempt)
         return attempt
 
-    def close(self) -> None:
-        """Stop looking up names and close what is idle; requests under way go on."""
-        for addresses in self._addresses.values():
-            addresses.close()
+    def retire(self) -> None:
+        """Keep no connection from now on; requests under way go on, and what they wait for."""
+        self._retired = True
         for pool in self._pools.values():
             pool.close()
+
+    def close(self) -> None:
+        """Retire, and look up no more names: nobody waits for them any longer."""
+        self.retire()
+        for addresses in self._addresses.values():
+            addresses.close()
 
     # Choosing an address and a connection.
 
@@ -172,6 +182,8 @@ class Upstream:
                     origin, address, self.settings, tls, clock=self._clock, outbox=self._outbox
                 )
                 self._pools[origin, address] = pool
+                if self._retired:
+                    pool.close()
         self._order = [self._pools[key] for key in wanted]
         if len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
             self._only = self._order[0]
@@ -182,10 +194,15 @@ class Upstream:
         """Put the request on the wire; returns its body if that is still to be sent."""
         exchange = call.exchange
         body = exchange.body
-        whole = b"" if body is None else body.take_whole()
-        head = exchange.request_bytes(
-            pool.authority, pool.origin.base_path, preserve_host=self.settings.preserve_host
-        )
+        try:
+            whole = b"" if body is None else body.take_whole()
+            head = exchange.request_bytes(
+                pool.authority, pool.origin.base_path, preserve_host=self.settings.preserve_host
+            )
+        except BaseException:
+            # A body beyond the limit, say: the connection is as good as before.
+            pool.give_back(connection)
+            raise
         if not connection.send(call, head, whole or b"", more=whole is None):
             raise DialError(Kind.CONNECT)
         call.attempt.sent = True
@@ -203,7 +220,7 @@ class Upstream:
             # Its reader must have let go of the body before anybody else reads.
             await asyncio.wait((upload,))
         error = None if upload.cancelled() else upload.exception()
-        if error is not None and not call.is_relaying:
+        if error is not None and call.attempt.kind is Kind.CANCELLED:
             raise error
 
 

@@ -179,7 +179,8 @@ def test_a_prefix_is_whole_segments(
     [
         ("»h2c", '"h2c" would hide requests from the proxy, remove it'),
         ("»TLS/1.2", '"TLS/1.2" would hide requests from the proxy, remove it'),
-        ("»'web socket'", '"web socket" is no protocol, write websocket'),
+        ("»spdy", '"spdy" cannot be tunnelled, write websocket'),
+        ("»'web socket'", '"web socket" cannot be tunnelled, write websocket'),
     ],
 )
 def test_protocols_that_cannot_be_switched_to(

@@ -13,7 +13,7 @@ upstreams: {a: "http://127.0.0.1:1"}
 defaults:
   timeout: 1s
   idle_timeout: 1s
-  upgrades: [websocket, spdy]
+  upgrades: []
   headers: {request: {set: {X-A: default, X-B: default}, remove: [X-R]}, response: {remove: [X-S]}}
 policies:
   slow: {timeout: 2s, idle_timeout: 2s, headers: {request: {set: {x-b: slow}}}}
@@ -28,7 +28,7 @@ routes:
     upstream: a
     policy: [slow, large]
     timeout: none
-    upgrades: []
+    upgrades: [websocket]
     headers: {request: {set: {X-C: own}, remove: []}}
 """
 
@@ -43,12 +43,12 @@ def routes(loaded: Callable[..., Loaded]) -> dict[str, RouteSettings]:
         pytest.param("plain", "timeout", 1, id="defaults go over the built-in"),
         pytest.param("plain", "max_body", None, id="what nobody says is built in"),
         pytest.param("one", "timeout", 2, id="a policy goes over defaults"),
-        pytest.param("one", "upgrades", ("websocket", "spdy"), id="defaults show through"),
+        pytest.param("one", "upgrades", (), id="defaults show through"),
         pytest.param("two", "timeout", 2, id="what the later policy does not say is the earlier's"),
         pytest.param("two", "idle_timeout", 3, id="the later policy wins"),
         pytest.param("turned", "idle_timeout", 2, id="and it is their order in the route"),
         pytest.param("own", "timeout", None, id="the route goes over all, even with none"),
-        pytest.param("own", "upgrades", (), id="lists replace"),
+        pytest.param("own", "upgrades", ("websocket",), id="lists replace"),
         pytest.param("own", "max_body", 2**30, id="and policies show through"),
     ],
 )

@@ -14,6 +14,7 @@ from tests.support import (
     answer_and_reset,
     both_loops,
     close_at_once,
+    eventually,
     hang_up,
     one_route,
     reset,
@@ -82,9 +83,10 @@ async def test_an_upload_that_is_cut_off_is_not_repeated(fault: Behaviour) -> No
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
         upstream.script(fault)
         async with proxy.client() as client:
-            # In two pieces, so that it streams.
             head = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
-            await client.send(head + b"01234", b"56789")
+            await client.send(head + b"01234")
+            await eventually(lambda: len(upstream.requests) == 1)
+            await client.send(b"56789")
             response = await client.response("PUT")
         assert (response.status, response.reason_word) == (502, "reset")
         assert outcomes(await told(proxy)) == ["reset"]

@@ -9,9 +9,13 @@ from tests.vectors.load import cases
 
 Fields = list[tuple[str, str]]
 
-REQUESTS = [p for p in cases("hop_by_hop") if p.values[0]["direction"] == "request"]
-RESPONSES = [p for p in cases("hop_by_hop") if p.values[0]["direction"] == "response"]
-PASSED_ON = [p for p in REQUESTS if not {"expect_status", "expect_local"} & p.values[0].keys()]
+PASSED_ON = cases(
+    "hop_by_hop",
+    lambda case: (
+        case["direction"] == "request" and not {"expect_status", "expect_local"} & case.keys()
+    ),
+)
+RESPONSES = cases("hop_by_hop", lambda case: case["direction"] == "response")
 
 
 def lines(fields: list[list[str]]) -> list[str]:

@@ -13,8 +13,8 @@ from tests.support import (
     Visit,
     answer,
     eventually,
-    one_route,
     ok,
+    one_route,
     request,
     running,
 )
@@ -26,7 +26,10 @@ REFUSED = [
     for sentence, raw, status, close in [
         (
             "an empty Transfer-Encoding",
-            b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding:\r\n\r\nGET /x HTTP/1.1\r\n" + HOST
+            b"POST / HTTP/1.1\r\n"
+            + HOST
+            + b"Transfer-Encoding:\r\n\r\nGET /x HTTP/1.1\r\n"
+            + HOST
             + b"\r\n",
             400,
             True,

@@ -11,8 +11,8 @@ import pytest
 from tests.support import End, ScriptedUpstream, one_route, running
 from tests.vectors.load import cases
 
-ACCEPTED = [p for p in cases("request_parsing") if p.values[0]["expect"] == "accept"]
-REJECTED = [p for p in cases("request_parsing") if p.values[0]["expect"] == "reject"]
+ACCEPTED = cases("request_parsing", lambda case: case["expect"] == "accept")
+REJECTED = cases("request_parsing", lambda case: case["expect"] == "reject")
 
 whole_and_in_pieces = pytest.mark.parametrize(
     "by_the_byte",
@@ -55,7 +55,7 @@ async def test_accepted(case: dict[str, Any], *, by_the_byte: bool) -> None:
         responses = await client.responses([raw.split(None, 1)[0].decode()] * len(targets))
         assert [response.status for response in responses] == [200] * len(targets)
         assert [request.target for request in upstream.requests] == targets
-        assert [request.body for request in upstream.requests][0] == BODIES.get(case["id"], b"")
+        assert upstream.requests[0].body == BODIES.get(case["id"], b"")
         assert all(request.complete for request in upstream.requests)
 
 

@@ -1,4 +1,4 @@
-"""The vectors of ``streaming`` that need no policy: long, early, switched and broken-off exchanges."""
+"""The vectors of ``streaming`` that need no policy: long, early, switched, broken off."""
 
 import asyncio
 import os
@@ -56,17 +56,20 @@ async def test_st_01_each_event_reaches_the_client_at_once() -> None:
         await visit.send(b"0\r\n\r\n")
 
     sent: list[float] = []
-    async with ScriptedUpstream(one_by_one) as upstream, running(one_route(upstream)) as proxy:
-        async with proxy.client() as client:
-            await client.send(request("GET", "/events"))
-            head = await client.wire.read_until(b"\r\n\r\n")
-            assert b"text/event-stream" in head
-            for number in range(5):
-                received.set()
-                event = await client.wire.read_until(b"\n\n\r\n")
-                assert event == b"9\r\ndata: %d\n\n\r\n" % number
-                assert time.monotonic() - sent[-1] < 0.05
-            assert await client.wire.read_exactly(5) == b"0\r\n\r\n"
+    async with (
+        ScriptedUpstream(one_by_one) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        await client.send(request("GET", "/events"))
+        head = await client.wire.read_until(b"\r\n\r\n")
+        assert b"text/event-stream" in head
+        for number in range(5):
+            received.set()
+            event = await client.wire.read_until(b"\n\n\r\n")
+            assert event == b"9\r\ndata: %d\n\n\r\n" % number
+            assert time.monotonic() - sent[-1] < 0.05
+        assert await client.wire.read_exactly(5) == b"0\r\n\r\n"
 
 
 async def test_st_01_an_event_stream_outlives_the_timeout() -> None:
@@ -146,7 +149,7 @@ async def test_st_05_bytes_behind_the_switch_in_the_same_segment_are_not_lost() 
 
 @both_loops
 async def test_st_05_large_amounts_pass_in_both_directions_at_the_pace_of_the_reader() -> None:
-    down, up = os.urandom(8 * MEBIBYTE), os.urandom(8 * MEBIBYTE)
+    down, up = os.urandom(MEBIBYTE) * 32, os.urandom(MEBIBYTE) * 32
     arrived = bytearray()
     go_on = asyncio.Event()
 
@@ -169,7 +172,7 @@ async def test_st_05_large_amounts_pass_in_both_directions_at_the_pace_of_the_re
         client.wire.stall()
         client.wire.write(up)
         # Nobody reads: a proxy that holds back takes in little more than the buffers hold.
-        await settled(lambda: client.wire.transport.get_write_buffer_size())
+        await settled(client.wire.transport.get_write_buffer_size)
         assert client.wire.transport.get_write_buffer_size() > len(up) // 4
         theirs = upstream.connections[0].wire.transport
         assert theirs.get_write_buffer_size() > len(down) // 4
@@ -389,18 +392,26 @@ async def test_st_13_http_1_0_client_gets_what_it_understands(raw: bytes, body: 
         assert upstream.requests[0].get("Via") == "1.0 holdfast"
 
 
+@both_loops
 async def test_st_14_an_early_answer_is_relayed_and_the_rest_not_sent() -> None:
-    body = os.urandom(8 * MEBIBYTE)
-    async with ScriptedUpstream(receive_buffer=65536) as upstream, running(one_route(upstream)) as proxy:
+    body = os.urandom(MEBIBYTE) * 16
+    async with (
+        ScriptedUpstream(receive_buffer=65536) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        stuck = asyncio.Event()
 
         async def early(visit: Visit) -> None:
             visit.wire.stall()
+            await stuck.wait()
             await visit.send(response(413, b"too much"))
             await asyncio.Event().wait()
 
         upstream.script(early)
         async with proxy.client() as client:
             client.wire.write(request("POST", "/", f"Content-Length: {len(body)}") + body)
+            await settled(client.wire.transport.get_write_buffer_size)
+            stuck.set()
             answered = await client.response("POST")
             assert (answered.status, answered.body, answered.complete) == (413, b"too much", True)
         assert upstream.connections[0].wire.received < len(body) // 2
@@ -433,6 +444,18 @@ async def test_early_answer_of_our_own_is_not_followed_by_another() -> None:
             assert (await client.get("/api")).body == b"ok"
 
 
+async def test_rest_of_a_refused_body_may_be_malformed_without_a_word_in_the_log() -> None:
+    async with ScriptedUpstream() as upstream:
+        text = one_route(upstream).replace("match: /**", "match: /api")
+        async with running(text) as proxy, proxy.client() as client:
+            await client.send(request("POST", "/none", "Transfer-Encoding: chunked"), b"1\r\nx")
+            assert (await client.response("POST")).status == 404
+            await client.send(b"nonsense\r\n")
+            await client.ended()
+            assert not client.wire.unread
+            # `running` fails if an error was logged: any client could fill the disk with it.
+
+
 async def test_body_over_the_limit_is_refused_though_it_never_said_so() -> None:
     async with (
         ScriptedUpstream() as upstream,
@@ -460,7 +483,7 @@ async def test_body_that_is_malformed_while_the_answer_comes_cuts_both() -> None
             assert await client.ended() is End.RESET
         await eventually(lambda: not upstream.open_connections, what="cutting the upstream")
         record = (await proxy.logged())[0]
-        assert (record["code"], record["attempts"][0]["outcome"]) == (200, "truncated")
+        assert (record["code"], record["attempts"][0]["outcome"]) == (200, "cancelled")
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
@@ -502,7 +525,10 @@ async def test_many_clients_do_not_get_each_others_answers() -> None:
                 target = f"/{number}/{turn}"
                 assert (await client.get(target)).body == target.encode()
 
-    async with ScriptedUpstream(say_back) as upstream, running(one_route(upstream)) as proxy:
-        async with asyncio.TaskGroup() as group:
-            for number in range(40):
-                group.create_task(ask(proxy.client(), number))
+    async with (
+        ScriptedUpstream(say_back) as upstream,
+        running(one_route(upstream)) as proxy,
+        asyncio.TaskGroup() as group,
+    ):
+        for number in range(40):
+            group.create_task(ask(proxy.client(), number))

@@ -1,6 +1,7 @@
 """A certificate authority that exists for one test."""
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -27,10 +28,22 @@ class Certificates:
         issued.private_key_pem.write_to_path(str(key))
         return cert, key
 
-    def for_server(self, *names: str) -> ssl.SSLContext:
+    def for_server(self, *names: str, asks_for_certificate: bool = False) -> ssl.SSLContext:
         """What a server with such a certificate uses."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*self.issue(*names))
+        if asks_for_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(str(self.ca))
+        return context
+
+    def expired(self) -> ssl.SSLContext:
+        """What a server uses whose certificate ran out yesterday."""
+        yesterday = datetime.now(UTC) - timedelta(days=1)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._authority.issue_cert(
+            "127.0.0.1", not_before=yesterday - timedelta(days=1), not_after=yesterday
+        ).configure_cert(context)
         return context
 
     def for_client(self) -> ssl.SSLContext:

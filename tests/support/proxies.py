@@ -25,6 +25,7 @@ from tests.support.client import RawClient
 from tests.support.messages import Response
 from tests.support.upstream import ScriptedUpstream
 from tests.support.waiting import eventually
+from tests.support.wire import own_descriptors
 
 ROOT = Path(__file__).parent.parent.parent
 _CONFIG = "holdfast.yaml"
@@ -215,14 +216,21 @@ class ProxyProcess(ServedBy):
 
 @asynccontextmanager
 async def subprocess_proxy(
-    config: str, files: Mapping[str, str] | None = None, *arguments: str
+    config: str,
+    files: Mapping[str, str] | None = None,
+    *arguments: str,
+    shell: str = "",
 ) -> AsyncIterator[ProxyProcess]:
-    """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end."""
+    """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end.
+
+    *shell* is what the shell that starts it shall do before, such as ``ulimit -n 64``.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = _write_config(folder, config, files or {})
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             process = await asyncio.create_subprocess_exec(
+                *("sh", "-c", f'{shell or ":"}; exec "$@"', "sh"),
                 *(sys.executable, "-m", "proxy", "run", "-c", str(path), *arguments),
                 cwd=ROOT,
                 stdout=out,
@@ -314,12 +322,15 @@ def _our_tasks() -> list[asyncio.Task[Any]]:
 
 
 def _open_files() -> set[str]:
-    """Descriptors with what they stand for, where the system can tell."""
+    """Descriptors with what they stand for, where the system can tell; none of the test's own."""
     folder = Path("/proc/self/fd")
     if not folder.is_dir():
         return set()
     found = set()
+    own = own_descriptors()
     for entry in folder.iterdir():
+        if int(entry.name) in own:
+            continue
         # All but the one that lists the folder, which is gone by now.
         with suppress(OSError):
             found.add(f"{entry.name} {entry.readlink()}")

@@ -6,10 +6,12 @@ import struct
 from collections.abc import Callable
 from enum import StrEnum
 from typing import cast
+from weakref import WeakSet
 
 from tests.support.waiting import PATIENCE
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_wires: "WeakSet[Wire]" = WeakSet()
 
 
 class End(StrEnum):
@@ -36,6 +38,7 @@ class Wire(asyncio.Protocol):
     """
 
     def __init__(self) -> None:
+        _wires.add(self)
         self.unread = bytearray()
         self.received = 0
         """Bytes that ever came."""
@@ -101,7 +104,7 @@ class Wire(asyncio.Protocol):
 
     def _ended(self) -> WireEnded:
         assert self.end is not None
-        return WireEnded(self.end, bytes(self.unread))
+        return WireEnded(self.end, self._take(len(self.unread)))
 
     # Writing.
 
@@ -189,3 +192,9 @@ class Wire(asyncio.Protocol):
         if self.end is None:
             self.end = how
         self._changed.set()
+
+
+def own_descriptors() -> set[int]:
+    """Descriptors of all wires that are open: the test's own, not the proxy's."""
+    transports = [wire.transport for wire in _wires if wire.is_open]
+    return {transport.get_extra_info("socket").fileno() for transport in transports}

@@ -1,5 +1,6 @@
 """The shared test vectors: one group at a time, each case a row of a table test."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ def group(name: str) -> dict[str, Any]:
     return found
 
 
-def cases(name: str) -> list[ParameterSet]:
+def cases(
+    name: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> list[ParameterSet]:
     """The cases of one group, for ``parametrize("case", …)``; ids carry the note."""
     return [
         pytest.param(case, id=" ".join(filter(None, (case["id"], case.get("note")))))
         for case in group(name)["cases"]
+        if where(case)
     ]

@@ -154,12 +154,12 @@ class Protocol(Kind[str]):
         if text.partition("/")[0] in {"h2c", "h2", "http", "tls"}:
             # Another request inside the tunnel would pass every rule of this file.
             raise Mistake(f"{scalar.shown} would hide requests from the proxy, remove it")
-        if not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+(/[a-z0-9.]+)?", text):
-            raise Mistake(f"{scalar.shown} is no protocol, write {self.example}")
+        if text != "websocket":
+            raise Mistake(f"{scalar.shown} cannot be tunnelled, write {self.example}")
         return text
 
     def json_schema(self) -> JsonSchema:
-        return string_schema(r"^[^\s,]+$")
+        return string_schema(r"^[wW]eb[sS]ocket$")
 
 
 def below(path: str) -> str:

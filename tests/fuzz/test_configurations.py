@@ -1,0 +1,143 @@
+"""Any configuration that is accepted can be started, served from, reloaded to and drained."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.fuzz.stage import in_a_loop
+from tests.support import RunningProxy, ScriptedUpstream, WireEnded, request, running
+from tests.support.depth import fewer
+
+_durations = st.sampled_from(["1ms", "20ms", "1s", "1m30s", "300d"])
+_or_none = _durations | st.just("none")
+_sizes = st.sampled_from(["1KiB", "64KiB", "1GiB"])
+_names = st.sampled_from(["X-Colour", "Server", "X-Request-Id", "Accept", "User-Agent"])
+_edits = st.fixed_dictionaries(
+    {},
+    optional={
+        "set": st.dictionaries(_names, st.sampled_from(["", "red", "a, b"]), max_size=2),
+        "remove": st.lists(_names, max_size=2, unique=True),
+    },
+)
+_policies = st.fixed_dictionaries(
+    {},
+    optional={
+        "strip_prefix": st.sampled_from(["/v1", "/v1/a"]),
+        "timeout": _or_none,
+        "idle_timeout": _or_none,
+        "max_body": _sizes | st.sampled_from(["0B", "none"]),
+        "upgrades": st.sampled_from([[], ["websocket"]]),
+        "headers": st.fixed_dictionaries({}, optional={"request": _edits, "response": _edits}),
+    },
+)
+_matches = st.fixed_dictionaries(
+    {"path": st.sampled_from(["/v1/**", "/**", "/*/a", ["/v1", "/v1/a/b"]])},
+    optional={
+        "methods": st.sampled_from([["GET"], ["POST", "PUT"]]),
+        "host": st.sampled_from(["a.example", "*.example", ["b.example", "[::1]"]]),
+        "headers": st.dictionaries(_names, st.sampled_from(["", "x*", "*"]), max_size=2),
+    },
+)
+
+
+@st.composite
+def _files(draw: st.DrawFn) -> dict[str, Any]:
+    """All of a file but its addresses: these belong to the test."""
+    upstream = st.fixed_dictionaries(
+        {},
+        optional={
+            "balance": st.sampled_from(["round_robin", "first"]),
+            "connect_timeout": _durations,
+            "idle_connections": st.integers(0, 3),
+            "max_connections": st.integers(1, 3),
+            "keepalive": _durations,
+            "host": st.sampled_from(["upstream", "preserve"]),
+            "tls": st.sampled_from([{"verify": False}, {"server_name": "b.example"}]),
+        },
+    )
+    file: dict[str, Any] = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "drain_timeout": _durations,
+                "drain_delay": st.sampled_from(["0s", "5ms"]),
+                "access_log": st.sampled_from(["notable", "all", "none"]),
+                "trusted_proxies": st.sampled_from([[], ["127.0.0.0/8"], ["::1", "unix"]]),
+                "limits": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "header_bytes": _sizes,
+                        "header_timeout": _durations,
+                        "keepalive": _durations,
+                        "connections": st.integers(1, 9),
+                    },
+                ),
+                "defaults": _policies,
+            },
+        )
+    )
+    file["policies"] = {"p": draw(_policies)}
+    file["upstreams"] = {"u": draw(upstream), "v": draw(upstream)}
+    file["routes"] = [
+        {
+            "name": f"r{number}",
+            "match": draw(_matches),
+            "upstream": draw(st.sampled_from(["u", "v"])),
+            "policy": draw(st.sampled_from([[], ["p"]])),
+            **draw(_policies),
+        }
+        for number in range(draw(st.integers(0, 3)))
+    ]
+    return file
+
+
+def _text(file: dict[str, Any], upstream: ScriptedUpstream) -> str:
+    urls = [upstream.url, f"{upstream.url}/base"]
+    upstreams = {name: {"urls": urls, **keys} for name, keys in file["upstreams"].items()}
+    whole = {
+        "listen": "127.0.0.1:0",
+        "admin": "127.0.0.1:0",
+        "drain_timeout": "1s",
+        **file,
+        "upstreams": upstreams,
+    }
+    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in whole.items())
+
+
+async def _use(proxy: RunningProxy) -> None:
+    """A few requests; with a millisecond for everything not each gets its answer."""
+    for method, target in [("GET", "/v1/a"), ("POST", "/v1/a/b"), ("GET", "/x/a"), ("PUT", "/")]:
+        body = None if method == "GET" else b"body"
+        async with proxy.client() as client:
+            await client.send(request(method, target, body=body))
+            try:
+                response = await client.response(method)
+            except WireEnded as ended:
+                assert not ended.partial, "half a head"
+            else:
+                assert response.status in (200, 404, 408, 413, 502, 503, 504)
+
+
+async def _check(files: list[dict[str, Any]]) -> None:
+    async with ScriptedUpstream() as upstream:
+        async with running(_text(files[0], upstream)) as proxy:
+            await _use(proxy)
+            for file in files[1:]:
+                proxy.config.write_text(_text(file, upstream))
+                applied, said = await proxy.app.reload()
+                assert applied, said
+                await _use(proxy)
+
+
+@pytest.mark.timeout(3600)
+def test_whatever_is_accepted_can_be_used() -> None:
+    with in_a_loop() as run:
+
+        @fewer(10)
+        @given(st.lists(_files(), min_size=1, max_size=3))
+        def property_(files: list[dict[str, Any]]) -> None:
+            run(_check(files))
+
+        property_()

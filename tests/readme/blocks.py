@@ -1,0 +1,59 @@
+"""What stands in README.md: fenced blocks, tables and links."""
+
+import re
+from collections.abc import Iterator
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """What the fenced blocks in *language* hold."""
+    return [found[2] for found in _BLOCK.finditer(text) if found[1] == language]
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Every ``$ command`` of the console blocks, with the output that is shown for it."""
+    for block in blocks(text, "console"):
+        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = step.partition("\n")
+            yield command, output
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of each row of the first table below *heading*, code marks kept."""
+    below = text.partition(f"\n{heading}\n")[2]
+    lines = [line.strip() for line in below.splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("|---"))
+    found = []
+    for line in lines[start + 1 :]:
+        if not line.startswith("|"):
+            break
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        found.append([cell.strip() for cell in cells])
+    return found
+
+
+def code(cell: str) -> list[str]:
+    """What is marked as code in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def links(text: str) -> list[str]:
+    """Where the links lead to."""
+    return _LINK.findall(text)
+
+
+def anchors(text: str) -> set[str]:
+    """What a link within the page can point to."""
+    without_code = _BLOCK.sub("", text)
+    headings = re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def as_pattern(shown: str) -> re.Pattern[str]:
+    """*shown* output, in which a line ``…`` stands for any lines, none included."""
+    lines = [
+        r"(?:.*\n)*?" if line == "…" else re.escape(line) + r"\n" for line in shown.split("\n")
+    ]
+    return re.compile("".join(lines))

@@ -1,0 +1,159 @@
+"""The key tables of README.md, made from the models, so that the two cannot drift apart.
+
+Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a change of a key::
+
+    .venv/bin/python tests/readme/tables.py
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from proxy.config import models
+from proxy.config.kinds.addresses import (
+    AdminAddress,
+    ListenAddress,
+    ServerName,
+    TrustedPeer,
+    UpstreamUrl,
+)
+from proxy.config.kinds.base import Choice, Integer, Kind, Name, Switch, Token
+from proxy.config.kinds.headers import HeaderName, HeaderValue
+from proxy.config.kinds.locations import FilePath
+from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey
+from proxy.config.units import format_size
+
+README = Path(__file__).parent.parent.parent / "README.md"
+
+_TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+_WITH_OWN_TABLE = (models.UpstreamKeys, models.PolicyKeys, models.RouteKeys)
+
+_WORDS: dict[type[Kind[Any]], str] = {
+    ListenAddress: "address",
+    AdminAddress: "address or `false`",
+    FilePath: "file",
+    HeaderName: "header",
+    HeaderValue: "value",
+    HostPattern: "host",
+    Method: "method",
+    Name: "name",
+    PathPattern: "path",
+    PathPrefix: "path",
+    Protocol: "protocol",
+    ServerName: "host name",
+    Switch: "`true` or `false`",
+    Token: "text",
+    TrustedPeer: "network",
+    UpstreamUrl: "URL",
+}
+
+
+def with_tables(text: str) -> str:
+    """*text* with every table as the models have it now."""
+    return _TABLE.sub(lambda found: found[1] + found[2] + table(found[1]), text)
+
+
+def tables(text: str) -> list[str]:
+    """Names of the models that *text* has a table for."""
+    return [found[1] for found in _TABLE.finditer(text)]
+
+
+def table(section: str) -> str:
+    """Every key of the model called *section*, and of the mappings inside it."""
+    rows = _rows(getattr(models, section))
+    return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows, ""))
+
+
+def _rows(model: type[models.Section], prefix: str = "") -> Iterator[str]:
+    """A row for each key that *model* has itself, not by inheritance."""
+    for key, field in model.model_fields.items():
+        if key not in model.__annotations__:
+            continue
+        inner, is_listed = _inner(field.annotation)
+        value = _value(field.annotation, field.metadata)
+        if value != "mapping" or inner is None:
+            meaning = (field.description or "").replace("*", r"\*")
+            yield f"| `{prefix}{key}` | {value} | {_default(field)} | {meaning} |"
+        if inner is not None:
+            yield from _rows(inner, f"{prefix}{key}{'[]' if is_listed else ''}.")
+
+
+def _inner(shape: Any) -> tuple[type[models.Section] | None, bool]:  # noqa: ANN401 - any annotation
+    """The mapping with a fixed set of keys that a key takes, and whether it takes many.
+
+    None if it takes no such mapping, or one that has a table of its own.
+    """
+    if isinstance(shape, type) and issubclass(shape, models.Section):
+        return (None if shape in _WITH_OWN_TABLE else shape), False
+    if get_origin(shape) is dict:
+        return None, False
+    found = (_inner(argument)[0] for argument in get_args(shape))
+    return next((section for section in found if section), None), get_origin(shape) is list
+
+
+def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any annotation
+    """What can be written, in a few words."""
+    kind = next((item for item in metadata if isinstance(item, Kind)), None)
+    if kind is not None:
+        return _kind(kind)
+    origin, arguments = get_origin(shape), get_args(shape)
+    if origin is Annotated:
+        return _value(arguments[0], arguments[1:])
+    if origin in {Union, UnionType}:
+        (shape,) = (argument for argument in arguments if argument is not NoneType)
+        return _value(shape, metadata)
+    if origin is list:
+        item = _value(arguments[0], ())
+        one_will_do = any(isinstance(extra, OneOrMore) for extra in metadata)
+        return f"{item}, or a list" if one_will_do else f"list of {item}s"
+    if origin is dict:
+        key, value = (_value(argument, ()) for argument in arguments)
+        return f"mapping, {key}: {value}"
+    return _mapping(metadata)
+
+
+def _mapping(metadata: Sequence[Any]) -> str:
+    for extra in metadata:
+        if isinstance(extra, SetsKey):
+            return f"{_kind(extra.kind)} or mapping"
+        if isinstance(extra, MethodAndPath):
+            return "path, method and path, or mapping"
+    return "mapping"
+
+
+def _kind(kind: Kind[Any]) -> str:
+    match kind:
+        case Duration(zero=zero, none=none):
+            return f"duration{' above 0s' if zero else ''}{' or `none`' if none else ''}"
+        case Size(least=least, none=none):
+            least_size = f" from {format_size(least)}" if least else ""
+            return f"size{least_size}{' or `none`' if none else ''}"
+        case Integer(least=least, most=most):
+            return f"{least} to {most}"
+        case Choice(words=words):
+            return " or ".join(f"`{word}`" for word in words)
+    return next(words for known, words in _WORDS.items() if isinstance(kind, known))
+
+
+def _default(field: FieldInfo) -> str:
+    default = field.default
+    if field.is_required():
+        return "must be there"
+    if default is None or default in ({}, []):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, list):
+        return f"`[{', '.join(default)}]`"
+    return f"`{default}`"
+
+
+if __name__ == "__main__":
+    README.write_text(with_tables(README.read_text()))

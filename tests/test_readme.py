@@ -1,0 +1,192 @@
+"""README.md tells the truth: its examples run, and its tables are those of the code."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import click
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.admin import Operations
+from proxy.admin.site import AdminSite
+from proxy.cli import main
+from proxy.config import load, models
+from proxy.observe.series import PHASES
+from proxy.policy.fields import HOP_BY_HOP
+from proxy.policy.outcome import STATUS_CLASSES, Kind
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.settings import Listen
+from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
+from tests.readme.session import Session, demo, masked
+from tests.readme.tables import README, tables, with_tables
+from tests.support import ScriptedUpstream, one_route, running
+
+ROOT = README.parent
+TEXT = README.read_text()
+ANSWERS = "## Answers that Holdfast makes itself"
+ADMIN = "## Admin listener"
+
+
+# Examples.
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with demo(tmp_path) as started:
+        yield started
+
+
+def until(predicate: Callable[[], bool], within: float = 15.0) -> None:
+    deadline = time.monotonic() + within
+    while not predicate():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_tour(session: Session) -> None:
+    until(lambda: "Ctrl-C stops both" in session.said)
+    for command, shown in commands(TEXT):
+        output = session.said if command == "make demo" else session.run(command)
+        assert as_pattern(masked(shown)).fullmatch(masked(output) + "\n"), (
+            f"`{command}` prints now:\n{output}"
+        )
+    (line,) = blocks(TEXT, "json")
+    until(lambda: masked(line) in masked(session.said))
+    assert session.stop() == 0
+
+
+def test_demo_is_started_as_the_tour_is_tested() -> None:
+    assert "-m proxy.demo --with-proxy config/demo.yaml\n" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("example", blocks(TEXT, "yaml"))
+def test_configuration_example(example: str, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(example)
+    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "secret")
+    assert load([file], environ).warnings == ()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for link in links(text):
+        file, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        assert (ROOT / file).exists(), link
+        assert not anchor or anchor in anchors(text), link
+
+
+# Tables.
+
+
+def test_keys_are_those_of_the_models() -> None:
+    assert with_tables(TEXT) == TEXT, "run .venv/bin/python tests/readme/tables.py"
+
+
+def test_every_key_has_a_row() -> None:
+    assert tables(TEXT) == ["FileKeys", "UpstreamKeys", "RouteKeys", "PolicyKeys"]
+    documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
+    models_of_keys = [
+        value
+        for value in vars(models).values()
+        if isinstance(value, type) and issubclass(value, models.Section)
+    ]
+    keys = {key for model in models_of_keys for key in model.model_fields}
+    # Mappings that have a row for each of their keys.
+    assert keys - documented == {"limits", "tls", "request", "response"}
+
+
+def test_answers() -> None:
+    shown = [(int(status), *code(reason)) for status, reason, _ in rows(TEXT, ANSWERS)]
+    assert shown == [(Refusal(reason, "").status, reason.value) for reason in Reason]
+
+
+def test_only_503_promises_that_waiting_helps() -> None:
+    for reason in Reason:
+        refusal = Refusal(reason, "")
+        assert (refusal.retry_after is not None) == (refusal.status == 503)
+
+
+def test_kinds() -> None:
+    table = rows(TEXT, "## How attempts end")
+    assert [(code(kind)[0], acted) for kind, _, acted, _ in table] == [
+        (kind.value, "yes" if kind.may_have_run else "no") for kind in Kind
+    ]
+    for *_, answer in table:
+        for reason in code(answer):
+            assert answer == f"{Refusal(Reason(reason), '').status} `{reason}`"
+
+
+async def test_metrics() -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+        await proxy.get("/")
+        exposed = (await proxy.admin("GET", "/metrics")).body.decode()
+    families = {
+        f"{family.name}_total" if family.type == "counter" else family.name: (
+            family.type,
+            {label for sample in family.samples for label in sample.labels} - {"le"},
+        )
+        for family in text_string_to_metric_families(exposed)
+        if family.name.startswith("holdfast_")
+    }
+    table = rows(TEXT, "## Metrics")
+    shown = {code(name)[0]: (kind, set(code(labels))) for name, kind, labels, _ in table}
+    assert shown == families
+
+
+@pytest.mark.parametrize(
+    ("label", "values"),
+    [
+        ("phase", {*PHASES}),
+        ("outcome", {*STATUS_CLASSES[1:], "other", "a kind"}),
+        ("result", {"success", "failure"}),
+    ],
+)
+def test_metric_labels_have_these_values(label: str, values: set[str]) -> None:
+    found = re.search(rf"`{label}` \(([^)]+)\)", TEXT)
+    assert found
+    assert set(found[1].split(", ")) == values
+
+
+def test_access_log() -> None:
+    shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
+    (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
+    assert shown == (line.keys() - {"attempts"}) | {"attempts[]"} | line["attempts"][0].keys()
+
+
+def test_admin_endpoints() -> None:
+    operations = cast("Operations", None)  # nothing is asked
+    site = AdminSite(operations, Listen("127.0.0.1", 9901)).application()
+    shown = [(*code(endpoint)[0].split(), token) for endpoint, token, _ in rows(TEXT, ADMIN)]
+    assert {(method, path) for method, path, _ in shown} == {
+        (route.method, str(route.resource and route.resource.canonical))
+        for route in site.router.routes()
+        if route.method != "HEAD"
+    }
+    open_to_all = {path for _, path, token in shown if token == "no"}
+    assert open_to_all == {"/healthz", "/readyz", "/metrics"}
+
+
+def test_commands_and_their_options() -> None:
+    context = click.Context(main)
+    shown = {}
+    for command, _ in rows(TEXT, "## Command line"):
+        _, name, *options = code(command.replace("\\|", "|"))[0].split()
+        shown[name] = set(re.findall(r"--?[a-z]+", " ".join(options)))
+    for name in main.list_commands(context):
+        known = main.get_command(context, name)
+        assert known is not None
+        known_options = {opt for p in known.params for opt in p.opts if opt != "--config"}
+        assert shown.pop(name) == known_options
+    assert not shown
+
+
+def test_removed_fields_are_those_that_end_here() -> None:
+    removed = {name.lower().encode() for name in code(rows(TEXT, "## Header fields")[0][1])}
+    assert removed - {b"expect", b"x_forwarded_for"} == HOP_BY_HOP
