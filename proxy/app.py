@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import logging
 import ssl
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -32,6 +31,9 @@ from proxy.upstream.upstream import Upstream
 
 _log = logging.getLogger("holdfast")
 
+_STDOUT = 1
+"""The descriptor itself: there is no ``sys.stdout`` where it was closed."""
+
 
 class App:
     """One running proxy. Also what the admin listener may see and do of it."""
@@ -42,7 +44,7 @@ class App:
         """*load* reads the configuration, now and at every reload."""
         self._load = load
         self._clock: Clock = clock or SystemClock()
-        self._lines = LineWriter(sys.stdout.fileno() if log_fd is None else log_fd)
+        self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
         self._outbox = Outbox()
         self._upstreams: dict[_UpstreamKey, Upstream] = {}
@@ -218,10 +220,10 @@ class App:
                 needs_restart = _changed_listeners(self.settings, loaded.settings)
                 if needs_restart:
                     return self._keep_old(needs_restart)
-                site = self._build(loaded, contexts)
                 self._listener.read_certificates_again()
                 if self._admin is not None:
                     self._admin.read_certificate_again()
+                site = self._build(loaded, contexts)
             except ConfigError as error:
                 return self._keep_old([str(finding) for finding in error.report.findings])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on

@@ -3,8 +3,10 @@
 import asyncio
 import ctypes
 import gc
+import os
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 
 # glibc's numbers for mallopt(3).
 _M_TRIM_THRESHOLD = -1
@@ -12,9 +14,12 @@ _M_MMAP_THRESHOLD = -3
 _KEEP = 4 * 1024 * 1024
 _MAP = 1024 * 1024
 
+_STDERR = 2
+
 
 def prepare() -> None:
     """Set the process up for serving."""
+    _occupy_standard_descriptors()
     _keep_freed_memory()
     _raise_file_limit()
 
@@ -39,6 +44,17 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _occupy_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 from becoming sockets where somebody closed them.
+
+    libuv aborts the process when it has to close one of these. Only for reading:
+    a log line written to it fails and is counted, as it should be.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
+        pass
+    os.close(descriptor)
+
+
 def _keep_freed_memory() -> None:
     """Let glibc keep what it frees.
 
@@ -55,4 +71,5 @@ def _keep_freed_memory() -> None:
 def _raise_file_limit() -> None:
     """As many connections as the system allows; the soft limit is often 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with suppress(ValueError, OSError):  # some systems promise more than they give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

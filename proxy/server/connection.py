@@ -16,7 +16,7 @@ from aiohttp.web import StreamResponse
 from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
-from proxy.core import Clock
+from proxy.core import Clock, new_request_id
 from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
@@ -330,6 +330,7 @@ class ClientConnection(RequestHandler):
             self.force_close()
 
     def _answer(self, exchange: ClientExchange, refusal: Refusal) -> None:
+        exchange.name(new_request_id())
         exchange.route.recorder.started()
         exchange.answer(refusal)
         exchange.finish()

@@ -17,6 +17,7 @@ from proxy.server.connection import ClientConnection
 from proxy.server.exchange import ClientExchange
 from proxy.server.serve import serve
 from proxy.server.site import Site
+from proxy.server.socket_files import make_way
 
 BACKLOG = 1024
 CUT_TIME = 0.05
@@ -92,6 +93,8 @@ class Listener:
         self._addresses = tuple(addresses)
         self._contexts: dict[ListenTls, ssl.SSLContext] = {}
         self._sockets: list[asyncio.AbstractServer] = []
+        self._files: list[Path] = []
+        """The unix sockets among them: nobody else removes these."""
 
     async def start(self) -> None:
         """Listen on every address, or on none: raises OSError."""
@@ -107,14 +110,16 @@ class Listener:
         context = None if address.tls is None else self._context(address.tls)
         handshake = None if context is None else self.server.site.settings.limits.header_timeout
         if address.path:
-            _remove_stale_socket(address.path)
-            return await loop.create_unix_server(
+            make_way(address.path)
+            server = await loop.create_unix_server(
                 self.server,
                 address.path,
                 backlog=BACKLOG,
                 ssl=context,
                 ssl_handshake_timeout=handshake,
             )
+            self._files.append(Path(address.path))
+            return server
         return await loop.create_server(
             self.server,
             address.host or None,
@@ -152,9 +157,8 @@ class Listener:
         for server in self._sockets:
             server.close()
         self._sockets.clear()
-        for address in self._addresses:
-            if address.path:
-                _remove_stale_socket(address.path)
+        while self._files:
+            self._files.pop().unlink(missing_ok=True)
 
     async def drain(self, patience: float) -> None:
         """Stop accepting and let every request end."""
@@ -165,10 +169,3 @@ class Listener:
 def _host_port(name: tuple[str, int]) -> str:
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _remove_stale_socket(path: str) -> None:
-    """Remove what an earlier process left behind, but nothing that is no socket."""
-    with suppress(FileNotFoundError):
-        if Path(path).is_socket():
-            Path(path).unlink()

@@ -1,6 +1,7 @@
 """However large a body and however slow its reader: memory stays where it was."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.support.depth import DEEP
 SIZE = 1024 * MIB if DEEP else 256 * MIB
 STALL = 5.0 if DEEP else 1.0
 MOST = 30 * MIB
+RecordProperty = Callable[[str, object], None]
 PIECE = bytes(256 * 1024)
 
 
@@ -36,7 +38,7 @@ async def _throw_away(wire: Wire, size: int) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_large_answer_past_a_client_that_stalls(
-    record_property: pytest.RecordProperty,
+    record_property: RecordProperty,
 ) -> None:
     async def send_all(visit: Visit) -> None:
         visit.wire.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE)
@@ -66,7 +68,7 @@ async def test_a_large_answer_past_a_client_that_stalls(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
 async def test_a_large_upload_past_an_upstream_that_stalls(
-    framing: str, record_property: pytest.RecordProperty
+    framing: str, record_property: RecordProperty
 ) -> None:
     async def stall_then_read(visit: Visit) -> None:
         visit.wire.stall()

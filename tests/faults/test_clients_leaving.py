@@ -222,9 +222,7 @@ async def test_leaving_a_tunnel_is_its_usual_end() -> None:
         running(one_route(upstream)) as proxy,
     ):
         async with proxy.client() as client:
-            await client.send(
-                request("GET", "/", "Connection: Upgrade", "Upgrade: websocket")
-            )
+            await client.send(request("GET", "/", "Connection: Upgrade", "Upgrade: websocket"))
             assert (await client.response()).status == 101
         await nothing_goes_on(proxy)
         assert proxy.open_upstream_connections == 0

@@ -62,9 +62,7 @@ async def test_four_hundred_of_which_half_hang_up_leave_nothing_behind() -> None
 
         await asyncio.gather(*((stay if n % 2 else hang_up)(n) for n in range(400)))
         await eventually(lambda: proxy.client_connections == 0)
-        await eventually(
-            lambda: proxy.open_upstream_connections == proxy.idle_upstream_connections
-        )
+        await eventually(lambda: proxy.open_upstream_connections == proxy.idle_upstream_connections)
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_requests_in_flight") == 0
         assert metrics.total("holdfast_requests_total", code="200") >= 200

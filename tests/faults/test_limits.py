@@ -83,9 +83,7 @@ async def test_a_chunked_body_over_the_limit_is_413_and_never_complete(at_once: 
         await told(proxy)
         # The upstream may have seen the beginning, but no request that it could execute.
         assert not any(r.complete for r in upstream.requests)
-        await eventually(
-            lambda: proxy.open_upstream_connections == proxy.idle_upstream_connections
-        )
+        await eventually(lambda: proxy.open_upstream_connections == proxy.idle_upstream_connections)
 
 
 async def test_a_long_target_is_414() -> None:

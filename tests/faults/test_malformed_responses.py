@@ -41,9 +41,7 @@ BODY = b"Content-Length: 2\r\n\r\nok"
         pytest.param(
             OK + b"Content-Length: 18446744073709551618\r\n\r\nok", id="a length beyond 64 bits"
         ),
-        pytest.param(
-            OK + b"Transfer-Encoding: chunked\r\n" + BODY, id="a length besides chunked"
-        ),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n" + BODY, id="a length besides chunked"),
         pytest.param(
             OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
             id="chunked besides a length",

@@ -83,9 +83,7 @@ async def test_a_bad_file_changes_nothing_and_is_reported_as_check_does() -> Non
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_config_reloads_total", result="failure") == 1
         assert metrics.total("holdfast_config_reloads_total", result="success") == 0
-        assert (
-            metrics.total("holdfast_config_last_reload_success_timestamp_seconds") == before
-        )
+        assert metrics.total("holdfast_config_last_reload_success_timestamp_seconds") == before
 
 
 @pytest.mark.parametrize(

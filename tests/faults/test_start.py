@@ -15,18 +15,18 @@ from tests.support.proxies import ROOT
 
 
 async def command(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Exit status and stderr of the command."""
+    """Exit status of the command, and all that it says."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "proxy", *arguments),
         cwd=ROOT,
         env=dict(os.environ) | dict(environ or {}),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     async with asyncio.timeout(20):
-        _, errors = await process.communicate()
+        said, _ = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, errors.decode()
+    return process.returncode, said.decode()
 
 
 @pytest.fixture
@@ -43,9 +43,7 @@ def last_line(errors: str) -> str:
 
 
 async def test_the_parser_in_python_is_not_good_enough(config: Path) -> None:
-    status, errors = await command(
-        "run", "-c", str(config), environ={"AIOHTTP_NO_EXTENSIONS": "1"}
-    )
+    status, errors = await command("run", "-c", str(config), environ={"AIOHTTP_NO_EXTENSIONS": "1"})
     assert status != 0
     assert len(errors.splitlines()) == 1
     assert "AIOHTTP_NO_EXTENSIONS" in last_line(errors)

@@ -14,14 +14,23 @@ from typing import Any, Protocol, TypeVar
 
 import uvloop
 
-from tests.support import RunningProxy, ScriptedUpstream, one_route, running
+from tests.support import RunningProxy, ScriptedUpstream, running
 
 T = TypeVar("T")
 
 SOON = 0.06
-"""Seconds of every deadline: a case that leaves something open ends after one or two."""
-QUICK = f"limits: {{header_timeout: {SOON}s, keepalive: {SOON}s}}"
-QUICK_ROUTE = f"timeout: {2 * SOON}s\nidle_timeout: {SOON}s"
+"""Seconds of the short deadlines: a case that leaves something open ends after one or two."""
+
+
+def _config(upstream: ScriptedUpstream, limits: str) -> str:
+    """Short deadlines for everything but ``/patient``."""
+    return f"""
+limits: {limits}
+upstreams: {{scripted: {upstream.url}}}
+routes:
+  - {{match: /patient/**, upstream: scripted}}
+  - {{match: /**, upstream: scripted, timeout: {2 * SOON}s, idle_timeout: {SOON}s}}
+"""
 
 
 class Run(Protocol):
@@ -49,15 +58,14 @@ class Stage:
 
 
 @contextmanager
-def stage(upstream: ScriptedUpstream) -> Iterator[Stage]:
+def stage(upstream: ScriptedUpstream, limits: str = "{}") -> Iterator[Stage]:
     """A proxy with short deadlines in front of *upstream*, for as many cases as one likes."""
     with in_a_loop() as run:
         scope = AsyncExitStack()
 
         async def enter() -> RunningProxy:
             await scope.enter_async_context(upstream)
-            config = one_route(upstream, QUICK_ROUTE, top=QUICK)
-            return await scope.enter_async_context(running(config))
+            return await scope.enter_async_context(running(_config(upstream, limits)))
 
         proxy = run(enter())
         try:

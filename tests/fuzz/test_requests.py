@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.fuzz.mutations import in_segments, spoiled
-from tests.fuzz.stage import Stage, stage
+from tests.fuzz.stage import SOON, Stage, stage
 from tests.support import (
     PATIENCE,
     End,
@@ -194,7 +194,8 @@ def test_nothing_but_what_was_asked_for_reaches_the_upstream() -> None:
         await visit.read_body()
         await visit.send(ok(b"ok", f"X-Number: {visit.number}"))
 
-    with stage(ScriptedUpstream(usual)) as it:
+    limits = f"{{header_timeout: {SOON}s, keepalive: {SOON}s}}"
+    with stage(ScriptedUpstream(usual), limits) as it:
 
         @FUZZ
         @given(in_segments(_streams))

@@ -200,13 +200,13 @@ async def _check(it: Stage, case: Case) -> None:
             # What comes later than the next request can only be taken for its response.
             await case.done.wait()
             await asyncio.sleep(0.001)
-            second = await client.get("/second")
-            assert (second.status, second.body) == (200, b"/second")
-            third = await client.request("POST", "/third", body=b"3")
-            assert (third.status, third.body) == (200, b"/third")
+            second = await client.get("/patient/second")
+            assert (second.status, second.body) == (200, b"/patient/second")
+            third = await client.request("POST", "/patient/third", body=b"3")
+            assert (third.status, third.body) == (200, b"/patient/third")
         assert not client.wire.unread
-    last = await it.proxy.get("/last")
-    assert (last.status, last.body) == (200, b"/last")
+    last = await it.proxy.get("/patient/last")
+    assert (last.status, last.body) == (200, b"/patient/last")
 
 
 @pytest.mark.timeout(3600)
