@@ -289,14 +289,17 @@ async def test_a_reset_by_the_upstream_right_behind_its_answer_does_not_lose_it(
         visit.wire.write(ok(b"whole"))
         visit.wire.reset()
 
-    async with ScriptedUpstream(answer_then_reset) as upstream:
-        async with running(one_route(upstream)) as proxy, proxy.client() as client:
-            for lines in range(1, 6):
-                response = await client.get()
-                # The reset may overtake the answer in the kernel; half of it never comes out.
-                assert response.status in (200, 502)
-                assert response.complete
-                await proxy.logged(lines)
+    async with (
+        ScriptedUpstream(answer_then_reset) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        for lines in range(1, 6):
+            response = await client.get()
+            # The reset may overtake the answer in the kernel; half of it never comes out.
+            assert response.status in (200, 502)
+            assert response.complete
+            await proxy.logged(lines)
 
 
 async def test_a_client_that_leaves_in_the_turn_of_its_answer_is_no_fault() -> None:
@@ -312,5 +315,3 @@ async def test_a_client_that_leaves_in_the_turn_of_its_answer_is_no_fault() -> N
             assert record["code"] in (200, 499)
             assert outcomes(record) in (["2xx"], ["cancelled"])
         await eventually(lambda: proxy.client_connections == 0)
-
-

@@ -172,9 +172,11 @@ def _take_body_away(head: ResponseHead, method: str) -> None:
     """What these promise in their fields, they do not bring (RFC 9112 6.3)."""
     head.has_body = False
     if head.status == _RESET_CONTENT and method != "HEAD":
-        # RFC 9110 15.3.6: no content. What comes all the same is read and dropped.
+        # RFC 9110 15.3.6: no content. What comes all the same is not waited for: the
+        # client has its answer, and would find its next request stuck behind the rest.
         head.content_length = 0
-        return
+        if head.length != 0:
+            head.reusable = False
     head.length = 0
     if head.status == _NO_CONTENT:
         head.content_length = -1

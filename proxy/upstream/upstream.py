@@ -70,10 +70,6 @@ class Upstream:
             longest_idle = None if can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(pool, give_up)
-                if exchange.expired:
-                    # Its deadline came in the meantime, and comes only once.
-                    pool.give_back(connection)
-                    raise DialError(Kind.CONNECT)
             else:
                 attempt.reused = True
             attempt.address = pool.label
@@ -193,6 +189,10 @@ class Upstream:
     def _send(self, call: Call, pool: Pool, connection: Connection) -> RequestBody | None:
         """Put the request on the wire; returns its body if that is still to be sent."""
         exchange = call.exchange
+        if exchange.expired:
+            # Its deadline came while it waited for the connection, and comes only once.
+            pool.give_back(connection)
+            raise DialError(Kind.CONNECT)
         body = exchange.body
         try:
             whole = b"" if body is None else body.take_whole()

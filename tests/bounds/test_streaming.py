@@ -1,11 +1,10 @@
 """However large a body and however slow its reader: memory stays where it was."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from tests.bounds.weighing import MIB, peak_of
+from tests.bounds.weighing import MIB, peak_of, report
 from tests.support import (
     ScriptedUpstream,
     Visit,
@@ -19,7 +18,6 @@ from tests.support.depth import DEEP
 SIZE = 1024 * MIB if DEEP else 256 * MIB
 STALL = 5.0 if DEEP else 1.0
 MOST = 30 * MIB
-RecordProperty = Callable[[str, object], None]
 PIECE = bytes(256 * 1024)
 
 
@@ -37,9 +35,7 @@ async def _throw_away(wire: Wire, size: int) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_a_large_answer_past_a_client_that_stalls(
-    record_property: RecordProperty,
-) -> None:
+async def test_a_large_answer_past_a_client_that_stalls() -> None:
     async def send_all(visit: Visit) -> None:
         visit.wire.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE)
         await _send_pieces(visit.wire)
@@ -60,16 +56,14 @@ async def test_a_large_answer_past_a_client_that_stalls(
             assert len(client.wire.unread) == read
             client.wire.go_on()
             await _throw_away(client.wire, SIZE)
-        above = peak.look(); print("ABOVE", above/MIB)
-        record_property("above_idle_mib", above / MIB)
+        above = peak.look()
+        report("a large answer, above idle", above)
         assert above < MOST, f"{above / MIB:.1f} MiB above idle"
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
-async def test_a_large_upload_past_an_upstream_that_stalls(
-    framing: str, record_property: RecordProperty
-) -> None:
+async def test_a_large_upload_past_an_upstream_that_stalls(framing: str) -> None:
     async def stall_then_read(visit: Visit) -> None:
         visit.wire.stall()
         await asyncio.sleep(STALL)
@@ -105,6 +99,6 @@ async def test_a_large_upload_past_an_upstream_that_stalls(
                 client.wire.write(b"0\r\n\r\n")
             response = await client.response()
         assert response.status == 200
-        above = peak.look(); print("ABOVE", above/MIB)
-        record_property("above_idle_mib", above / MIB)
+        above = peak.look()
+        report(f"a large upload ({framing}), above idle", above)
         assert above < MOST, f"{above / MIB:.1f} MiB above idle"

@@ -1,15 +1,23 @@
 """What a proxy weighs, what it spends, and peers that cost little themselves."""
 
 import asyncio
+import logging
 import re
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
 from tests.support import ProxyProcess
 
 MIB = 1024 * 1024
+
+_log = logging.getLogger("bounds")
+
+
+def report(what: str, size: int) -> None:
+    """A figure for those who ask (``pytest --log-cli-level=INFO``)."""
+    _log.info("%s: %.1f MiB", what, size / MIB)
 
 
 def resident(proxy: ProxyProcess) -> int:
@@ -116,7 +124,11 @@ async def load(proxy: ProxyProcess, requests: int, *, target: str = "/", clients
     loop = asyncio.get_running_loop()
     data = f"GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n".encode()
     asking = [
-        (await loop.create_connection(lambda: _Asking(data, requests // clients), "127.0.0.1", proxy.port))[1]
+        (
+            await loop.create_connection(
+                lambda: _Asking(data, requests // clients), "127.0.0.1", proxy.port
+            )
+        )[1]
         for _ in range(clients)
     ]
     await asyncio.gather(*(each.done for each in asking))

@@ -53,7 +53,7 @@ async def test_no_free_connection_within_connect_timeout_is_503() -> None:
         await upstream.seen()
         began = time.monotonic()
         response = await proxy.get("/second")
-        assert 0.055 <= time.monotonic() - began < 0.5
+        assert 0.045 <= time.monotonic() - began < 2
         assert (response.status, response.reason_word) == (503, "busy")
         assert response.get("Retry-After") == "1"
         [record] = await proxy.logged(1)

@@ -55,9 +55,11 @@ async def test_an_untrusted_upstream_is_502_and_gets_nothing(
 
 
 async def test_a_private_authority_is_not_trusted_unasked(certificates: Certificates) -> None:
-    async with ScriptedUpstream(tls=certificates.for_server()) as upstream:
-        async with running(one_route(upstream)) as proxy:
-            assert (await proxy.get()).reason_word == "certificate"
+    async with (
+        ScriptedUpstream(tls=certificates.for_server()) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        assert (await proxy.get()).reason_word == "certificate"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ async def nothing_goes_on(proxy: RunningProxy) -> None:
 
     began = time.monotonic()
     await eventually(is_quiet)
-    assert time.monotonic() - began < 10 * AT_ONCE
+    assert time.monotonic() - began < 1
 
 
 async def assert_left(proxy: RunningProxy, phase: str, attempts: list[str]) -> None:
@@ -71,10 +71,12 @@ async def upload_stuck(client: RawClient, upstream: ScriptedUpstream) -> None:
     client.wire.write(bytes(50_000_000))
     await eventually(lambda: upstream.requests)
     # Until nothing moves any more: everybody's buffers are full.
-    before = 0
-    while before != (before := client.wire.transport.get_write_buffer_size()):
+    before, left = 0, -1
+    while before != left:
+        before = left
         await asyncio.sleep(0.03)
-    assert before
+        left = client.wire.transport.get_write_buffer_size()
+    assert left
 
 
 async def continue_awaited(client: RawClient, upstream: ScriptedUpstream) -> None:
@@ -191,17 +193,20 @@ async def test_leaving_while_tls_is_being_agreed_upon() -> None:
 async def test_leaving_while_the_name_is_looked_up_leaves_the_look_up_to_others() -> None:
     names = Names(slow=["127.0.0.1"])
     names.fall_silent()
-    async with ScriptedUpstream() as upstream:
-        async with running(one_route(f"http://slow:{upstream.port}")) as proxy:
-            async with proxy.client() as leaving, proxy.client() as staying:
-                await leaving.send(request("GET", "/leaving"))
-                await eventually(lambda: names.asked)
-                await staying.send(request("GET", "/staying"))
-                leaving.wire.reset()
-                [record] = await proxy.logged()
-                assert (record["code"], outcomes(record)) == (499, ["cancelled"])
-                names.speak()
-                assert (await staying.response()).status == 200
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(f"http://slow:{upstream.port}")) as proxy,
+        proxy.client() as leaving,
+        proxy.client() as staying,
+    ):
+        await leaving.send(request("GET", "/leaving"))
+        await eventually(lambda: names.asked)
+        await staying.send(request("GET", "/staying"))
+        leaving.wire.reset()
+        [record] = await proxy.logged()
+        assert (record["code"], outcomes(record)) == (499, ["cancelled"])
+        names.speak()
+        assert (await staying.response()).status == 200
         assert [r.target for r in upstream.requests] == ["/staying"]
 
 

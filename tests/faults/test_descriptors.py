@@ -20,7 +20,7 @@ def cpu_seconds(pid: int) -> float:
 async def test_running_out_of_descriptors_is_survived() -> None:
     async with (
         ScriptedUpstream() as upstream,
-        subprocess_proxy(one_route(upstream), shell=f"ulimit -n {LIMIT}") as proxy,
+        subprocess_proxy(one_route(upstream), first=f"ulimit -n {LIMIT}") as proxy,
     ):
         async with proxy.client() as early:
             assert (await early.get()).status == 200

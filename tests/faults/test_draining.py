@@ -42,45 +42,45 @@ async def test_what_is_under_way_ends_and_so_does_the_process() -> None:
             await visit.read_body()
             await visit.send(ok(visit.request.target.encode()))
 
-    config = one_route("URL", top="drain_delay: 400ms\ndrain_timeout: 20s")
-    async with ScriptedUpstream(two_halves) as upstream:
-        async with (
-            subprocess_proxy(config.replace("URL", upstream.url)) as proxy,
-            proxy.client() as idle,
-            proxy.client() as uploading,
-            proxy.client() as downloading,
-        ):
-            assert (await idle.get("/before")).get("Connection") is None
-            await uploading.send(UPLOAD)
-            await downloading.send(request("GET", "/download"))
-            await downloading.wire.read_until(b"half")
+    top = "drain_delay: 700ms\ndrain_timeout: 20s"
+    async with (
+        ScriptedUpstream(two_halves) as upstream,
+        subprocess_proxy(one_route(upstream, top=top)) as proxy,
+        proxy.client() as idle,
+        proxy.client() as uploading,
+        proxy.client() as downloading,
+    ):
+        assert (await idle.get("/before")).get("Connection") is None
+        await uploading.send(UPLOAD)
+        await downloading.send(request("GET", "/download"))
+        await downloading.wire.read_until(b"half")
 
-            began = time.monotonic()
-            proxy.signal(signal.SIGTERM)
-            while (await proxy.admin("GET", "/readyz")).status == 200:
-                assert time.monotonic() - began < 0.2
-            assert (await proxy.admin("GET", "/healthz")).status == 200
-            # Who has not heard of it yet is served for as long as drain_delay says.
-            assert (await proxy.get("/late")).body == b"/late"
+        began = time.monotonic()
+        proxy.signal(signal.SIGTERM)
+        while (await proxy.admin("GET", "/readyz")).status == 200:
+            assert time.monotonic() - began < 0.5
+        assert (await proxy.admin("GET", "/healthz")).status == 200
+        # Who has not heard of it yet is served for as long as drain_delay says.
+        assert (await proxy.get("/late")).body == b"/late"
 
-            await idle.ended()
-            assert time.monotonic() - began > 0.35
-            assert await refuses_connections(proxy)
-            assert proxy.process.returncode is None
+        await idle.ended()
+        assert time.monotonic() - began > 0.65
+        assert await refuses_connections(proxy)
+        assert proxy.process.returncode is None
 
-            await uploading.send(b"ing")
-            response = await uploading.response("PUT")
-            assert (response.body, response.get("Connection")) == (b"/upload", "close")
-            assert await uploading.ended() is End.CLOSED
-            go_on.set()
-            assert await downloading.wire.read_until(b"half")
-            assert await downloading.ended() is End.CLOSED
-            assert await proxy.exit_status() == 0
-            assert upstream.requests[1].body == b"firsting"
-            codes = [record["code"] for record in proxy.log]
-            assert codes == [200] * 4
-            assert '"draining"' in proxy.errors
-            assert "Traceback" not in proxy.errors
+        await uploading.send(b"ing")
+        response = await uploading.response("PUT")
+        assert (response.body, response.get("Connection")) == (b"/upload", "close")
+        assert await uploading.ended() is End.CLOSED
+        go_on.set()
+        assert await downloading.wire.read_until(b"half")
+        assert await downloading.ended() is End.CLOSED
+        assert await proxy.exit_status() == 0
+        assert upstream.requests[1].body == b"firsting"
+        codes = [record["code"] for record in proxy.log]
+        assert codes == [200] * 4
+        assert '"draining"' in proxy.errors
+        assert "Traceback" not in proxy.errors
 
 
 async def test_drain_timeout_cuts_what_is_left_and_exits_0_all_the_same() -> None:

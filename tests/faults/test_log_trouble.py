@@ -10,16 +10,16 @@ from tests.support import ScriptedUpstream, one_route, subprocess_proxy
 
 
 @pytest.mark.parametrize(
-    "shell",
+    "first",
     [
         pytest.param("exec >/dev/full", id="the disk is full"),
         pytest.param("exec >&-", id="there is no stdout"),
     ],
 )
-async def test_lines_that_cannot_be_written_are_counted(shell: str) -> None:
+async def test_lines_that_cannot_be_written_are_counted(first: str) -> None:
     async with (
         ScriptedUpstream() as upstream,
-        subprocess_proxy(one_route(upstream), shell=shell) as proxy,
+        subprocess_proxy(one_route(upstream), first=first) as proxy,
         proxy.client() as client,
     ):
         for _ in range(20):
@@ -40,7 +40,7 @@ async def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
             ScriptedUpstream() as upstream,
             # Opens the pipe anew: the process has an end of its own.
             subprocess_proxy(
-                one_route(upstream), shell=f"exec >/proc/{os.getpid()}/fd/{writing}"
+                one_route(upstream), first=f"exec >/proc/{os.getpid()}/fd/{writing}"
             ) as proxy,
             proxy.client() as client,
         ):

@@ -58,7 +58,7 @@ async def assert_lost(proxy: RunningProxy, method: str, *, received: bool) -> No
     ],
 )
 async def test_one_request_reaches_the_upstream_and_the_client_gets_502(
-    method: str, fault: Behaviour, received: bool
+    method: str, fault: Behaviour, *, received: bool
 ) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
         upstream.script(fault)

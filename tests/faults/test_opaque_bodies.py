@@ -1,7 +1,6 @@
 """Bodies are bytes: nothing is unpacked, followed or changed on the way."""
 
 import gzip
-import resource
 import zlib
 
 import pytest
@@ -26,27 +25,23 @@ ENCODED = [
 @pytest.mark.parametrize(("encoding", "body"), ENCODED)
 async def test_a_compressed_request_arrives_as_it_was_sent(encoding: str, body: bytes) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         async with proxy.client() as client:
             field = f"Content-Encoding: {encoding}"
             assert (await client.request("POST", "/", field, body=body)).status == 200
         received = await upstream.seen()
         assert received.body == body
         assert received.get("Content-Encoding") == encoding
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024  # KiB
 
 
 @pytest.mark.parametrize(("encoding", "body"), ENCODED)
 async def test_a_compressed_response_arrives_as_it_was_sent(encoding: str, body: bytes) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         upstream.script(answer(ok(body, f"Content-Encoding: {encoding}", "Vary: Accept-Encoding")))
         async with proxy.client() as client:
             received = await client.get("/", "Accept-Encoding: identity")
         assert received.body == body
         assert received.get("Content-Encoding") == encoding
         assert upstream.requests[0].get("Accept-Encoding") == "identity"
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024  # KiB
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import ssl
 from pathlib import Path
@@ -147,6 +146,24 @@ async def test_certificates_of_listeners_are_read_again(tmp_path: Path) -> None:
             assert (await client.get()).status == 200
         with pytest.raises(ssl.SSLCertVerificationError):
             await proxy.client(tls=old.for_client()).__aenter__()
+
+
+async def test_a_certificate_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    listen = f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, MARKED, top=listen)) as proxy,
+    ):
+        cert.write_text("no certificate")
+        response = await reload(proxy, "X-Version: one", "X-Version: two")
+        assert response.status == 422
+        [fault] = json.loads(response.body)["faults"]
+        assert "cert" in fault
+        proxy.complaints.clear()
+        async with proxy.client(tls=certificates.for_client()) as client:
+            assert (await client.get()).get("X-Version") == "one"
 
 
 async def test_certificates_for_upstreams_are_read_again(tmp_path: Path) -> None:
@@ -305,10 +322,10 @@ async def test_sighup_and_watched_files() -> None:
 
             async def reloaded(times: int, result: str = "success") -> None:
                 async with asyncio.timeout(5):
-                    while (await proxy.metrics()).total(
-                        "holdfast_config_reloads_total", result=result
-                    ) < times:
-                        await asyncio.sleep(0.01)
+                    seen = 0.0
+                    while seen < times:
+                        metrics = await proxy.metrics()
+                        seen = metrics.total("holdfast_config_reloads_total", result=result)
 
             text = proxy.config.read_text()
             proxy.signal(signal.SIGHUP)
@@ -323,13 +340,13 @@ async def test_sighup_and_watched_files() -> None:
             folder = proxy.config.parent
             (folder / "data").write_text(text.replace("one", "three"))
             (folder / "link").symlink_to("data")
-            os.replace(folder / "link", proxy.config)
+            (folder / "link").replace(proxy.config)
             await reloaded(3)
             assert await version() == "three"
 
             (folder / "data2").write_text("routes: what?")
             (folder / "link").symlink_to("data2")
-            os.replace(folder / "link", proxy.config)
+            (folder / "link").replace(proxy.config)
             await reloaded(1, "failure")
             assert await version() == "three"
             assert "reload refused: " in proxy.errors

@@ -41,11 +41,11 @@ async def test_no_head_by_the_route_s_timeout_is_504(method: str, fault: Behavio
         upstream.script(fault)
         began = time.monotonic()
         response = await client.request(method, "/", body=b"x" if method == "POST" else None)
-        assert 0.055 <= time.monotonic() - began < 0.5
+        assert 0.045 <= time.monotonic() - began < 2
         assert (response.status, response.reason_word) == (504, "timeout")
         record = await told(proxy)
         assert outcomes(record) == ["timeout"]
-        assert record["attempts"][0]["ms"] == pytest.approx(60, abs=40)
+        assert 45 <= record["attempts"][0]["ms"] < 2000
         assert len(upstream.requests) == 1
         assert proxy.open_upstream_connections == 0
         assert await upstream.connections[0].wire.ended() in End
@@ -78,7 +78,7 @@ async def test_the_timeout_counts_again_once_the_client_has_sent_everything() ->
         await client.send(b"2")
         began = time.monotonic()
         assert (await client.response("POST")).status == 504
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 2
         assert outcomes(await told(proxy)) == ["timeout"]
 
 
@@ -101,7 +101,7 @@ async def test_a_body_that_falls_silent_is_cut(beginning: bytes) -> None:
         upstream.script(answer_and_hang(beginning))
         began = time.monotonic()
         response = await client.get()
-        assert 0.055 <= time.monotonic() - began < 0.5
+        assert 0.045 <= time.monotonic() - began < 2
         assert (response.status, response.complete) == (200, False)
         assert await client.ended() is End.RESET
         assert outcomes(await told(proxy)) == ["truncated"]
@@ -145,7 +145,7 @@ async def test_a_trickle_is_passed_on_byte_by_byte_and_holds_up_nobody() -> None
             slowest = max(slowest, time.monotonic() - began)
         # The first byte of the body is here, the last has not even been sent.
         assert b"9" not in client.wire.unread[-5:]
-        assert slowest < 0.25
+        assert slowest < 1
         response = await client.response()
         assert (response.body, response.complete) == (written, True)
 

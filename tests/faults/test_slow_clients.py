@@ -38,14 +38,14 @@ async def test_half_sent_heads_are_408_and_hold_up_nobody() -> None:
             asked = time.monotonic()
             assert (await proxy.get("/quick")).status == 200
             slowest = max(slowest, time.monotonic() - asked)
-        assert slowest < 0.25
+        assert slowest < 1
         for client in slow:
             response = await client.response()
             assert (response.status, response.reason_word) == (408, "slow_client")
             assert response.get("Connection") == "close"
             await client.ended()
             await client.wire.close_and_wait()
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 3
         await eventually(lambda: proxy.client_connections == 0)
         assert {r.target for r in upstream.requests} == {"/quick"}
         metrics = await proxy.metrics()

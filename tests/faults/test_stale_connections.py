@@ -171,11 +171,14 @@ async def test_closing_right_behind_the_answer_is_invisible_to_the_next_get() ->
 
 
 async def test_pipelined_gets_survive_a_close_after_each_answer() -> None:
-    async with ScriptedUpstream(answer_and_close(ok())) as upstream:
-        async with running(one_route(upstream)) as proxy, proxy.client() as client:
-            await client.send(request("GET", "/") * 20)
-            responses = await client.responses(["GET"] * 20)
-            assert [response.status for response in responses] == [200] * 20
+    async with (
+        ScriptedUpstream(answer_and_close(ok())) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        await client.send(request("GET", "/") * 20)
+        responses = await client.responses(["GET"] * 20)
+        assert [response.status for response in responses] == [200] * 20
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,10 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+def rewrite(config: Path, old: str, new: str) -> None:
+    config.write_text(config.read_text().replace(old, new))
+
+
 def last_line(errors: str) -> str:
     assert "Traceback" not in errors
     return errors.splitlines()[-1]
@@ -53,9 +57,7 @@ async def test_the_parser_in_python_is_not_good_enough(config: Path) -> None:
 async def test_a_port_that_is_taken(config: Path, listener: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config.write_text(
-            config.read_text().replace(f"{listener}: 127.0.0.1:0", f"{listener}: {address}")
-        )
+        rewrite(config, f"{listener}: 127.0.0.1:0", f"{listener}: {address}")
         status, errors = await command("run", "-c", str(config))
     assert status != 0
     assert "cannot listen" in last_line(errors)
@@ -64,7 +66,7 @@ async def test_a_port_that_is_taken(config: Path, listener: str) -> None:
 
 
 async def test_a_bad_file_is_reported_as_check_does(config: Path) -> None:
-    config.write_text(config.read_text().replace("match: /**", "match: nowhere\n    tiemout: 5"))
+    rewrite(config, "match: /**", "match: nowhere\n    tiemout: 5")
     (run_status, run_errors), (check_status, check_errors) = await asyncio.gather(
         command("run", "-c", str(config)), command("check", "-c", str(config))
     )

@@ -97,9 +97,18 @@ async def test_a_length_without_body_leaves_the_connection_usable(
         await told(proxy, 2)
 
 
-async def test_a_205_has_no_content_whatever_the_upstream_sends() -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"Content-Length: 4\r\n\r\nbody", id="a body"),
+        pytest.param(b"Content-Length: 4\r\n\r\nbo", id="half of one, and nothing more"),
+        pytest.param(b"Transfer-Encoding: chunked\r\n\r\n", id="a coding, and nothing more"),
+        pytest.param(b"\r\n", id="no length, and no end"),
+    ],
+)
+async def test_a_205_has_no_content_whatever_the_upstream_sends(sent: bytes) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
-        upstream.script(answer(b"HTTP/1.1 205 Reset\r\nContent-Length: 4\r\n\r\nbody"))
+        upstream.script(answer(b"HTTP/1.1 205 Reset\r\n" + sent))
         async with proxy.client() as client:
             response = await client.get()
             assert (response.status, response.body, response.complete) == (205, b"", True)

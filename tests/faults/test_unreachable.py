@@ -38,14 +38,13 @@ async def test_the_answer_does_not_tell_where_the_upstream_is() -> None:
 
 
 async def test_an_upstream_that_comes_back_is_used_again() -> None:
-    async with ScriptedUpstream() as upstream:
-        async with running(one_route(upstream)) as proxy:
-            await upstream.stop()
-            assert (await proxy.get()).status == 502
-            async with ScriptedUpstream(port=upstream.port):
-                assert (await proxy.get()).status == 200
-            record = await told(proxy, 2)
-            assert outcomes(record) == ["2xx"]
+    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+        await upstream.stop()
+        assert (await proxy.get()).status == 502
+        async with ScriptedUpstream(port=upstream.port):
+            assert (await proxy.get()).status == 200
+        record = await told(proxy, 2)
+        assert outcomes(record) == ["2xx"]
 
 
 async def test_connect_timeout_bounds_a_connection_that_nobody_takes() -> None:
@@ -54,7 +53,7 @@ async def test_connect_timeout_bounds_a_connection_that_nobody_takes() -> None:
         async with running(config) as proxy:
             began = time.monotonic()
             response = await proxy.get()
-            assert 0.05 <= time.monotonic() - began < 1
+            assert 0.045 <= time.monotonic() - began < 1
             assert (response.status, response.reason_word) == (502, "connect")
             assert outcomes(await told(proxy)) == ["connect"]
             assert proxy.open_upstream_connections == 0
@@ -65,7 +64,7 @@ async def test_the_route_s_timeout_bounds_connecting_too() -> None:
         async with running(one_route(f"http://127.0.0.1:{port}", "timeout: 50ms")) as proxy:
             began = time.monotonic()
             response = await proxy.get()
-            assert 0.05 <= time.monotonic() - began < 1
+            assert 0.045 <= time.monotonic() - began < 1
             assert (response.status, response.reason_word) == (504, "timeout")
             # The attempt never got as far as sending: repeating it would do no harm.
             assert outcomes(await told(proxy)) == ["connect"]
@@ -101,9 +100,11 @@ async def test_one_name_that_fails_does_not_take_the_other_along() -> None:
 
 async def test_a_name_appears_and_is_used_without_a_restart() -> None:
     names = Names()
-    async with ScriptedUpstream() as upstream:
-        async with running(one_route(f"http://late.example:{upstream.port}")) as proxy:
-            assert (await proxy.get()).status == 502
-            names.set("late.example", "127.0.0.1")
-            assert (await proxy.get()).status == 200
-            assert outcomes(await told(proxy, 2)) == ["2xx"]
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(f"http://late.example:{upstream.port}")) as proxy,
+    ):
+        assert (await proxy.get()).status == 502
+        names.set("late.example", "127.0.0.1")
+        assert (await proxy.get()).status == 200
+        assert outcomes(await told(proxy, 2)) == ["2xx"]

@@ -1,13 +1,16 @@
 """Ways to spoil a message, and to cut it into segments."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
 # The bytes around which parsers have disagreed (smuggler's list), and a few of our own.
-CONTROLS = [b"\x00", b"\x01", b"\x04", b"\x08", b"\t", b"\n", b"\x0b", b"\x0c", b"\r", b"\x1f"] + [
-    b" ", b"\x7f", b"\x85", b"\xa0", b"\xff", b"\r\n", b"\r\n ", b",", b":", b";", b'"', b"0", b"-"
-]  # fmt: skip
+CONTROLS = [
+    *(bytes([byte]) for byte in b'\x00\x01\x04\x08\t\n\x0b\x0c\r\x1f \x7f\x85\xa0\xff,:;"0-'),
+    b"\r\n",
+    b"\r\n ",
+]
 
 FRAMING = [
     b"Content-Length: 0",
@@ -96,7 +99,7 @@ def _line_end(place: float, end: bytes) -> Mutation:
     def change(data: bytes) -> bytes:
         lines = data.split(b"\r\n")
         at = 1 + int(place * len(lines))
-        return end.join(part for part in (b"\r\n".join(lines[:at]), b"\r\n".join(lines[at:])))
+        return b"\r\n".join(lines[:at]) + end + b"\r\n".join(lines[at:])
 
     return change
 
@@ -144,4 +147,4 @@ def in_segments(draw: st.DrawFn, streams: st.SearchStrategy[bytes]) -> list[byte
     data = draw(streams)
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=4)))
     edges = [0, *cuts, len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [data[a:b] for a, b in pairwise(edges) if a < b]

@@ -1,6 +1,5 @@
 """Addresses to listen on: several, TLS, unix sockets."""
 
-import asyncio
 import socket
 import ssl
 import stat
@@ -13,6 +12,7 @@ from tests.support import (
     Certificates,
     RawClient,
     ScriptedUpstream,
+    answer_and_reset,
     both_loops,
     eventually,
     one_route,
@@ -53,10 +53,12 @@ async def test_a_socket_that_an_earlier_process_left_is_replaced(tmp_path: Path)
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     assert path.exists()
-    async with ScriptedUpstream() as upstream:
-        async with running(one_route(upstream, top=f"listen: unix:{path}")):
-            async with RawClient(path=str(path)) as client:
-                assert (await client.get()).status == 200
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=f"listen: unix:{path}")),
+        RawClient(path=str(path)) as client,
+    ):
+        assert (await client.get()).status == 200
 
 
 @both_loops
@@ -126,14 +128,7 @@ async def test_a_tls_client_sees_the_cut_of_a_body(tmp_path: Path) -> None:
     cert, key = certificates.issue()
     listen = f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}"
     async with ScriptedUpstream() as upstream, running(one_route(upstream, top=listen)) as proxy:
-
-        async def cut(visit: object) -> None:
-            wire = upstream.connections[0].wire
-            wire.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart")
-            await asyncio.sleep(0.02)
-            wire.reset()
-
-        upstream.script(cut)
+        upstream.script(answer_and_reset(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"))
         async with proxy.client(tls=certificates.for_client()) as client:
             response = await client.get()
             assert (response.body, response.complete) == (b"part", False)
@@ -147,9 +142,12 @@ async def test_http_2_is_not_agreed_upon(tmp_path: Path) -> None:
     listen = f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}"
     context = certificates.for_client()
     context.set_alpn_protocols(["h2", "http/1.1"])
-    async with ScriptedUpstream() as upstream, running(one_route(upstream, top=listen)) as proxy:
-        async with proxy.client(tls=context) as client:
-            found = client.wire.transport.get_extra_info("ssl_object")
-            assert isinstance(found, ssl.SSLObject)
-            assert found.selected_alpn_protocol() == "http/1.1"
-            assert (await client.get()).status == 200
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=listen)) as proxy,
+        proxy.client(tls=context) as client,
+    ):
+        found = client.wire.transport.get_extra_info("ssl_object")
+        assert isinstance(found, ssl.SSLObject)
+        assert found.selected_alpn_protocol() == "http/1.1"
+        assert (await client.get()).status == 200

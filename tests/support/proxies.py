@@ -219,18 +219,18 @@ async def subprocess_proxy(
     config: str,
     files: Mapping[str, str] | None = None,
     *arguments: str,
-    shell: str = "",
+    first: str = "",
 ) -> AsyncIterator[ProxyProcess]:
     """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end.
 
-    *shell* is what the shell that starts it shall do before, such as ``ulimit -n 64``.
+    *first* is what the shell that starts it shall do before, such as ``ulimit -n 64``.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = _write_config(folder, config, files or {})
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             process = await asyncio.create_subprocess_exec(
-                *("sh", "-c", f'{shell or ":"}; exec "$@"', "sh"),
+                *("sh", "-c", f'{first or ":"}; exec "$@"', "sh"),
                 *(sys.executable, "-m", "proxy", "run", "-c", str(path), *arguments),
                 cwd=ROOT,
                 stdout=out,

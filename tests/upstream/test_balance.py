@@ -134,9 +134,11 @@ async def test_a_look_up_that_fails_leaves_the_last_answer_in_force() -> None:
 async def test_a_literal_address_is_never_looked_up() -> None:
     names = Names()
     clock = FakeClock()
-    async with ScriptedUpstream() as upstream:
-        async with running(one_route(upstream), clock=clock) as proxy:
-            assert (await proxy.get()).status == 200
-            clock.advance(60)
-            assert (await proxy.get()).status == 200
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream), clock=clock) as proxy,
+    ):
+        assert (await proxy.get()).status == 200
+        clock.advance(60)
+        assert (await proxy.get()).status == 200
     assert names.asked == []

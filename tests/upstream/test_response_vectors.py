@@ -31,7 +31,7 @@ whole_and_in_pieces = pytest.mark.parametrize(
 # Their upstream ends the connection; all others keep it, so that nobody can lean on that.
 ENDS_THE_CONNECTION = {"rs-04", "rs-05", "rs-13", "rs-17"}
 # Afterwards the connection is in order, and is used again.
-LEAVES_THE_CONNECTION_USABLE = {"rs-07", "rs-08", "rs-10", "rs-19", "rs-20"}
+LEAVES_THE_CONNECTION_USABLE = {"rs-07", "rs-08", "rs-10", "rs-19"}
 
 
 def behaviour(raw: bytes, *, in_pieces: bool, close: bool) -> Behaviour:
