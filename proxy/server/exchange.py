@@ -210,13 +210,13 @@ class ClientExchange(Exchange):
         """The status line and the end-to-end fields, ours among them."""
         self.code = head.status
         lines = head.lines
+        if not head.has_date:
+            lines.append(date_line())
+        lines.append(self.id_line)
         edits = self.route.response_edits
         if edits is not None:
             lines = [lines[0], *edits.apply(lines[1:])]
-        if not head.has_date:
-            lines.append(date_line())
         lines.append(head.via_line() if head.via else OUR_VIA)
-        lines.append(self.id_line)
         return lines
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
