@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from itertools import count
-from random import getrandbits, random
+from random import getrandbits
 from typing import Protocol
 
 from proxy.policy.edits import compile_edits
@@ -20,7 +20,7 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 
 class Clock(Protocol):
-    """Time and chance. Handed in, so that a test can say what they are."""
+    """Time. Handed in, so that a test can say what it is."""
 
     def monotonic(self) -> float:
         """Seconds that never go backwards: for waits, deadlines and durations."""
@@ -28,17 +28,13 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Seconds since the epoch: only to read or write dates."""
 
-    def roll(self) -> float:
-        """A number in [0, 1)."""
-
 
 class SystemClock:
-    """The machine's own clock and dice."""
+    """The machine's own clock."""
 
     # Static methods of C functions: a call costs what the function costs.
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
-    roll = staticmethod(random)
 
 
 def new_request_id() -> str:
@@ -209,8 +205,13 @@ class Exchange(ABC):
                 self.stream.fail(Kind.TIMEOUT)
 
     @abstractmethod
-    def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
+    def request_bytes(
+        self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
+    ) -> bytes:
         """The head as it goes on the wire to an upstream at *authority*.
+
+        *whole* is the body if all of it goes out with the head; None if it follows
+        in pieces.
 
         Two calls with the same arguments give the same bytes: no attempt can
         be told from another.

@@ -9,6 +9,9 @@ caller alone notices nothing: its turn ends at once.
 
 import asyncio
 
+SMALL = 16 * 1024
+"""Up to here joining two buffers is cheaper than handing over both."""
+
 
 class Outbox:
     """Collects writes that are complete messages, on connections that stay open.

@@ -18,13 +18,14 @@ ARROWS: dict[str, set[str]] = {
     "policy": set(),
     "core": {"policy"},
     "outbox": set(),  # a leaf: both sides write through it
+    "sockets": set(),  # a leaf: both listeners open and name theirs by it
     "upstream": {"core", "outbox", "policy"},
     "pipeline": {"core", "policy", "upstream"},
-    "server": {"core", "outbox", "policy", "pipeline"},
+    "server": {"core", "outbox", "policy", "pipeline", "sockets"},
     # Known to app alone, but for the commands that only read a file:
     "config": {"policy"},
     "observe": {"core", "policy"},
-    "admin": {"core", "policy"},
+    "admin": {"policy", "sockets"},
     # Wires all of the above:
     "app": {
         "__init__",

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from proxy.core import Exchange, SystemClock
-from proxy.outbox import Outbox
+from proxy.outbox import SMALL as LARGEST_DEFERRED, Outbox
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.response_head import ResponseHead
 from proxy.upstream.call import Call
-from proxy.upstream.connection import SMALL_BODY, Connection
+from proxy.upstream.connection import Connection
 from tests.support import (
     End,
     ScriptedUpstream,
@@ -114,7 +114,9 @@ class Silent(Exchange):
         self.upgrade = False
         self.answered = False
 
-    def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
+    def request_bytes(
+        self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
+    ) -> bytes:
         raise NotImplementedError
 
     def answer_options(self) -> None:
@@ -207,7 +209,7 @@ async def test_a_request_given_up_in_the_same_turn_never_goes_out() -> None:
 # On the wire: small answers are deferred, large ones and our own are not.
 
 SMALL = b"s"
-LARGE = b"L" * (SMALL_BODY + 1)
+LARGE = b"L" * (LARGEST_DEFERRED + 1)
 
 
 @both_loops

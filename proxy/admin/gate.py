@@ -29,10 +29,9 @@ def host_is_ours(host: str, listen: Listen) -> bool:
     return exposed and bool(name) and "." not in name
 
 
-def origin_is_ours(origin: str, host: str, scheme: str) -> bool:
+def origin_is_ours(origin: str, host: str) -> bool:
     """Whether a page that the Host field's own server sent is asking."""
-    default_port = ":443" if scheme == "https" else ":80"
-    return origin.lower() == f"{scheme}://{host.lower().removesuffix(default_port)}"
+    return origin.lower() == f"http://{host.lower().removesuffix(':80')}"
 
 
 def token_is_right(authorization: str, token: str) -> bool:

@@ -19,19 +19,14 @@ _LARGEST_BODY = 64 * 1024
 
 
 class AdminSite:
-    """Answers operators on one listener. Opening the listener is up to the caller."""
+    """Answers operators on one listener, whose socket is opened elsewhere."""
 
     def __init__(self, operations: Operations, listen: Listen) -> None:
         self._operations = operations
         self._listen = listen
-        self._scheme = "https" if listen.tls else "http"
 
     def runner(self) -> web.AppRunner:
-        """The site with its time limits, ready for a socket.
-
-        Usual: ``await runner.setup()``, then ``web.TCPSite(runner, …).start()``,
-        and ``await runner.cleanup()`` at the end.
-        """
+        """The site with its time limits; :class:`AdminListener` gives it a socket."""
         return web.AppRunner(
             self.application(),
             access_log=None,
@@ -84,7 +79,7 @@ class AdminSite:
             )
         origins = request.headers.getall(hdrs.ORIGIN, [])
         if request.headers.get("Sec-Fetch-Site") == "cross-site" or not all(
-            origin_is_ours(origin, host or "", self._scheme) for origin in origins
+            origin_is_ours(origin, host or "") for origin in origins
         ):
             return problem(403, "foreign_origin", "Pages of other sites have no access.")
         return None

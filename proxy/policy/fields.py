@@ -9,6 +9,9 @@ from collections.abc import Iterable
 PSEUDONYM = "holdfast"
 """Our name in Via and Proxy-Status."""
 
+OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode()
+"""Where no earlier hop has left its own."""
+
 HOP_BY_HOP = frozenset(
     {
         b"connection",

@@ -11,7 +11,7 @@ field decides, and only fields that mean something to us leave the fast lane.
 
 import re
 
-from proxy.policy.fields import HOP_BY_HOP, PSEUDONYM, has_option, nominated
+from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
 from proxy.policy.forwarded import NO_CLAIMS, Claims
 from proxy.policy.framing import CHUNKED
 from proxy.policy.refusal import Reason, Refusal
@@ -73,7 +73,6 @@ _FIELDS: dict[bytes, int] = {
 }
 
 _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
-_OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode()
 
 _EMPTY: frozenset[bytes] = frozenset()
 
@@ -129,7 +128,7 @@ class RequestHead:
     def via_line(self, version: bytes) -> bytes:
         """Our Via, after those of earlier hops."""
         if not self.via and version == b"1.1":
-            return _OUR_VIA
+            return OUR_VIA
         ours = version + b" " + PSEUDONYM.encode()
         return b"Via: %b" % (self.via + b", " + ours if self.via else ours)
 

@@ -10,7 +10,7 @@ per field decides, and a line that means nothing to us goes on as it came.
 
 import re
 
-from proxy.policy.fields import HOP_BY_HOP, PSEUDONYM, has_option, nominated
+from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
 from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
 from proxy.policy.status_lines import USUAL, status_line
 
@@ -41,7 +41,6 @@ _FIELDS: dict[bytes, int] = {
 }
 
 _keep_alive_timeout = re.compile(rb"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE).search
-OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode()
 _NO_CONTENT = 204
 _RESET_CONTENT = 205
 _NOT_MODIFIED = 304

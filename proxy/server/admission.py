@@ -15,11 +15,11 @@ from proxy.policy.request_head import RequestHead, read_request_head
 from proxy.policy.target import ASTERISK, split_target
 from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody
 from proxy.server.exchange import ClientExchange
+from proxy.server.parse_errors import LARGE_HEAD
 
 _VERSION = Refusal(Reason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
 _METHOD = Refusal(Reason.METHOD, "CONNECT and TRACE are not served here.", close=True)
 _EXPECTATION = Refusal(Reason.EXPECTATION, "The only expectation known is 100-continue.")
-_HEADERS = Refusal(Reason.HEADERS_TOO_LARGE, "Send smaller header fields.", close=True)
 
 _NEVER_SERVED = frozenset({"CONNECT", "TRACE"})
 
@@ -29,6 +29,7 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     version = exchange.message.version
     if version is not HttpVersion11:
         if version != HttpVersion10:
+            exchange.name(new_request_id())
             return _VERSION
         exchange.http_1_0 = True
         exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
@@ -40,10 +41,9 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     exchange.name(head.request_id or new_request_id())
     if exchange.method in _NEVER_SERVED:
         return _METHOD
-    client = exchange.client
-    limit = client.server.site.settings.limits.header_bytes
-    if client.largest_head > limit and _size(exchange) > limit:
-        return _HEADERS
+    limit = exchange.site.settings.limits.header_bytes
+    if exchange.client.largest_head > limit and _size(exchange) > limit:
+        return LARGE_HEAD
     return _find_route(exchange, head) or _apply_limits(exchange, head)
 
 
@@ -66,11 +66,9 @@ def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
     if host is None:
         return BAD_HOST
     if exchange.method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
-        exchange.route = exchange.client.server.site.itself
+        exchange.route = exchange.site.itself
     else:
-        exchange.route = exchange.client.server.site.find(
-            exchange.method, host, path, exchange.raw_headers
-        )
+        exchange.route = exchange.site.find(exchange.method, host, path, exchange.raw_headers)
     return None
 
 

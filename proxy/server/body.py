@@ -27,6 +27,7 @@ class ClientBody:
         "_payload",
         "_seen",
         "_silence",
+        "_streamed",
         "_whole",
         "length",
         "waits_for_continue",
@@ -41,13 +42,18 @@ class ClientBody:
         self._limit = exchange.route.settings.max_body
         self._seen = 0
         self._silence: Silence | None = None
+        self._streamed = False
         self._whole: bytes | None = None
         self.waits_for_continue = expects
         """Whether the client wants our word before it sends (Expect)."""
 
     def take_whole(self) -> bytes | None:
-        """All of it, if it has arrived; the same again when asked again."""
-        if self._whole is None and not self._seen and self._payload.is_eof():
+        """All of it, if it has arrived; the same again when asked again.
+
+        A body that was once read piece by piece is never whole any more, even if
+        no piece came: its head has told the upstream to expect pieces.
+        """
+        if self._whole is None and not self._streamed and self._payload.is_eof():
             self.waits_for_continue = False
             self._whole = self._payload.read_nowait()
             self._count(len(self._whole))
@@ -55,6 +61,7 @@ class ClientBody:
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end."""
+        self._streamed = True
         exchange = self._exchange
         if self.waits_for_continue:
             # Only now is it certain that somebody wants the body.

@@ -20,7 +20,7 @@ from proxy.core import Clock, new_request_id
 from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import refusal_for
+from proxy.server.parse_errors import LARGE_HEAD, refusal_for
 from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ LINGERING = 2.0
 """Seconds for which the rest of an unwanted body is read, so that the answer arrives."""
 LARGEST_READ = 256 * 1024
 """Most bytes that the event loop hands over at once."""
+OVERLOAD_LINGERING = 0.2
+"""The same for connections beyond the limit, of which there may be any number."""
 UNREAD_GRACE = 5.0
 """Seconds that a closing connection has to take what was written to it."""
 
 _SLOW_HEAD = Refusal(Reason.SLOW_CLIENT, "The request's head did not come in time.", close=True)
-_LARGE_HEAD = Refusal(Reason.HEADERS_TOO_LARGE, "Send smaller header fields.", close=True)
 _BAD_LINE = Refusal(Reason.BAD_REQUEST, "The request line is malformed.", close=True)
 _OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=True)
 
@@ -49,6 +50,7 @@ class ClientConnection(RequestHandler):
     """One connection of one client."""
 
     __slots__ = (
+        "_abort_timer",
         "_caught_up",
         "_fed",
         "_first_line",
@@ -105,6 +107,7 @@ class ClientConnection(RequestHandler):
         self._fed = 0
         """Bytes that the parser got since the last head; the next one has no more of them."""
         self._head_timer: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
         self._caught_up: asyncio.Future[None] | None = None
 
     @property
@@ -126,20 +129,32 @@ class ClientConnection(RequestHandler):
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
         if self.server.is_full:
-            self._reject(_OVERLOAD)
+            # Not counted: those who are refused must not keep others out.
+            self.server.leave_out(self)
+            self._reject(_OVERLOAD, linger=OVERLOAD_LINGERING)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
         super().connection_lost(exc)
 
     def force_close(self) -> None:
         """Close now; what was written still goes out, but not for ever."""
-        transport = self.transport
+        self.bound_flush()
         super().force_close()
-        if transport is not None and transport.get_write_buffer_size():
-            self.loop.call_later(UNREAD_GRACE, transport.abort)
+
+    def bound_flush(self) -> None:
+        """About to close: a client that does not take its last bytes is not waited for long."""
+        transport = self.transport
+        if (
+            transport is not None
+            and self._abort_timer is None
+            and transport.get_write_buffer_size()
+        ):
+            self._abort_timer = self.loop.call_later(UNREAD_GRACE, transport.abort)
 
     def cut(self) -> None:
         """End whatever is going on (the drain's time is up)."""
@@ -203,7 +218,7 @@ class ClientConnection(RequestHandler):
             if self._head_timer is not None:
                 self._stop_head_timer()
         elif waiting:
-            self._await_rest_of_head(len(data))
+            self._await_rest_of_head(data)
         elif (
             not in_body and self._fed > self.server.site.settings.limits.header_bytes + LARGEST_READ
         ):
@@ -233,13 +248,13 @@ class ClientConnection(RequestHandler):
         """
         return bool(self._messages) and not exchange.payload.is_eof()
 
-    def _await_rest_of_head(self, size: int) -> None:
-        if self._first_line == b"":
-            return  # only an empty line: no request has begun
-        self._head_bytes += size
+    def _await_rest_of_head(self, data: bytes) -> None:
+        if not self._head_bytes and not data.strip(b"\r\n"):
+            return  # only empty lines (RFC 9112 2.2): no request has begun
+        self._head_bytes += len(data)
         limits = self.server.site.settings.limits
         if self._head_bytes > limits.header_bytes:
-            self._reject(_LARGE_HEAD)
+            self._reject(LARGE_HEAD)
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(limits.header_timeout, self._head_is_late)
 
@@ -318,14 +333,14 @@ class ClientConnection(RequestHandler):
             return resp, False
         return await super().finish_response(request, resp, start_time)
 
-    def _reject(self, refusal: Refusal) -> None:
+    def _reject(self, refusal: Refusal, linger: float = LINGERING) -> None:
         """Answer bytes that will never be a request, and close."""
         self._stop_head_timer()
         writer = cast("AbstractStreamWriter", _Uncounted())
         task = cast("asyncio.Task[None]", None)
         self._answer(ClientExchange(ERROR, EMPTY_PAYLOAD, self, writer, task), refusal)
         if self._say_goodbye():
-            self.loop.call_later(LINGERING, self.force_close)
+            self.loop.call_later(linger, self.force_close)
         else:
             self.force_close()
 
@@ -345,7 +360,7 @@ class ClientConnection(RequestHandler):
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
-        head, site = exchange.head, self.server.site
+        head, site = exchange.head, exchange.site
         if head.claims is NO_CLAIMS and not head.trusted_only:
             known_site, known_host, lines = self._identity
             if known_site is site and known_host == head.host:

@@ -16,11 +16,13 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from proxy.core import Exchange
+from proxy.outbox import SMALL
+from proxy.policy.fields import OUR_VIA
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
-from proxy.policy.response_head import OUR_VIA, ResponseHead
+from proxy.policy.response_head import ResponseHead
 from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
@@ -31,9 +33,6 @@ from proxy.server.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from proxy.server.connection import ClientConnection
-
-SMALL = 16 * 1024
-"""Up to here joining two buffers is cheaper than handing over both."""
 
 _RESET_INSTEAD_OF_FIN = struct.pack("ii", 1, 0)
 _END_OF_HEAD = (b"", b"")
@@ -57,6 +56,7 @@ class ClientExchange(Exchange):
         "keep_alive",
         "message",
         "payload",
+        "site",
         "was_left_waiting",
         "writer",
     )
@@ -74,6 +74,8 @@ class ClientExchange(Exchange):
         self.message = message
         self.payload = payload
         self.client = protocol
+        self.site = site = protocol.server.site
+        """What was served when it came: a reload does not touch it."""
         self.writer = writer
         self._task: asyncio.Task[None] | None = task
         self.method = message.method
@@ -82,7 +84,7 @@ class ClientExchange(Exchange):
         self.request_id = ""
         self.id_line = b""
         self.peer = protocol.peer_address
-        self.route = protocol.server.site.unmatched
+        self.route = site.unmatched
         self.head = _NO_FIELDS
         self.body = None
         self.upgrade = False
@@ -98,8 +100,9 @@ class ClientExchange(Exchange):
         self.bytes_sent = 0
         self.http_1_0 = False
         self.is_answered = False
-        self.was_left_waiting = False
         """Whether the last byte of a response was written."""
+        self.was_left_waiting = False
+        """Whether its client left while we waited for more of the body."""
         self.keep_alive = not message.should_close
         self._rest = b""
         self._chunked = False
@@ -131,17 +134,19 @@ class ClientExchange(Exchange):
 
     # Towards the upstream.
 
-    def request_bytes(self, authority: bytes, base_path: str, *, preserve_host: bool) -> bytes:
+    def request_bytes(
+        self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
+    ) -> bytes:
         """The head as it goes on the wire; see :class:`proxy.core.Exchange`."""
         rest = self._rest
         if not rest:
-            rest = self._rest = self._make_rest()
+            rest = self._rest = self._make_rest(whole)
         host = self.head.host if preserve_host and self.head.host else authority
         target = rewrite(self.target, self.route.settings.strip_prefix, base_path)
         start = f"{self.method} {target} HTTP/1.1\r\nHost: "
         return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + rest
 
-    def _make_rest(self) -> bytes:
+    def _make_rest(self, whole: bytes | None) -> bytes:
         """Everything after Host: the same for each attempt, at each address."""
         head = self.head
         lines = head.lines
@@ -158,7 +163,7 @@ class ClientExchange(Exchange):
         return b"\r\n".join(
             (
                 *lines,
-                *self._framing(),
+                *self._framing(whole),
                 head.via_line(b"1.0" if self.http_1_0 else b"1.1"),
                 *ours,
                 b"",
@@ -166,18 +171,17 @@ class ClientExchange(Exchange):
             )
         )
 
-    def _framing(self) -> tuple[bytes, ...]:
+    def _framing(self, whole: bytes | None) -> tuple[bytes, ...]:
         body = self.body
         if body is None:
             if self.upgrade:
                 return (b"Connection: Upgrade", b"Upgrade: websocket")
             # RFC 9110 8.6: a method that could have a body says that it has none.
             return (b"Content-Length: 0",) if self.method in _METHODS_WITH_BODY else ()
-        if body.length != CHUNKED:
-            return (b"Content-Length: %d" % body.length,)
-        whole = body.take_whole()
         if whole is not None:
             return (b"Content-Length: %d" % len(whole),)
+        if body.length != CHUNKED:
+            return (b"Content-Length: %d" % body.length,)
         return (b"Transfer-Encoding: chunked",)
 
     # Towards the client.
@@ -289,11 +293,7 @@ class ClientExchange(Exchange):
     def answer(self, refusal: Refusal) -> None:
         """Give the client an answer of our own."""
         self.refusal = refusal
-        self.code = refusal.status
-        self.is_answered = True
-        body = self.body
-        if refusal.close or self.client.server.is_draining or (body and body.waits_for_continue):
-            self.keep_alive = False
+        self._settle_keep_alive(close=refusal.close)
         answer = problem_bytes(
             refusal,
             method=self.method,
@@ -301,23 +301,30 @@ class ClientExchange(Exchange):
             attempts=self.attempts,
             close=not self.keep_alive,
         )
-        self._write(answer)
-        if body is not None and body.waits_for_continue:
-            # aiohttp would wait for a body that will not come.
-            self.client.force_close()
+        self._answer(refusal.status, answer)
 
     def answer_options(self) -> None:
-        """What this server itself can do (``OPTIONS *``)."""
-        self.code = 204
-        lines = [
-            status_line(204, b""),
-            ALLOWED,
-            date_line(),
-            self.id_line,
-        ]
+        """Say what this server itself can do (``OPTIONS *``)."""
+        self._settle_keep_alive(close=False)
+        lines = [status_line(204, b""), ALLOWED, date_line(), self.id_line]
         if not self.keep_alive:
             lines.append(b"Connection: close")
-        self._write(b"\r\n".join((*lines, *_END_OF_HEAD)))
+        self._answer(204, b"\r\n".join((*lines, *_END_OF_HEAD)))
+
+    def _settle_keep_alive(self, *, close: bool) -> None:
+        """Whether the connection can go on after an answer of our own."""
+        # A client that waits for our word will not send its body now, and what
+        # it sends instead would be taken for that body.
+        waits = self.body is not None and self.body.waits_for_continue
+        if close or waits or self.client.server.is_draining:
+            self.keep_alive = False
+
+    def _answer(self, status: int, data: bytes) -> None:
+        self.code = status
+        self.is_answered = True
+        self._write(data)
+        if self.body is not None and self.body.waits_for_continue:
+            self.client.force_close()  # aiohttp would wait for a body that will not come
 
     def write_interim(self, line: bytes) -> None:
         """An interim response, which is no answer yet."""

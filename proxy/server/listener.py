@@ -17,7 +17,7 @@ from proxy.server.connection import ClientConnection
 from proxy.server.exchange import ClientExchange
 from proxy.server.serve import serve
 from proxy.server.site import Site
-from proxy.server.socket_files import make_way
+from proxy.sockets import address_of, make_way
 
 BACKLOG = 1024
 CUT_TIME = 0.05
@@ -62,6 +62,10 @@ class ProxyServer(Server):
         self._open.discard(cast("ClientConnection", handler))
         if not self._open:
             self._empty.set()
+
+    def leave_out(self, connection: ClientConnection) -> None:
+        """Do not count *connection*: it is being refused."""
+        self._open.discard(connection)
 
     async def drain(self, patience: float) -> None:
         """Let every request end; after *patience* seconds, end them."""
@@ -149,7 +153,7 @@ class Listener:
         for server in self._sockets:
             for sock in server.sockets:  # type: ignore[attr-defined]  # asyncio's and uvloop's have it
                 name = sock.getsockname()
-                names.append(f"unix:{name}" if isinstance(name, str) else _host_port(name))
+                names.append(address_of(name))
         return names
 
     async def stop_accepting(self) -> None:
@@ -164,8 +168,3 @@ class Listener:
         """Stop accepting and let every request end."""
         await self.stop_accepting()
         await self.server.drain(patience)
-
-
-def _host_port(name: tuple[str, int]) -> str:
-    host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

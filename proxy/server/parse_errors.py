@@ -6,7 +6,7 @@ from proxy.policy.refusal import Reason, Refusal
 
 _BAD = Refusal(Reason.BAD_REQUEST, "This is not a well-formed HTTP/1.1 request.", close=True)
 _TARGET = Refusal(Reason.TARGET_TOO_LONG, "Send a shorter request target.", close=True)
-_HEADERS = Refusal(Reason.HEADERS_TOO_LARGE, "Send fewer or smaller header fields.", close=True)
+LARGE_HEAD = Refusal(Reason.HEADERS_TOO_LARGE, "Send fewer or smaller header fields.", close=True)
 _LENGTH = Refusal(Reason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True)
 
 
@@ -17,10 +17,10 @@ def refusal_for(error: BaseException | None, max_line_size: int) -> Refusal:
     was shows in the limit that it names, so the two limits must differ.
     """
     if isinstance(error, LineTooLong):
-        return _TARGET if error.args[1] == max_line_size else _HEADERS
+        return _TARGET if error.args[1] == max_line_size else LARGE_HEAD
     text = str(error)
     if "Too many headers" in text:
-        return _HEADERS
+        return LARGE_HEAD
     if "Content-Length overflow" in text:
         return _LENGTH
     return _BAD

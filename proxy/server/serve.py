@@ -21,7 +21,7 @@ async def serve(exchange: ClientExchange) -> Written:
     """Handle one request. Raises only if its client is gone."""
     client = exchange.client
     if client.writing_paused:
-        await client.caught_up()
+        await _until_caught_up(exchange)
     try:
         refusal = admit(exchange)
         exchange.route.recorder.started()
@@ -42,7 +42,22 @@ async def serve(exchange: ClientExchange) -> Written:
         exchange.finish()
     if exchange.keep_alive and not client.server.is_draining:
         return KEEP_ALIVE
-    return CLOSE if exchange.payload.is_eof() else LingeringClose(client)
+    if not exchange.payload.is_eof():
+        return LingeringClose(client)
+    client.bound_flush()
+    return CLOSE
+
+
+async def _until_caught_up(exchange: ClientExchange) -> None:
+    """Wait until the client has read its earlier answers: time that is its own."""
+    try:
+        await exchange.client.caught_up()
+    except asyncio.CancelledError:
+        exchange.route.recorder.started()
+        _client_left(exchange, phase="response")
+        exchange.finish()
+        raise
+    exchange.started = exchange.now()
 
 
 def _answer_or_cut(exchange: ClientExchange, refusal: Refusal) -> None:
@@ -60,14 +75,11 @@ def _cut_by_us(exchange: ClientExchange) -> bool:
     return True
 
 
-def _client_left(exchange: ClientExchange) -> None:
+def _client_left(exchange: ClientExchange, phase: str = "") -> None:
     if exchange.code == _SWITCHING or exchange.is_answered:
         return  # the usual end of a tunnel, or nothing was left to be said
-    if exchange.code:
-        phase = "response"
-    elif exchange.was_left_waiting:
-        phase = "body"
-    else:
-        phase = "upstream"
+    if not phase:
+        waiting = "body" if exchange.was_left_waiting else "upstream"
+        phase = "response" if exchange.code else waiting
     exchange.route.recorder.disconnected(phase)
     exchange.code = _CLIENT_LEFT

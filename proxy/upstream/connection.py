@@ -18,11 +18,12 @@ end inside the body                    truncated
 """
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from proxy.outbox import Outbox
+from proxy.outbox import SMALL, Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Kind
 from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
@@ -34,11 +35,11 @@ HEAD_LIMIT = 64 * 1024
 """Most bytes before a final head is complete, interim responses included."""
 MOST_INTERIM = 20
 """Most 1xx responses before the final one."""
-SMALL_BODY = 16 * 1024
-"""Up to here a copy is cheaper than a second buffer for the kernel to gather."""
 
 _SWITCHING = 101
 _FIRST_FINAL = 200
+
+_to_websocket = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*(?=\r\n)", re.IGNORECASE).search
 
 # What the next bytes are.
 _IDLE, _HEAD, _COUNT, _CHUNKS, _UNTIL_CLOSE, _TUNNEL = range(6)
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
         self.uses += 1
         if more:
             transport.write(head)
-        elif len(body) <= SMALL_BODY:
+        elif len(body) <= SMALL:
             self._outbox.put(transport, head + body)
         else:
             transport.writelines((head, body))
@@ -165,10 +166,17 @@ class Connection(asyncio.Protocol):
         """Whether the upstream is behind with reading."""
         return self._drained is not None
 
-    async def drained(self) -> None:
-        """Wait until the upstream has caught up, or is gone."""
-        if self._drained is not None:
-            await self._drained
+    async def drained(self, longest_silence: float | None) -> bool:
+        """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
+        while self._drained is not None:
+            unsent = self._unsent()
+            done, _ = await asyncio.wait((self._drained,), timeout=longest_silence)
+            if not done and self._unsent() == unsent:
+                return False
+        return True
+
+    def _unsent(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
@@ -221,7 +229,7 @@ class Connection(asyncio.Protocol):
         if left < 0:
             # RFC 9112 6.3: surplus bytes must never be taken for a response.
             data = data[:left]
-        self._finish(self._head, reusable=left == 0)  # type: ignore[arg-type]  # it told the length
+        self._finish(self._head, clean=left == 0)  # type: ignore[arg-type]  # it told the length
         call.more([data], complete=True)
 
     def _parse_head(self, call: "Call", data: bytes) -> None:
@@ -247,7 +255,7 @@ class Connection(asyncio.Protocol):
         pieces, self._pieces = self._pieces, []
         complete = self._complete
         if complete:
-            self._finish(head, reusable=clean and head.reusable)
+            self._finish(head, clean=clean)
         elif head.length == CHUNKED:
             self._mode = _CHUNKS
         else:
@@ -264,7 +272,7 @@ class Connection(asyncio.Protocol):
         pieces, self._pieces = self._pieces, []
         complete = self._complete
         if complete and self._head is not None:
-            self._finish(self._head, reusable=clean and self._head.reusable)
+            self._finish(self._head, clean=clean)
         if pieces or complete:
             call.more(pieces, complete=complete)
 
@@ -312,8 +320,8 @@ class Connection(asyncio.Protocol):
             if self._interim > MOST_INTERIM:
                 raise BadResponse("interim responses without end")
             return
-        if status == _SWITCHING and not exchange.upgrade:
-            raise BadResponse("switched protocols unasked")
+        if status == _SWITCHING and not (exchange.upgrade and _to_websocket(raw, start, end + 2)):
+            raise BadResponse("switched to a protocol that nobody asked for")
         head = self._head = read_response_head(exchange.method, status, bytes(raw[start:end]))
         if head.length == 0 and status != _SWITCHING:
             # Nothing more will come, whatever a length or coding may say: HEAD.
@@ -351,6 +359,8 @@ class Connection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close at once, without a word to the call."""
+        if self._call is not None:
+            self._take_back(self._call, self.transport)
         self._call = None
         if self.transport is not None:
             self.transport.abort()
@@ -359,8 +369,11 @@ class Connection(asyncio.Protocol):
         """Close a connection that has no call."""
         if self.transport is None:
             return
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()  # what is left was answered, and may never be taken
+        # What is left to be sent was answered, and may never be taken; a TLS peer
+        # may never confirm that it heard of the end.
+        secure = self.transport.get_extra_info("sslcontext") is not None
+        if secure or self.transport.get_write_buffer_size():
+            self.transport.abort()
         else:
             self.transport.close()
 
@@ -387,15 +400,18 @@ class Connection(asyncio.Protocol):
         if call is not None:
             call.closed(None if self._mode == _TUNNEL else kind)
 
-    def _finish(self, head: ResponseHead, *, reusable: bool) -> None:
-        """The response is complete: go back to the pool, or close."""
+    def _finish(self, head: ResponseHead, *, clean: bool) -> None:
+        """The response is complete: go back to the pool, or close.
+
+        Not *clean* is a response that was followed by bytes which nobody asked for.
+        """
         self._call = None
         if self._sending:
             # It answered before it had read everything: it may never take what
             # is still waiting to be sent, and a plain close would wait for that.
             self.abandon()
             return
-        if not reusable:
+        if not (clean and head.reusable):
             self.close()
             return
         if head.length == 0:

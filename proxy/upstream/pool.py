@@ -108,36 +108,41 @@ class Pool:
             connection.close()
         return None
 
-    async def connect(self, within: float) -> Connection:
+    async def connect(self, within: float, *, blame: bool) -> Connection:
         """A new connection, or one that another request gives back while we wait.
 
         Raises :class:`DialError` when there is none *within* that many seconds.
+        Whether that speaks against the address is for the caller to say: *blame*.
         """
-        if self._open >= self._settings.max_connections and self._idle:
-            # Too old for this request, yet in the way of a new one.
-            self._idle.popleft().close()
         give_up = self._clock.monotonic() + within
         while self._open >= self._settings.max_connections:
-            connection = await self._wait_for_place(give_up - self._clock.monotonic())
-            if connection is not None:
-                return connection
-        self._open += 1
+            if self._idle:
+                # Too old for this request, yet in the way of a new one.
+                self._idle.popleft().abandon()
+            granted = await self._wait_for_place(give_up - self._clock.monotonic())
+            if granted is None:
+                break  # the place of another, and counted as its
+            if not granted.is_closing:
+                return granted
+        else:
+            self._open += 1
         try:
-            connection = await self._dial(give_up - self._clock.monotonic())
+            connection = await self._dial(give_up - self._clock.monotonic(), blame=blame)
         except BaseException:
-            self._open -= 1
-            self._offer(None)
+            self._give_up_place()
             raise
         connection.is_member = True
+        connection.idle_since = self._clock.monotonic()
         self._failed_at = None
         return connection
 
     async def _wait_for_place(self, within: float) -> Connection | None:
+        """A connection that became free, or None: the place for a new one."""
         place: asyncio.Future[Connection | None] = self._loop.create_future()
         self._waiters.append(place)
         try:
             async with asyncio.timeout(within):
-                return await place
+                connection = await place
         except BaseException as stopped:
             if place.cancelled():
                 with suppress(ValueError):
@@ -148,14 +153,20 @@ class Pool:
             if isinstance(stopped, TimeoutError):
                 raise DialError(Kind.BUSY) from None
             raise
+        return connection
 
     def _pass_on(self, granted: Connection | None) -> None:
         if granted is not None:
             self.give_back(granted)
         else:
-            self._offer(None)
+            self._give_up_place()
 
-    async def _dial(self, within: float) -> Connection:
+    def _give_up_place(self) -> None:
+        """A place for a connection is free: for whoever waits longest, if anybody does."""
+        if not self._offer(None):
+            self._open -= 1
+
+    async def _dial(self, within: float, *, blame: bool) -> Connection:
         secure = self._tls is not None
         server_name = self._settings.tls.server_name or self.origin.host
         try:
@@ -169,7 +180,11 @@ class Pool:
                 )
         except ssl.SSLCertVerificationError:
             raise DialError(Kind.CERTIFICATE) from None
-        except (OSError, TimeoutError):
+        except TimeoutError:  # which is an OSError, too
+            if blame:
+                self._failed_at = self._clock.monotonic()
+            raise DialError(Kind.CONNECT) from None
+        except OSError:
             self._failed_at = self._clock.monotonic()
             raise DialError(Kind.CONNECT) from None
         if connection.is_closing:
@@ -178,12 +193,13 @@ class Pool:
 
     # From connections.
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection, *, used: bool = True) -> None:
         """Keep it for the next request, unless there are enough."""
-        if self._closed:
+        if self._closed or connection.is_closing:
             connection.close()
         elif not self._waiters or not self._offer(connection):
-            connection.idle_since = self._clock.monotonic()
+            if used:
+                connection.idle_since = self._clock.monotonic()
             self._idle.append(connection)
             if len(self._idle) > self._settings.idle_connections:
                 # Not this one: only a fresh one serves requests that must not be repeated.
@@ -196,10 +212,9 @@ class Pool:
         if not connection.is_member:
             return  # never got past being dialled, and was uncounted there
         connection.is_member = False
-        self._open -= 1
         if connection in self._idle:
             self._idle.remove(connection)
-        self._offer(None)
+        self._give_up_place()
 
     def _offer(self, connection: Connection | None) -> bool:
         """Hand a connection (or the place for a new one) to whoever waits longest."""

@@ -1,9 +1,10 @@
 """The addresses behind one configured name, and an attempt at one of them."""
 
 import asyncio
+import logging
 import ssl
 
-from proxy.core import Clock, Exchange, RequestBody
+from proxy.core import Clock, Exchange, Refused, RequestBody
 from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import REPEATABLE_METHODS, Attempt, Kind
@@ -12,6 +13,8 @@ from proxy.upstream.addresses import FRESH_FOR, Addresses
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import DialError, Pool
+
+_log = logging.getLogger("holdfast")
 
 FRESH_ENOUGH = 1.0
 """Idle seconds up to which even an unrepeatable request takes a used connection."""
@@ -70,9 +73,8 @@ class Upstream:
             longest_idle = None if can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(pool, give_up)
-            else:
-                attempt.reused = True
             attempt.address = pool.label
+            attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
             if upload is None:
                 await call.done
@@ -82,10 +84,13 @@ class Upstream:
             if pool is not None:
                 attempt.address = pool.label
             call.closed(error.kind)
-        except BaseException:
+        except (asyncio.CancelledError, Refused):
             # The client left, or its body was bad: nothing of this may go on.
             call.fail(Kind.CANCELLED)
             raise
+        except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
+            _log.exception("attempt for request %s failed inside the proxy", exchange.request_id)
+            call.fail(Kind.UNKNOWN)
         finally:
             exchange.stream = None
             exchange.route.recorder.attempted(attempt)
@@ -130,6 +135,8 @@ class Upstream:
         is both ::1 and 127.0.0.1, serves its callers all the same.
         """
         limit = self._clock.monotonic() + self.settings.connect_timeout
+        # Cut short by the request's own deadline, a dial says nothing of its address.
+        cut_short = give_up is not None and give_up < limit
         if give_up is not None:
             limit = min(limit, give_up)
         if pool is None:
@@ -139,9 +146,9 @@ class Upstream:
         while True:
             candidate = candidates.pop(0)
             # Each gets its share of the time, the last one all that is left.
-            time_left = limit - self._clock.monotonic()
+            share = (limit - self._clock.monotonic()) / (len(candidates) + 1)
             try:
-                return candidate, await candidate.connect(time_left / (len(candidates) + 1))
+                return candidate, await candidate.connect(share, blame=not cut_short)
             except DialError as error:
                 if error.kind is Kind.CONNECT:
                     self._addresses[candidate.origin].renew()
@@ -191,17 +198,20 @@ class Upstream:
         exchange = call.exchange
         if exchange.expired:
             # Its deadline came while it waited for the connection, and comes only once.
-            pool.give_back(connection)
+            pool.give_back(connection, used=False)
             raise DialError(Kind.CONNECT)
         body = exchange.body
         try:
             whole = b"" if body is None else body.take_whole()
             head = exchange.request_bytes(
-                pool.authority, pool.origin.base_path, preserve_host=self.settings.preserve_host
+                pool.authority,
+                pool.origin.base_path,
+                whole,
+                preserve_host=self.settings.preserve_host,
             )
         except BaseException:
             # A body beyond the limit, say: the connection is as good as before.
-            pool.give_back(connection)
+            pool.give_back(connection, used=False)
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
             raise DialError(Kind.CONNECT)
@@ -233,14 +243,16 @@ def can_be_sent_again(exchange: Exchange) -> bool:
 
 async def _upload(call: Call, connection: Connection, body: RequestBody) -> None:
     chunked = body.length == CHUNKED
+    longest_silence = call.exchange.route.settings.idle_timeout
     try:
         while data := await body.read():
             if chunked:
                 connection.write_chunk(data)
             else:
                 connection.write(data)
-            if connection.must_wait:
-                await connection.drained()
+            if connection.must_wait and not await connection.drained(longest_silence):
+                call.fail(Kind.TIMEOUT)
+                return
     except Exception:
         call.fail(Kind.CANCELLED)
         raise

@@ -1,8 +1,22 @@
-"""The file that a unix socket leaves in the file system."""
+"""Sockets that listen: the file that a unix one leaves behind, and what each is called.
+
+A leaf: clients and operators are served on the same kinds of address.
+"""
 
 import errno
 import socket
 from pathlib import Path
+
+SocketName = str | tuple[str, int] | tuple[str, int, int, int]
+"""What ``getsockname`` gives: a path, or host and port and perhaps more."""
+
+
+def address_of(name: SocketName) -> str:
+    """``unix:PATH``, ``HOST:PORT`` or ``[HOST]:PORT``: as one writes it in the file."""
+    if isinstance(name, str):
+        return f"unix:{name}"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def make_way(path: str) -> None:
