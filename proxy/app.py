@@ -9,6 +9,8 @@ import hashlib
 import logging
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
@@ -43,16 +45,17 @@ class App:
     ) -> None:
         """*load* reads the configuration, now and at every reload."""
         self._load = load
+        self._upstreams: dict[_UpstreamKey, Upstream] = {}
+        self._deadlines: dict[float, Deadlines] = {}
+        prepared = self._prepare()
+        self._loaded = prepared.loaded
         self._clock: Clock = clock or SystemClock()
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
         self._outbox = Outbox()
-        self._upstreams: dict[_UpstreamKey, Upstream] = {}
-        self._deadlines: dict[float, Deadlines] = {}
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
-        self._loaded = load()
         admin = self._loaded.settings.admin
         self._admin = None if admin is None else AdminListener(self, admin)
         self._metrics = Metrics(
@@ -61,12 +64,9 @@ class App:
             loaded_at=self._clock.wall(),
             lost_lines=lambda: self._lines.dropped,
         )
-        self._listener = Listener(
-            self._loaded.settings.listen,
-            self._build(self._loaded, {}),
-            self._clock,
-            self._outbox,
-        )
+        built = self._build(prepared)
+        self._listener = Listener(self.settings.listen, built.site, self._clock, self._outbox)
+        self._put_in_force(built)
 
     # Start and stop.
 
@@ -74,11 +74,6 @@ class App:
     def settings(self) -> Settings:
         """The configuration in force."""
         return self._loaded.settings
-
-    @property
-    def watched(self) -> tuple[Path, ...]:
-        """Files whose content decides what the configuration is."""
-        return self._loaded.watched
 
     @property
     def bound(self) -> list[str]:
@@ -132,21 +127,34 @@ class App:
 
     # Building what is served.
 
-    def _build(self, loaded: Loaded, contexts: "_Contexts") -> Site:
-        """Routes, upstreams and recorders for *loaded*, keeping what did not change."""
-        settings = loaded.settings
-        log = self._access_log.hook(settings.access_log)
-        upstreams: dict[_UpstreamKey, Upstream] = {}
-        by_name: dict[str, Upstream] = {}
-        for wanted in settings.upstreams:
+    def _prepare(self) -> "_Prepared":
+        """Read the configuration, and all files that it names; this may take its time."""
+        loaded = self._load()
+        # Most upstreams have the same settings, and the system's authorities are many.
+        context_for = cache(client_context)
+        upstreams = {}
+        for wanted in loaded.settings.upstreams:
             key = (wanted, _fingerprint(wanted.tls))
-            upstream = self._upstreams.get(key) or self._upstream(wanted, contexts)
-            upstreams[key] = by_name[wanted.name] = upstream
+            is_new = key not in self._upstreams
+            speaks_tls = any(origin.scheme == "https" for origin in wanted.origins)
+            upstreams[key] = context_for(wanted.tls) if is_new and speaks_tls else None
+        return _Prepared(loaded, upstreams)
+
+    def _build(self, prepared: "_Prepared") -> "_Built":
+        """Routes, upstreams and deadlines, keeping what did not change. Touches nothing else."""
+        settings = prepared.loaded.settings
+        log = self._access_log.hook(settings.access_log)
+        upstreams = {
+            key: self._upstreams.get(key) or Upstream(key[0], context, self._clock, self._outbox)
+            for key, context in prepared.upstreams.items()
+        }
+        by_name = {upstream.settings.name: upstream for upstream in upstreams.values()}
         timeouts: dict[float, Deadlines] = {}
 
         def deadlines(seconds: float) -> Deadlines:
             if seconds not in timeouts:
-                timeouts[seconds] = self._deadlines.get(seconds) or Deadlines(seconds, self._clock)
+                kept = self._deadlines.get(seconds)
+                timeouts[seconds] = Deadlines(seconds, self._clock) if kept is None else kept
             return timeouts[seconds]
 
         routes = [
@@ -157,19 +165,26 @@ class App:
             )
             for route in settings.routes
         ]
-        for key, upstream in self._upstreams.items():
-            if key not in upstreams:
-                upstream.retire()
-        self._upstreams = upstreams
-        self._deadlines = timeouts
-        self._metrics.keep_only([route.name for route in settings.routes], list(by_name))
-        return Site(settings, routes, self._metrics.unmatched(log))
+        site = Site(settings, routes, self._metrics.unmatched(log))
+        return _Built(prepared.loaded, site, upstreams, timeouts)
 
-    def _upstream(self, settings: UpstreamSettings, contexts: "_Contexts") -> Upstream:
-        context = None
-        if any(origin.scheme == "https" for origin in settings.origins):
-            context = contexts.get(settings.tls) or client_context(settings.tls)
-        return Upstream(settings, context, self._clock, self._outbox)
+    def _put_in_force(self, built: "_Built") -> None:
+        """Serve what was built from now on. Nothing in here can fail."""
+        old_upstreams, self._upstreams = self._upstreams, built.upstreams
+        self._deadlines = built.deadlines
+        self._loaded = built.loaded
+        self._listener.server.site = built.site
+        for key, upstream in old_upstreams.items():
+            if key not in built.upstreams:
+                upstream.retire()
+        self._drop_unused_series()
+
+    def _drop_unused_series(self) -> None:
+        """Show the metrics of what is configured, and of nothing else."""
+        self._metrics.keep_only(
+            [route.name for route in self.settings.routes],
+            [upstream.name for upstream in self.settings.upstreams],
+        )
 
     # What the admin listener may see and do (admin.Operations).
 
@@ -216,30 +231,26 @@ class App:
         async with self._reloading:
             try:
                 # Off the loop: a large file must not hold up anybody's request.
-                loaded, contexts = await asyncio.to_thread(self._prepare)
+                prepared = await asyncio.to_thread(self._prepare)
+                loaded = prepared.loaded
                 needs_restart = _changed_listeners(self.settings, loaded.settings)
                 if needs_restart:
                     return self._keep_old(needs_restart)
+                built = self._build(prepared)
+                # The last that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
-                if self._admin is not None:
-                    self._admin.read_certificate_again()
-                site = self._build(loaded, contexts)
             except ConfigError as error:
                 return self._keep_old([str(finding) for finding in error.report.findings])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
+                self._drop_unused_series()
                 return self._keep_old(["the configuration could not be applied, see the log"])
-            self._loaded = loaded
-            self._listener.server.site = site
+            self._put_in_force(built)
             self._metrics.reload_succeeded(self._clock.wall())
             _log.info("configuration reloaded")
             for warning in loaded.warnings:
                 _log.warning("%s", warning)
             return True, [str(warning) for warning in loaded.warnings]
-
-    def _prepare(self) -> "tuple[Loaded, _Contexts]":
-        loaded = self._load()
-        return loaded, {u.tls: client_context(u.tls) for u in loaded.settings.upstreams}
 
     def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
         self._metrics.reload_failed()
@@ -250,7 +261,25 @@ class App:
 
 _UpstreamKey = tuple[UpstreamSettings, bytes]
 """Equal keys: the same settings, and the same content of the files they name."""
-_Contexts = dict[UpstreamTls, ssl.SSLContext]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A configuration, with what had to be read from further files."""
+
+    loaded: Loaded
+    upstreams: dict[_UpstreamKey, ssl.SSLContext | None]
+    """What each upstream needs to connect; None for plain HTTP, and for one that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """Everything that a configuration serves with, to be put in force or thrown away."""
+
+    loaded: Loaded
+    site: Site
+    upstreams: dict[_UpstreamKey, Upstream]
+    deadlines: dict[float, Deadlines]
 
 
 def _fingerprint(tls: UpstreamTls) -> bytes:

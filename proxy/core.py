@@ -172,7 +172,7 @@ class Exchange(ABC):
     started: float
     """Monotonic seconds."""
     duration: float
-    """Seconds from the first to the last byte; set when it is over."""
+    """Seconds from its complete head to the last byte handed over; set when it is over."""
     client_wait: float
     """Seconds spent waiting for the client's own bytes: no deadline counts them."""
     waiting_since: float

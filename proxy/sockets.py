@@ -1,11 +1,14 @@
 """Sockets that listen: the file that a unix one leaves behind, and what each is called.
 
-A leaf: clients and operators are served on the same kinds of address.
+Clients and operators are served on the same kinds of address, and both listeners
+keep to the same rules.
 """
 
 import errno
 import socket
 from pathlib import Path
+
+from proxy.policy.settings import Listen
 
 SocketName = str | tuple[str, int] | tuple[str, int, int, int]
 """What ``getsockname`` gives: a path, or host and port and perhaps more."""
@@ -13,10 +16,7 @@ SocketName = str | tuple[str, int] | tuple[str, int, int, int]
 
 def address_of(name: SocketName) -> str:
     """``unix:PATH``, ``HOST:PORT`` or ``[HOST]:PORT``: as one writes it in the file."""
-    if isinstance(name, str):
-        return f"unix:{name}"
-    host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(Listen(path=name) if isinstance(name, str) else Listen(*name[:2]))
 
 
 def make_way(path: str) -> None:

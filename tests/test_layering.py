@@ -18,14 +18,15 @@ ARROWS: dict[str, set[str]] = {
     "policy": set(),
     "core": {"policy"},
     "outbox": set(),  # a leaf: both sides write through it
-    "sockets": set(),  # a leaf: both listeners open and name theirs by it
-    "upstream": {"core", "outbox", "policy"},
+    "sockets": {"policy"},  # both listeners make room for theirs and name them by it
+    "unsent": set(),  # a leaf: both sides tell the slow from the silent by it
+    "upstream": {"core", "outbox", "policy", "unsent"},
     "pipeline": {"core", "policy", "upstream"},
-    "server": {"core", "outbox", "policy", "pipeline", "sockets"},
+    "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
     # Known to app alone, but for the commands that only read a file:
     "config": {"policy"},
     "observe": {"core", "policy"},
-    "admin": {"policy", "sockets"},
+    "admin": {"core", "policy", "sockets"},
     # Wires all of the above:
     "app": {
         "__init__",

@@ -199,11 +199,22 @@ async def test_once_the_request_has_gone_out_bytes_are_its_answer() -> None:
     assert upstream.home.given_back == 1
 
 
-async def test_a_request_given_up_in_the_same_turn_never_goes_out() -> None:
+@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.TIMEOUT])
+async def test_a_request_given_up_in_the_same_turn_never_goes_out(kind: Kind) -> None:
     upstream = Upstream()
-    upstream.call.fail(Kind.CANCELLED)
+    upstream.call.fail(kind)
+    assert (upstream.attempt.kind, upstream.attempt.sent) == (kind, False)
     await asyncio.sleep(0)
     assert upstream.transport.data == []
+
+
+@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.TIMEOUT])
+async def test_a_request_given_up_in_the_next_turn_has_gone_out(kind: Kind) -> None:
+    upstream = Upstream()
+    await asyncio.sleep(0)
+    upstream.call.fail(kind)
+    assert (upstream.attempt.kind, upstream.attempt.sent) == (kind, True)
+    assert upstream.transport.data == [b"headbody"]
 
 
 # On the wire: small answers are deferred, large ones and our own are not.

@@ -1,11 +1,9 @@
 """What a serving process needs from the machine before it starts."""
 
-import asyncio
 import ctypes
 import gc
 import os
 import resource
-from collections.abc import Callable
 from contextlib import suppress
 
 # glibc's numbers for mallopt(3).
@@ -33,15 +31,6 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 100)
-
-
-def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Make uvloop's loop; the standard one where there is no uvloop (Windows)."""
-    try:
-        import uvloop  # noqa: PLC0415 - it may be missing
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _occupy_standard_descriptors() -> None:

@@ -5,14 +5,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
+import uvloop
 
 from proxy.app import App, log_to, unfit_to_serve
-from proxy.cli.process import event_loop_factory, prepare, settle
-from proxy.cli.watch import content_changed
+from proxy.cli.process import prepare, settle
+from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
 
 _log = logging.getLogger("holdfast")
@@ -27,24 +28,23 @@ def serve(
     if complaint is not None:
         raise click.ClickException(complaint)
     prepare()
-    paths = [Path(name) for name in files]
 
-    def read() -> Loaded:
-        return load(paths, os.environ, listen=listen or None, admin=admin)
+    def read(on_read: OnRead) -> Loaded:
+        return load(files, os.environ, listen=listen or None, admin=admin, on_read=on_read)
 
     try:
-        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            return runner.run(_run(read, watch=watch))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run_until_told(WatchedLoad(read), watch=watch))
     except ConfigError as error:
         for finding in error.report.findings:
             click.echo(str(finding), err=True)
         return 1
-    except OSError as error:
-        raise click.ClickException(f"cannot listen: {error.strerror or error}") from None
 
 
-async def _run(read: Callable[[], Loaded], *, watch: bool) -> int:
-    app = App(read)
+async def run_until_told(read: WatchedLoad, *, watch: bool) -> int:
+    """Serve until a signal says otherwise; returns the exit status."""
+    with _failing_as("cannot start"):
+        app = App(read)
     stop, stop_again = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[object]] = set()
     loop = asyncio.get_running_loop()
@@ -60,13 +60,25 @@ async def _run(read: Callable[[], Loaded], *, watch: bool) -> int:
     loop.add_signal_handler(signal.SIGTERM, on_stop)
     loop.add_signal_handler(signal.SIGINT, on_stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    await app.start()
+    with _failing_as("cannot listen"):
+        await app.start()
     settle()
-    watching = loop.create_task(content_changed(lambda: app.watched, reload)) if watch else None
+    watching = loop.create_task(reload_when_outdated(read, app.reload)) if watch else None
     await stop.wait()
     if watching is not None:
         watching.cancel()
     return await _drain(app, stop_again)
+
+
+@contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """Turn the system's refusals into one line that says *what* they prevent."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        of = f" ({error.filename})" if error.filename else ""
+        raise click.ClickException(f"{what}: {reason}{of}") from None
 
 
 async def _drain(app: App, stop_again: asyncio.Event) -> int:

@@ -13,7 +13,7 @@ secret: the scalar remembers what it was made of, and messages name that instead
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,11 +35,11 @@ _REFERENCE = re.compile(
 
 
 class Interpolation:
-    """Puts variables and files into scalars, and remembers which files it read."""
+    """Puts variables and files into scalars; *on_read* hears of each file before it is read."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], on_read: Callable[[Path], object]) -> None:
         self._environ = environ
-        self.files: list[Path] = []
+        self._on_read = on_read
 
     def apply(self, scalar: Scalar) -> Scalar:
         """*scalar* with every reference replaced; :class:`Mistake` if one cannot be."""
@@ -82,7 +82,7 @@ class Interpolation:
 
     def _file(self, written: str, source: Source) -> str:
         path = source.directory / written
-        self.files.append(path)
+        self._on_read(path)
         text = read_file(path, written, _MAX_FILE_BYTES)
         newline = "\r\n" if text.endswith("\r\n") else "\n"
         return text.removesuffix(newline)

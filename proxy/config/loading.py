@@ -1,6 +1,6 @@
 """Files → settings, or a report of everything that is wrong."""
 
-from collections.abc import Mapping as EnvironMapping, Sequence as SequenceOf
+from collections.abc import Callable, Mapping as EnvironMapping, Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -36,8 +36,6 @@ class Loaded:
     report: Report
     effective: dict[str, Any] = field(repr=False)
     """All of it in long form, policies merged and secrets masked; fit for JSON."""
-    watched: tuple[Path, ...]
-    """Every file whose content it depends on."""
 
     @property
     def warnings(self) -> tuple[Fault, ...]:
@@ -62,14 +60,19 @@ def load(
     *,
     listen: SequenceOf[str] | None = None,
     admin: str | None = None,
+    on_read: Callable[[Path], object] = lambda _: None,
 ) -> Loaded:
     """Read *paths*, later ones over earlier ones; *listen* and *admin* go over all.
 
+    *on_read* is told of every file whose content counts, before it is read and
+    whether or not it is there; of some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
     sources = tuple(
         Source(str(path), order, Path(path).absolute()) for order, path in enumerate(paths, 1)
     )
+    for source in sources:
+        on_read(source.path)
     findings = Findings()
     trees = [parse_file(source, findings) for source in sources]
     readable = [tree for tree in trees if tree is not None]
@@ -77,20 +80,19 @@ def load(
     if not readable or len(readable) < len(trees):
         raise ConfigError(findings.report(sources))
     root = reduce(merge_files, [*readable, _options(listen, admin)])
-    interpolation = Interpolation(environ)
-    reader = Reader(findings, interpolation)
+    reader = Reader(findings, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
+    for path in certificate_files(file):
+        on_read(path)
     routes = _check(file, findings)
     report = findings.report(sources)
     if report.faults:
         raise ConfigError(report)
     whole = reader.complete(_with_routes(file, routes))
-    files = [source.path for source in sources] + interpolation.files + certificate_files(file)
     return Loaded(
         settings=settings_from(FileKeys.model_validate(plain(whole))),
         report=report,
         effective=_in_force(effective(whole)),
-        watched=tuple(dict.fromkeys(files)),
     )
 
 

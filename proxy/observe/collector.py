@@ -85,7 +85,7 @@ class SeriesCollector(Collector):
         yield disconnects
         yield _histograms(
             "holdfast_request_duration_seconds",
-            "From the first byte of a request to the last byte of its answer.",
+            "From the complete head of a request to the last byte of its answer handed over.",
             "route",
             {route: series.duration for route, series in self._collected.routes.items()},
         )

@@ -30,6 +30,7 @@ from proxy.server.dates import date_line
 from proxy.server.problems import ALLOWED, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
+from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.server.connection import ClientConnection
@@ -357,8 +358,7 @@ class ClientExchange(Exchange):
 
     def _unsent(self) -> int:
         """Bytes that the client has not taken yet: shrinking, it is reading."""
-        transport = self.client.transport
-        return transport.get_write_buffer_size() if transport is not None else 0
+        return unsent_bytes(self.client.transport)
 
     def _fell_silent(self) -> None:
         if self.stream is not None:

@@ -142,7 +142,9 @@ class Listener:
         return self._contexts[tls]
 
     def read_certificates_again(self) -> None:
-        """New handshakes use what the files hold now."""
+        """New handshakes use what the files hold now. If one cannot be read, none is used."""
+        for tls in self._contexts:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tls.cert, tls.key)
         for tls, context in self._contexts.items():
             context.load_cert_chain(tls.cert, tls.key)
 

@@ -27,6 +27,7 @@ from proxy.outbox import SMALL, Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Kind
 from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
+from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.upstream.call import Call
@@ -169,14 +170,11 @@ class Connection(asyncio.Protocol):
     async def drained(self, longest_silence: float | None) -> bool:
         """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
         while self._drained is not None:
-            unsent = self._unsent()
+            unsent = unsent_bytes(self.transport)
             done, _ = await asyncio.wait((self._drained,), timeout=longest_silence)
-            if not done and self._unsent() == unsent:
+            if not done and unsent_bytes(self.transport) == unsent:
                 return False
         return True
-
-    def _unsent(self) -> int:
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()

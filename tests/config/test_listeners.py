@@ -154,7 +154,6 @@ def test_tls(loaded: Callable[..., Loaded], folder: Path) -> None:
     found = loaded("listen: {address: '127.0.0.1:1', tls: {cert: a.pem, key: a.key}}" + REST)
     tls = ListenTls(cert=str(folder / "a.pem"), key=str(folder / "a.key"))
     assert found.settings.listen == (Listen("127.0.0.1", 1, tls=tls),)
-    assert found.watched == (folder / "holdfast.yaml", folder / "a.pem", folder / "a.key")
 
 
 def test_tls_without_its_files(only_line: Callable[..., None], folder: Path) -> None:

@@ -1,7 +1,10 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 
-from proxy.config import Loaded
+import pytest
+
+from proxy.config import ConfigError, Loaded, load
 from proxy.policy.settings import (
     Limits,
     Listen,
@@ -93,3 +96,44 @@ def test_what_is_in_force_can_be_written_to_a_file(
     )
     # JSON is YAML.
     assert loaded(json.dumps(found.effective)).settings == found.settings
+
+
+FILES = """\
+admin_token: ${file:token}
+listen: {address: "127.0.0.1:1", tls: {cert: a.pem, key: a.key}}
+upstreams: {a: {urls: ["https://a.example"], tls: {ca: ca.pem}}}
+routes: [{match: /, upstream: a}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            FILES,
+            ["holdfast.yaml", "token", "a.pem", "a.key", "ca.pem"],
+            id="every file that it names, though none is there",
+        ),
+        pytest.param("{", ["holdfast.yaml"], id="the file itself, though it makes no sense"),
+    ],
+)
+def test_whoever_watches_is_told_of_every_file_even_if_loading_fails(
+    folder: Path, text: str, told: list[str]
+) -> None:
+    (folder / "holdfast.yaml").write_text(text)
+    read: list[Path] = []
+    with pytest.raises(ConfigError):
+        load(["holdfast.yaml"], {}, on_read=read.append)
+    assert read == [folder / name for name in told]
+
+
+def test_whoever_watches_is_told_before_a_file_is_read(folder: Path) -> None:
+    rest = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{match: /, upstream: a}]\n"
+
+    def write(path: Path) -> None:
+        path.write_text(
+            "secret" if path.name == "token" else f"admin_token: ${{file:token}}\n{rest}"
+        )
+
+    assert load(["holdfast.yaml"], {}, on_read=write).settings.admin_token == "secret"
+    assert (folder / "token").exists()

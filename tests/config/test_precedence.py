@@ -86,7 +86,6 @@ def test_files_merge_mappings_and_replace_the_rest(folder: Path) -> None:
         "http://127.0.0.1:3",
     ]
     assert [route.name for route in settings.routes] == ["site", "b"]
-    assert found.watched == (folder / "base.yaml", folder / "site.yaml")
 
 
 def test_a_fault_is_shown_in_the_file_where_it_stands(folder: Path) -> None:

@@ -12,6 +12,7 @@ from tests.support import (
     answer,
     eventually,
     hang,
+    hang_up,
     ok,
     one_route,
     request,
@@ -92,6 +93,36 @@ async def test_those_who_wait_are_served_in_the_order_of_their_coming() -> None:
         # The one connection was handed from each to the next.
         assert len(upstream.connections) == 1
         assert outcomes(await told(proxy, 6)) == ["2xx"]
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "attempts", "reused"),
+    [
+        pytest.param("GET", 200, ["reset", "2xx"], [True, False], id="GET is replaced once"),
+        pytest.param("POST", 502, ["reset"], [True], id="POST is not"),
+    ],
+)
+async def test_a_connection_that_was_handed_over_may_prove_stale(
+    method: str, status: int, attempts: list[str], reused: list[bool]
+) -> None:
+    gate = Gate()
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, options=ONE)) as proxy,
+        proxy.client() as waiting,
+    ):
+        upstream.script(gate, hang_up)
+        first = asyncio.create_task(proxy.get("/first"))
+        await upstream.seen()
+        await waiting.send(request(method, "/waiting", body=b"x" if method == "POST" else None))
+        await eventually(lambda: in_flight(proxy) == 2)
+        gate.let_through()
+        assert (await first).status == 200
+        assert (await waiting.response(method)).status == status
+        record = await told(proxy, 2)
+        assert (record["path"], outcomes(record)) == ("/waiting", attempts)
+        assert [attempt["reused"] for attempt in record["attempts"]] == reused
+        assert upstream.requests[1].connection == 1
 
 
 async def test_a_connection_that_ends_leaves_its_place_to_the_next() -> None:

@@ -162,3 +162,27 @@ async def test_a_flood_beyond_the_limit_leaves_nothing_behind() -> None:
         assert set(statuses) <= {0, 200, 503}
         assert 200 in statuses
         await eventually(lambda: proxy.client_connections == 0)
+
+
+async def test_an_overload_ends_by_itself_however_often_the_refused_try_again() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top="limits: {connections: 2}")) as proxy,
+        AsyncExitStack() as never_closing,
+    ):
+
+        async def try_until_served() -> None:
+            while True:
+                client = await never_closing.enter_async_context(proxy.client())
+                if (await client.get()).status == 200:
+                    await client.wire.close_and_wait()
+                    return
+                await asyncio.sleep(0.01)
+
+        async with proxy.client() as one, proxy.client() as other:
+            assert [(await c.get()).status for c in (one, other)] == [200, 200]
+            refused = [asyncio.create_task(try_until_served()) for _ in range(5)]
+            await eventually(lambda: len(proxy.log) >= 20)
+            assert not any(task.done() for task in refused)
+        async with asyncio.timeout(2):
+            await asyncio.gather(*refused)

@@ -254,6 +254,27 @@ async def test_a_request_that_waits_for_a_name_does_not_notice() -> None:
             assert (await client.response()).status == 200
 
 
+async def test_whom_to_trust_is_settled_when_a_request_comes() -> None:
+    names = Names(slow=["127.0.0.1"])
+    names.fall_silent()
+    trusting, wary = "trusted_proxies: [127.0.0.1]", "trusted_proxies: []"
+    claim = "X-Forwarded-For: 203.0.113.9"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(f"http://slow:{upstream.port}", top=trusting)) as proxy,
+        proxy.client() as early,
+        proxy.client() as late,
+    ):
+        await early.send(request("GET", "/early", claim))
+        await eventually(lambda: names.asked)
+        assert (await reload(proxy, trusting, wary)).status == 200
+        names.speak()
+        assert (await early.response()).status == 200
+        assert (await late.get("/late", claim)).status == 200
+        told = {r.target: r.get("X-Forwarded-For") for r in upstream.requests}
+        assert told == {"/early": "203.0.113.9, 127.0.0.1", "/late": "127.0.0.1"}
+
+
 async def test_a_request_that_waits_for_a_connection_does_not_notice() -> None:
     go_on = asyncio.Event()
 

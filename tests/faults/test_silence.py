@@ -14,12 +14,15 @@ from tests.support import (
     both_loops,
     chunked,
     hang,
+    ok,
     one_route,
     request,
     running,
     stall,
 )
 from tests.support.records import outcomes, told
+
+LARGE = 64 * 1024 * 1024
 
 
 @both_loops
@@ -193,3 +196,42 @@ async def test_what_is_no_body_does_not_count_as_one() -> None:
         response = await proxy.get()
         assert (response.body, response.complete) == (b"part", False)
         assert outcomes(await told(proxy)) == ["truncated"]
+
+
+@both_loops
+async def test_an_upstream_that_stops_reading_is_504_where_only_silence_is_bounded() -> None:
+    async with (
+        ScriptedUpstream(stall, receive_buffer=4096) as upstream,
+        running(one_route(upstream, "timeout: none\nidle_timeout: 150ms")) as proxy,
+        proxy.client() as client,
+    ):
+        began = time.monotonic()
+        client.wire.write(request("POST", "/", f"Content-Length: {LARGE}") + bytes(LARGE // 2))
+        response = await client.response("POST")
+        assert 0.14 <= time.monotonic() - began < 2
+        assert (response.status, response.reason_word) == (504, "timeout")
+        assert outcomes(await told(proxy)) == ["timeout"]
+        assert proxy.open_upstream_connections == 0
+        await upstream.stop()
+
+
+async def test_an_upstream_that_reads_slowly_but_steadily_gets_everything() -> None:
+    async def read_slowly(visit: Visit) -> None:
+        began = time.monotonic()
+        while time.monotonic() - began < 0.7:
+            visit.wire.stall()
+            await asyncio.sleep(0.03)
+            visit.wire.go_on()
+            await asyncio.sleep(0.001)
+        assert visit.wire.received < LARGE
+        await visit.read_body()
+        await visit.send(ok())
+
+    async with (
+        ScriptedUpstream(read_slowly, receive_buffer=65536) as upstream,
+        running(one_route(upstream, "timeout: none\nidle_timeout: 200ms")) as proxy,
+        proxy.client() as client,
+    ):
+        client.wire.write(request("POST", "/", body=bytes(LARGE)))
+        assert (await client.response("POST")).status == 200
+        assert len(upstream.requests[0].body) == LARGE

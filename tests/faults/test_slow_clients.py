@@ -11,14 +11,17 @@ from tests.support import (
     ScriptedUpstream,
     Visit,
     answer,
+    chunked,
     eventually,
     ok,
     one_route,
     request,
     running,
 )
+from tests.support.clock import FakeClock
 from tests.support.records import outcomes, told
 
+SWITCHING = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 QUICK_HEADS = "limits: {header_timeout: 150ms}"
 LARGE = 32 * 1024 * 1024
 
@@ -221,3 +224,73 @@ async def test_pipelining_without_reading_is_held_back() -> None:
         client.wire.go_on()
         for _ in range(served + 5):
             assert (await client.response()).complete
+
+
+async def test_a_pipelining_client_that_pauses_before_it_reads_loses_none_of_its_answers() -> None:
+    count = 64
+    clock = FakeClock()
+    async with (
+        # Small enough to be read at once: the next request waits, not the rest of an answer.
+        ScriptedUpstream(answer(ok(bytes(65536)))) as upstream,
+        running(one_route(upstream, "timeout: 10s"), clock=clock) as proxy,
+        proxy.client(receive_buffer=4096) as client,
+    ):
+        client.wire.stall()
+        client.wire.write(request("POST", "/", body=b"x") * count)
+        served = -1
+        while served != len(upstream.requests):
+            served = len(upstream.requests)
+            await asyncio.sleep(0.1)
+        assert 0 < served < count
+        clock.advance(60)  # the time is the client's own, not that of its requests
+        client.wire.go_on()
+        for _ in range(count):
+            response = await client.response()
+            assert (response.status, response.complete) == (200, True)
+        assert outcomes(await told(proxy, count)) == ["2xx"]
+        addresses: dict[str, list[dict[str, object]]] = proxy.app.status()["addresses"]  # type: ignore[assignment]
+        assert [address["failing"] for address in addresses["scripted"]] == [False]
+
+
+async def test_a_client_that_does_not_read_its_last_answer_is_cut() -> None:
+    """All at once: the time that they have is the longest in the suite."""
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top="limits: {keepalive: 100ms}")) as proxy,
+        AsyncExitStack() as stack,
+    ):
+
+        async def pour_until_stuck(visit: Visit, *, in_chunks: bool) -> None:
+            before = buffered_for_clients(proxy)
+            piece = bytes(32 * 1024)
+            while buffered_for_clients(proxy) <= before:
+                await visit.send(b"8000\r\n" + piece + b"\r\n" if in_chunks else piece)
+                await asyncio.sleep(0.002)
+
+        async def answer_all(visit: Visit) -> None:
+            await visit.send(chunked(b"x", last=False))
+            await pour_until_stuck(visit, in_chunks=True)
+            await visit.send(b"0\r\n\r\n")
+
+        async def tunnel(visit: Visit) -> None:
+            await visit.send(SWITCHING)
+            await pour_until_stuck(visit, in_chunks=False)
+            visit.wire.close()
+
+        rows = [
+            (request("GET", "/keep-alive"), answer_all),
+            (request("GET", "/close", "Connection: close"), answer_all),
+            (b"GET /http-1.0 HTTP/1.0\r\nHost: a\r\n\r\n", answer_all),
+            (request("GET", "/tunnel", "Connection: Upgrade", "Upgrade: websocket"), tunnel),
+        ]
+        began = time.monotonic()
+        for lines, (raw, behaviour) in enumerate(rows, 1):
+            upstream.script(behaviour)
+            client = await stack.enter_async_context(proxy.client(receive_buffer=4096))
+            client.wire.stall()
+            await client.send(raw)
+            await proxy.logged(lines)
+        assert [record["code"] for record in proxy.log] == [200, 200, 200, 101]
+        assert proxy.client_connections == len(rows), "each still has time to read"
+        await eventually(lambda: proxy.client_connections == 0, within=7)
+        assert time.monotonic() - began > 4

@@ -1,6 +1,8 @@
 """A kept connection that ended while nobody looked: replaced once, if that can do no harm."""
 
 import asyncio
+import os
+import socket
 
 import pytest
 
@@ -137,6 +139,49 @@ async def test_a_streamed_upload_is_not_repeated() -> None:
         await client.send(b"rt")
         assert (await client.response("PUT")).status == 502
         assert len(upstream.requests) == 2
+
+
+@both_loops
+@pytest.mark.parametrize("turns", range(12))
+async def test_an_upload_that_comes_as_its_connection_proves_stale_is_never_framed_wrongly(
+    turns: int,
+) -> None:
+    """The head has told the upstream to expect chunks; the body is here before any was read."""
+    loop = asyncio.get_running_loop()
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        client_socket = client.wire.transport.get_extra_info("socket").fileno()
+
+        def send_body_after(turns: int) -> None:
+            # Past the loop's own buffers: the moment of writing is the point.
+            if turns == 0 and client.wire.is_open:
+                os.write(client_socket, b"5\r\nhello\r\n0\r\n\r\n")
+            elif turns:
+                loop.call_soon(send_body_after, turns - 1)
+
+        async def prove_stale(visit: Visit) -> None:
+            ours = visit.wire.transport.get_extra_info("socket")
+            with socket.socket(fileno=os.dup(ours.fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
+            send_body_after(turns)
+            await visit.wire.ended()
+            visit.wire.unread.clear()
+
+        upstream.script(answer(ok()), prove_stale)
+        await client.get("/warm")
+        await client.send(request("PUT", "/", "Transfer-Encoding: chunked"))
+        response = await client.response("PUT")
+        first, *repeated = upstream.requests[1:]
+        assert first.connection == 1
+        if response.status == 200:
+            # A repetition is read to its end by whoever follows the rules.
+            assert [(r.body, r.complete) for r in repeated] == [(b"hello", True)]
+        else:
+            assert (response.status, response.reason_word) == (502, "reset")
+            assert repeated == []
 
 
 async def test_an_idle_connection_that_the_upstream_closed_is_noticed_before_it_is_used() -> None:

@@ -26,9 +26,6 @@ class StoppedClock:
     def wall(self) -> float:
         return 1700000000.25
 
-    def roll(self) -> float:
-        return 0.0
-
 
 class Written:
     """A log into a file, and what stands there."""

@@ -260,3 +260,38 @@ async def test_idle_connection_is_closed_in_silence() -> None:
         assert await client.ended() is End.CLOSED
         assert not client.wire.unread
         await eventually(lambda: proxy.client_connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("with_it", "later"),
+    [
+        pytest.param(b"\r\n", b"", id="behind a body"),
+        pytest.param(b"", b"\r\n", id="behind the answer"),
+        pytest.param(b"\r\n", b"\r\n\r\n", id="behind both"),
+    ],
+)
+async def test_empty_lines_between_requests_are_no_slow_head(with_it: bytes, later: bytes) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top="limits: {header_timeout: 60ms}")) as proxy,
+        proxy.client() as client,
+    ):
+        await client.send(request("POST", "/", body=b"x") + with_it)
+        assert (await client.response()).status == 200
+        await client.send(later)
+        await asyncio.sleep(0.12)  # long enough for a 408 that must not come
+        assert client.is_silent
+        assert (await client.get("/next")).status == 200
+        assert [r.target for r in upstream.requests] == ["/", "/next"]
+
+
+async def test_version_that_we_do_not_speak_is_refused_with_a_request_id() -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+        async with proxy.client() as client:
+            await client.send(b"GET / HTTP/2.0\r\n" + HOST + b"\r\n")
+            refused = await client.response()
+            assert (refused.status, refused.reason_word) == (505, "version")
+        assert refused.get("X-Request-Id")
+        [record] = await proxy.logged()
+        assert (record["code"], record["request_id"]) == (505, refused.get("X-Request-Id"))
+        assert upstream.received == 0

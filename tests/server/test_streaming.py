@@ -24,6 +24,7 @@ from tests.support import (
     response,
     running,
 )
+from tests.support.records import outcomes, told
 
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WEBSOCKET = (
@@ -248,6 +249,43 @@ async def test_switch_that_the_upstream_declines_is_an_ordinary_answer() -> None
             assert (declined.status, declined.body) == (403, b"no")
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        pytest.param(b"Upgrade: h2c\r\n", id="to something else"),
+        pytest.param(b"", id="to nothing"),
+        pytest.param(b"X-Upgrade: websocket\r\n", id="in a field that only looks like it"),
+        pytest.param(b"Upgrade: websocket2\r\n", id="to something that begins like it"),
+    ],
+)
+async def test_switch_that_nobody_asked_for_is_a_broken_answer(field: bytes) -> None:
+    switch = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\n" + field + b"\r\n"
+    async with (
+        ScriptedUpstream(answer_and_hang(switch)) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        broken = await client.get("/ws", *WEBSOCKET)
+        assert (broken.status, broken.reason_word) == (502, "protocol")
+        assert outcomes(await told(proxy)) == ["protocol"]
+        assert proxy.open_upstream_connections == 0
+
+
+@pytest.mark.parametrize(
+    "field", [b"upgrade: WebSocket", b"UPGRADE:websocket", b"Upgrade: \t WEBSOCKET \t"]
+)
+async def test_switch_may_be_spelled_in_any_case(field: bytes) -> None:
+    switch = b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\n" + field + b"\r\n\r\n"
+    async with (
+        ScriptedUpstream(answer_and_hang(switch + b"hi")) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        switched = await client.get("/ws", *WEBSOCKET)
+        assert (switched.status, switched.get("Upgrade")) == (101, "websocket")
+        assert await client.wire.read_exactly(2) == b"hi"
+
+
 # Expect: 100-continue.
 
 
@@ -308,6 +346,56 @@ async def test_refused_body_is_not_asked_for_where_the_upstream_is_down() -> Non
         refused = await client.response("POST")
         assert (refused.status, refused.interim) == (502, [])
         assert await client.ended(within=0.5) is End.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("target", "fields"),
+    [
+        pytest.param("*", (), id="OPTIONS *"),
+        pytest.param("/x", ("Max-Forwards: 0",), id="OPTIONS that ends here"),
+    ],
+)
+async def test_body_of_options_that_we_answer_is_not_asked_for(
+    target: str, fields: tuple[str, ...]
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        fields = ("Expect: 100-continue", "Content-Length: 5", *fields)
+        await client.send(request("OPTIONS", target, *fields))
+        answered = await client.response("OPTIONS")
+        assert (answered.status, answered.interim) == (204, [])
+        assert answered.get("Connection") == "close"
+        # What comes instead of the body is neither that nor another request.
+        await client.send(request("GET", "/next"))
+        assert await client.ended(within=0.5)
+        assert not client.wire.unread
+        assert upstream.received == 0
+        assert (await told(proxy))["code"] == 204
+
+
+@pytest.mark.parametrize(
+    ("target", "fields"),
+    [
+        pytest.param("*", (), id="OPTIONS *"),
+        pytest.param("/x", ("Max-Forwards: 0",), id="OPTIONS that ends here"),
+    ],
+)
+@pytest.mark.parametrize("expect", [(), ("Expect: 100-continue",)], ids=["", "with Expect"])
+async def test_client_that_leaves_behind_our_answer_has_got_it(
+    target: str, fields: tuple[str, ...], expect: tuple[str, ...]
+) -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+        async with proxy.client() as client:
+            await client.send(request("OPTIONS", target, "Content-Length: 5", *fields, *expect))
+            assert (await client.response("OPTIONS")).status == 204
+            client.wire.reset()
+        await eventually(lambda: proxy.client_connections == 0)
+        assert (await told(proxy))["code"] == 204
+        assert (await proxy.metrics()).total("holdfast_client_disconnects_total") == 0
+        assert upstream.received == 0
 
 
 async def test_st_10_unknown_expectation() -> None:

@@ -4,7 +4,7 @@ import time
 
 
 class FakeClock:
-    """The real time plus what the test adds to it, and dice that always show the same.
+    """The real time plus what the test adds to it.
 
     Implements :class:`proxy.core.Clock`. It runs, so that what is due soon still
     falls due; and it can be moved on by half an hour at no cost.
@@ -19,9 +19,6 @@ class FakeClock:
 
     def wall(self) -> float:
         return time.time() + self._passed + self._wall_error
-
-    def roll(self) -> float:
-        return 0.5
 
     def advance(self, seconds: float) -> None:
         """Let *seconds* pass, on both clocks."""

@@ -1,8 +1,12 @@
 """How connections are kept, used again and given up."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from tests.support import (
+    Certificates,
     ScriptedUpstream,
     Visit,
     answer,
@@ -90,6 +94,60 @@ async def test_http_1_0_responses_are_not_followed_by_another_on_their_connectio
     ):
         assert [(await client.get()).body for _ in range(2)] == [b"old", b"old"]
         assert len(upstream.connections) == 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\n", b"body"],
+            id="close, and a counted body",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbo", b"dy"],
+            id="close, and a counted body that has begun",
+        ),
+        pytest.param(
+            [
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"4\r\nbody\r\n0\r\n\r\n",
+            ],
+            id="close, and chunks",
+        ),
+        pytest.param(
+            [b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\n", b"body"],
+            id="HTTP/1.0, and a counted body",
+        ),
+    ],
+)
+async def test_close_is_believed_also_when_the_body_comes_later(pieces: list[bytes]) -> None:
+    async with (
+        ScriptedUpstream(answer(*pieces)) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as client,
+    ):
+        for connections in (1, 2):
+            assert (await client.get()).body == b"body"
+            assert proxy.idle_upstream_connections == 0
+            assert len(upstream.connections) == connections
+        await eventually(lambda: upstream.open_connections == [])
+
+
+async def test_a_tls_peer_that_never_confirms_the_end_is_in_nobodys_way(tmp_path: Path) -> None:
+    clock, certificates = FakeClock(), Certificates(tmp_path)
+    options = f"max_connections: 1\nconnect_timeout: 1s\ntls: {{ca: {certificates.ca}}}"
+    async with (
+        ScriptedUpstream(tls=certificates.for_server()) as upstream,
+        running(one_route(upstream, options=options), clock=clock) as proxy,
+        proxy.client() as client,
+    ):
+        assert (await client.get()).status == 200
+        # It reads no more, so it will not see our close_notify.
+        upstream.connections[0].wire.stall()
+        clock.advance(2)
+        assert (await client.request("POST", "/", body=b"x")).status == 200
+        assert [r.connection for r in upstream.requests] == [1, 2]
+        assert proxy.open_upstream_connections == 1
 
 
 async def test_each_address_has_its_own_limit() -> None:

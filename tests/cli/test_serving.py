@@ -1,0 +1,47 @@
+"""From a configuration to an exit: what the process says if it cannot serve."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from proxy.cli.serving import run_until_told
+from proxy.cli.watch import OnRead, WatchedLoad
+from proxy.config import Loaded, load
+from tests.support import Certificates
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "holdfast.yaml"
+    ca = Certificates(tmp_path).ca
+    path.write_text(
+        "listen: 127.0.0.1:0\nadmin: false\n"
+        f"upstreams: {{a: {{urls: ['https://127.0.0.1:1'], tls: {{ca: {ca}}}}}}}\n"
+        "routes: [{match: /, upstream: a}]\n"
+    )
+    return path
+
+
+async def test_a_certificate_that_goes_away_after_the_check_prevents_the_start(
+    config: Path,
+) -> None:
+    def read(on_read: OnRead) -> Loaded:
+        loaded = load([config], {}, on_read=on_read)
+        (config.parent / "ca.pem").unlink()
+        return loaded
+
+    with pytest.raises(click.ClickException) as failure:
+        await run_until_told(WatchedLoad(read), watch=False)
+    ca = config.parent / "ca.pem"
+    assert failure.value.message == f"cannot start: No such file or directory ({ca})"
+
+
+async def test_an_address_that_cannot_be_had_prevents_listening(config: Path) -> None:
+    def read(on_read: OnRead) -> Loaded:
+        nowhere = f"unix:{config.parent / 'no-such-folder' / 'socket'}"
+        return load([config], {}, listen=[nowhere], on_read=on_read)
+
+    with pytest.raises(click.ClickException) as failure:
+        await run_until_told(WatchedLoad(read), watch=False)
+    assert failure.value.message.startswith("cannot listen: No such file or directory")

@@ -1,0 +1,58 @@
+"""What a client is told when an attempt failed."""
+
+import asyncio
+
+import pytest
+
+from proxy import pipeline
+from proxy.core import SystemClock
+from proxy.outbox import Outbox
+from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.forward import _ANSWERS, Forward
+from proxy.policy.outcome import Kind
+from proxy.policy.settings import Match, Origin, RouteSettings, UpstreamSettings
+from proxy.upstream.upstream import Upstream
+
+ENDS_WITHOUT_AN_ANSWER = {Kind.TRUNCATED, Kind.CANCELLED}
+"""The head was relayed already, or nobody is there to be told."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        pytest.param(Kind.CONNECT, 502, id="no connection is a bad gateway"),
+        pytest.param(Kind.RESET, 502, id="a connection that ended is a bad gateway"),
+        pytest.param(Kind.TIMEOUT, 504, id="silence is a gateway timeout"),
+        pytest.param(Kind.PROTOCOL, 502, id="a broken answer is a bad gateway"),
+        pytest.param(Kind.CERTIFICATE, 502, id="a stranger is a bad gateway"),
+        pytest.param(Kind.BUSY, 503, id="too many at once are told to come back"),
+        pytest.param(Kind.UNKNOWN, 502, id="anything else is a bad gateway"),
+    ],
+)
+def test_each_kind_has_its_answer(kind: Kind, status: int) -> None:
+    refusal = _ANSWERS[kind]
+    assert (refusal.reason.value, refusal.status) == (kind.value, status)
+    assert refusal.detail
+    assert not refusal.close, "the client's connection is as good as before"
+
+
+def test_no_kind_is_without_one() -> None:
+    assert set(_ANSWERS) == set(Kind) - ENDS_WITHOUT_AN_ANSWER
+
+
+@pytest.mark.parametrize("limit", [None, 30.0], ids=["without a timeout", "with a timeout"])
+async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float | None) -> None:
+    clock = SystemClock()
+    settings = UpstreamSettings("a", (Origin("http", "127.0.0.1", 9),))
+    upstream = Upstream(settings, None, clock, Outbox())
+    asked: list[float] = []
+
+    def deadlines(seconds: float) -> Deadlines:
+        asked.append(seconds)
+        return Deadlines(seconds, clock)
+
+    handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), upstream, deadlines)
+    assert isinstance(getattr(handler, "__self__", None), Forward)
+    assert asked == ([] if limit is None else [limit])
+    upstream.close()
+    await asyncio.sleep(0)
