@@ -180,7 +180,10 @@ def _running(
     name: str, port: int, command: list[str], environment: dict[str, str]
 ) -> Iterator[Running]:
     begun = time.monotonic()
-    process = subprocess.Popen(command, env=os.environ | environment, cwd=HERE.parent)
+    # Their logs are not the benchmark's output; what they complain about is.
+    process = subprocess.Popen(
+        command, env=os.environ | environment, cwd=HERE.parent, stdout=subprocess.DEVNULL
+    )
     try:
         _wait_until_ready(name, process, port)
         yield Running(name, process.pid, port, time.monotonic() - begun)
