@@ -96,7 +96,7 @@ async def test_twenty_reloads_under_gets_and_slow_uploads_fail_no_request() -> N
         clients = [asyncio.create_task(work()) for work in (get, get, upload, upload, upload)]
         results = []
         for n in range(20):
-            await eventually(lambda n=n: len(uploads) > n // 4)  # type: ignore[misc]
+            await eventually(lambda n=n: len(uploads) > n // 4)  # type: ignore[misc]  # mypy cannot infer a lambda's default
             text = good.replace(upstream.url, (upstream, other)[n // 2 % 2].url)
             text = text.replace("v0", f"v{n}")
             proxy.config.write_text(text if n % 2 else text + "nonsense: true\n")

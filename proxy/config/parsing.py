@@ -17,7 +17,7 @@ from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence
 try:
     from yaml import CBaseLoader as _Loader
 except ImportError:  # built without libyaml: slower, otherwise the same
-    from yaml import BaseLoader as _Loader  # type: ignore[assignment]
+    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # as good, and slower
 
 MAX_BYTES = 1024 * 1024
 _MAX_DEPTH = 40

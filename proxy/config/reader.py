@@ -55,7 +55,7 @@ class Reader:
             return replace(read, items=tuple(self._complete(item) for item in read.items))
         return read
 
-    def _read(self, node: Node, annotation: Any, path: str) -> Read | None:  # noqa: ANN401
+    def _read(self, node: Node, annotation: Any, path: str) -> Read | None:  # noqa: ANN401 - a type is anything that can be annotated
         """What *node* says, as a type with its metadata describes it; None if it is no such."""
         shape, metadata = _taken_apart(annotation)
         try:
@@ -126,7 +126,7 @@ class Reader:
         is_whole = len(readable) == len(items) and all(item.is_whole for item in readable)
         return Items(path, node.spot, readable, is_whole)
 
-    def _table(self, node: Node, key_type: Any, value_type: Any, path: str) -> Branch | None:  # noqa: ANN401
+    def _table(self, node: Node, key_type: Any, value_type: Any, path: str) -> Branch | None:  # noqa: ANN401 - a type is anything that can be annotated
         if not isinstance(node, Mapping):
             self._findings.fault(
                 node.spot, path, "names with values belong here, write them as a mapping"

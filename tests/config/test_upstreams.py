@@ -150,7 +150,7 @@ def test_certificates(
 ) -> None:
     found = loaded(FILE.format(f"{{urls: ['https://a.example'], tls: {written}}}"))
     paths = {key: str(certificates / name) for key, name in tls.items()}
-    assert found.settings.upstreams[0].tls == UpstreamTls(**paths)  # type: ignore[arg-type]
+    assert found.settings.upstreams[0].tls == UpstreamTls(**paths)  # type: ignore[arg-type]  # all of them are paths
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Gate:
 
 
 def in_flight(proxy: RunningProxy) -> int:
-    routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]
+    routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]  # JSON
     return routes["all"]["in_flight"]
 
 
@@ -84,7 +84,7 @@ async def test_those_who_wait_are_served_in_the_order_of_their_coming() -> None:
         waiting = []
         for n in range(6):
             waiting.append(asyncio.create_task(proxy.get(f"/{n}")))
-            await eventually(lambda n=n: in_flight(proxy) == n + 1)  # type: ignore[misc]
+            await eventually(lambda n=n: in_flight(proxy) == n + 1)  # type: ignore[misc]  # mypy cannot infer a lambda's default
         await upstream.seen()
         gate.let_through(6)
         responses = await asyncio.gather(*waiting)

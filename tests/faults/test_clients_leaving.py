@@ -40,7 +40,7 @@ async def nothing_goes_on(proxy: RunningProxy) -> None:
     """No request in flight, no connection in use: soon enough to be called at once."""
 
     def is_quiet() -> bool:
-        routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]
+        routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]  # JSON
         return (
             routes["all"]["in_flight"] == 0
             and proxy.open_upstream_connections == proxy.idle_upstream_connections
@@ -277,7 +277,7 @@ async def test_the_upstream_hears_of_it_within_50_ms() -> None:
                 await upstream.seen(n + 1)
                 left_at[f"/{n}"] = time.monotonic()
                 client.wire.reset()
-                await eventually(lambda n=n: len(heard) == n + 1)  # type: ignore[misc]
+                await eventually(lambda n=n: len(heard) == n + 1)  # type: ignore[misc]  # mypy cannot infer a lambda's default
         assert quantiles(heard, n=20)[-1] < AT_ONCE
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_client_disconnects_total", phase="upstream") == 40

@@ -396,7 +396,7 @@ async def test_open_metrics_for_those_who_ask(
     busy(metrics, exchange, attempt, routes=40)
     text, content_type = await metrics.exposition(OPEN_METRICS)
     assert content_type.startswith("application/openmetrics-text")
-    parsed = strictly_parsed(text.decode())  # type: ignore[no-untyped-call]
+    parsed = strictly_parsed(text.decode())  # type: ignore[no-untyped-call]  # prometheus_client has no types here
     names = {family.name for family in parsed}
     assert "holdfast_requests" in names
     assert text.count(b"# EOF") == 1

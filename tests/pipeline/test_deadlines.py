@@ -88,7 +88,7 @@ async def test_they_fall_due_in_the_order_in_which_they_began(stage: Stage) -> N
     failed: list[float] = []
     for ago in (0.015, 0.010, 0.005, 0.0):
         exchange, _ = stage.begin(ago)
-        exchange.stream = FailingStream(lambda ago=ago: failed.append(ago))  # type: ignore[misc]
+        exchange.stream = FailingStream(lambda ago=ago: failed.append(ago))  # type: ignore[misc]  # mypy cannot infer a lambda's default
     await eventually(lambda: len(failed) == 4)
     assert failed == [0.015, 0.010, 0.005, 0.0]
 

@@ -23,5 +23,5 @@ if options.i:
     head = [f"HTTP/1.1 {response.status} {response.reason}"]
     head += [f"{name}: {value}" for name, value in response.getheaders()]
     print("\r\n".join(head), end="\r\n\r\n")  # noqa: T201 - that is what it is for
-print(response.read().decode(), end="")  # noqa: T201
+print(response.read().decode(), end="")  # noqa: T201 - as curl does
 connection.close()

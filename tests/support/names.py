@@ -19,7 +19,7 @@ class Names:
         self._silent = asyncio.Event()
         self._silent.set()
         # An attribute of this one loop, which ends with the test.
-        asyncio.get_running_loop().getaddrinfo = self._look_up  # type: ignore[method-assign,assignment]
+        asyncio.get_running_loop().getaddrinfo = self._look_up  # type: ignore[method-assign,assignment]  # the loop is the test's own
 
     def set(self, name: str, *addresses: str) -> None:
         """From now on *name* stands for these; for none: there is no such name."""

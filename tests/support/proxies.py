@@ -130,19 +130,19 @@ class RunningProxy(ServedBy):
     @property
     def open_upstream_connections(self) -> int:
         """Connections to upstreams, idle ones included."""
-        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]
+        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]  # JSON
         return sum(pool["open"] for pools in addresses.values() for pool in pools)
 
     @property
     def idle_upstream_connections(self) -> int:
         """Connections to upstreams that wait in a pool."""
-        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]
+        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]  # JSON
         return sum(pool["idle"] for pools in addresses.values() for pool in pools)
 
     @property
     def client_connections(self) -> int:
         """Connections of clients."""
-        connections: int = self.app.status()["connections"]  # type: ignore[assignment]
+        connections: int = self.app.status()["connections"]  # type: ignore[assignment]  # JSON
         return connections
 
 
