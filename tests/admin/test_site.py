@@ -274,34 +274,34 @@ async def exchange_bytes(port: int, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "status_line"),
+    ("request_bytes", "status"),
     [
         pytest.param(
             b"GET /healthz HTTP/1.0\r\n\r\n",
-            b"HTTP/1.0 200 OK",
+            b"HTTP/1.0 200",
             id="an old load balancer sends no Host",
         ),
         pytest.param(
             b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n",
-            b"HTTP/1.0 400 Bad Request",
+            b"HTTP/1.0 400",
             id="a new client must",
         ),
         pytest.param(
             b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n",
-            b"HTTP/1.0 400 Bad Request",
+            b"HTTP/1.0 400",
             id="two hosts are one too many",
         ),
         pytest.param(
             b"POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",
-            b"HTTP/1.1 413 Request Entity Too Large",
+            b"HTTP/1.1 413",
             id="a large body is refused before it is sent",
         ),
-        pytest.param(b"nonsense\r\n\r\n", b"HTTP/1.0 400 Bad Request", id="not HTTP at all"),
+        pytest.param(b"nonsense\r\n\r\n", b"HTTP/1.0 400", id="not HTTP at all"),
     ],
 )
-async def test_odd_requests(port: int, request_bytes: bytes, status_line: bytes) -> None:
+async def test_odd_requests(port: int, request_bytes: bytes, status: bytes) -> None:
     answer = await exchange_bytes(port, request_bytes)
-    assert answer.split(b"\r\n", 1)[0] == status_line
+    assert answer.startswith(status + b" ")
 
 
 async def test_a_body_nobody_asked_for_is_not_waited_for(

@@ -149,7 +149,7 @@ def _assert_some_of(seen: list[Request], judged: list[Judged]) -> None:
 # What the client gets.
 
 
-async def _responses(wire: Wire, judged: list[Judged]) -> list[Response]:
+async def _responses(wire: Wire, sent: bytes, judged: list[Judged]) -> list[Response]:
     """Everything that came, read as strictly as can be."""
     methods = [request.method for request in judged]
     found: list[Response] = []
@@ -162,7 +162,9 @@ async def _responses(wire: Wire, judged: list[Judged]) -> list[Response]:
             break
         found.append(response)
         if not response.complete:
-            assert wire.end is End.RESET, "a body that breaks off as if it were over"
+            # What h11 refuses may still be a HEAD to us, whose answer has no body.
+            refused_head = b"HEAD " in sent and len(found) > len(methods) and not response.body
+            assert wire.end is End.RESET or refused_head, "a body that breaks off as if over"
             break
         if response.get("Connection") == "close":
             if method == "HEAD" and response.status >= 400:
@@ -172,11 +174,12 @@ async def _responses(wire: Wire, judged: list[Judged]) -> list[Response]:
 
 
 async def _check(it: Stage, segments: list[bytes]) -> None:
-    judged = _judge(b"".join(segments))
+    sent = b"".join(segments)
+    judged = _judge(sent)
     async with it.proxy.client() as client:
         await client.send(*segments)
         await client.ended(within=PATIENCE)
-        responses = await _responses(client.wire, judged)
+        responses = await _responses(client.wire, sent, judged)
     seen = it.upstream.requests
     _assert_some_of(seen, judged)
     # One answer more than there are requests says what was wrong with the rest.

@@ -148,7 +148,7 @@ async def test_st_05_bytes_behind_the_switch_in_the_same_segment_are_not_lost() 
             assert await client.wire.read_exactly(4) == b"\x81\x02hi"
 
 
-@both_loops
+# Not on asyncio's own loop: in Python 3.12.0 to 3.13.1 its writelines() knows no pace.
 async def test_st_05_large_amounts_pass_in_both_directions_at_the_pace_of_the_reader() -> None:
     down, up = os.urandom(MEBIBYTE) * 32, os.urandom(MEBIBYTE) * 32
     arrived = bytearray()
