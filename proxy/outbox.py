@@ -21,11 +21,13 @@ class Outbox:
     as if the message had gone out at once. But bytes may still come in before.
     """
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_loop", "_too_late", "_waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[asyncio.WriteTransport, bytes] = {}
+        self._too_late: set[asyncio.WriteTransport] = set()
+        """Those that began to close before their message went out, until they are lost."""
 
     def put(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Write *data* when the present turn ends."""
@@ -37,11 +39,20 @@ class Outbox:
         waiting[transport] = data
 
     def take_back(self, transport: asyncio.WriteTransport) -> bool:
-        """Give up what waits for *transport*; False if that has gone out already."""
+        """Give up what waits for *transport*; False if that has gone out already.
+
+        To be called for every transport that is lost, at the latest.
+        """
+        if transport in self._too_late:
+            self._too_late.remove(transport)
+            return True
         return self._waiting.pop(transport, None) is not None
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for transport, data in waiting.items():
-            if not transport.is_closing():
+            if transport.is_closing():
+                # Its owner hears of the end only now, and will ask whether this went out.
+                self._too_late.add(transport)
+            else:
                 transport.write(data)

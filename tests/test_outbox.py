@@ -188,6 +188,17 @@ async def test_a_connection_lost_before_the_request_went_out_has_sent_nothing() 
     assert not upstream.attempt.sent
 
 
+async def test_a_connection_that_began_to_close_in_that_turn_has_sent_nothing() -> None:
+    upstream = Upstream()
+    upstream.transport.close()
+    await asyncio.sleep(0)
+    # A loop tells of the end a moment after it has begun: uvloop always does.
+    upstream.connection.connection_lost(None)
+    assert upstream.transport.data == []
+    assert upstream.attempt.kind is Kind.RESET
+    assert not upstream.attempt.sent
+
+
 async def test_once_the_request_has_gone_out_bytes_are_its_answer() -> None:
     upstream = Upstream()
     await asyncio.sleep(0)

@@ -128,7 +128,10 @@ class ClientConnection(RequestHandler):
         self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
-        if self.server.is_full:
+        if self.server.is_draining:
+            # Its TLS handshake outlasted the listener: idle, it would hold up the drain.
+            self.force_close()
+        elif self.server.is_full:
             # Not counted: those who are refused must not keep others out.
             self.server.leave_out(self)
             self._reject(_OVERLOAD, linger=OVERLOAD_LINGERING)
@@ -139,6 +142,8 @@ class ClientConnection(RequestHandler):
             self._abort_timer.cancel()
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
+        if self.transport is not None:
+            self.server.outbox.take_back(self.transport)
         super().connection_lost(exc)
 
     def force_close(self) -> None:
@@ -178,7 +183,11 @@ class ClientConnection(RequestHandler):
         self._is_deaf = True
         self.close()
         transport = self.transport
-        if transport is None or transport.is_closing() or not transport.can_write_eof():
+        if transport is None or transport.is_closing():
+            return False
+        # Told to wait with its body, a client would not get to reading our answer.
+        transport.resume_reading()
+        if not transport.can_write_eof():
             return False
         try:
             transport.write_eof()

@@ -13,7 +13,7 @@ from aiohttp.web_protocol import RequestHandler
 from proxy.core import Clock
 from proxy.outbox import Outbox
 from proxy.policy.settings import Listen, ListenTls
-from proxy.server.connection import ClientConnection
+from proxy.server.connection import UNREAD_GRACE, ClientConnection
 from proxy.server.exchange import ClientExchange
 from proxy.server.serve import serve
 from proxy.server.site import Site
@@ -113,6 +113,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         context = None if address.tls is None else self._context(address.tls)
         handshake = None if context is None else self.server.site.settings.limits.header_timeout
+        # A client that only keeps the connection for later never confirms that it ended.
+        goodbye = None if context is None else UNREAD_GRACE
         if address.path:
             make_way(address.path)
             server = await loop.create_unix_server(
@@ -121,6 +123,7 @@ class Listener:
                 backlog=BACKLOG,
                 ssl=context,
                 ssl_handshake_timeout=handshake,
+                ssl_shutdown_timeout=goodbye,
             )
             self._files.append(Path(address.path))
             return server
@@ -131,6 +134,7 @@ class Listener:
             backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=handshake,
+            ssl_shutdown_timeout=goodbye,
         )
 
     def _context(self, tls: ListenTls) -> ssl.SSLContext:

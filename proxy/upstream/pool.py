@@ -6,8 +6,7 @@ and whatever they hold when they are cancelled goes back.
 
 import asyncio
 import ssl
-from collections import deque
-from contextlib import suppress
+from collections import OrderedDict, deque
 
 from proxy.core import Clock
 from proxy.outbox import Outbox
@@ -72,7 +71,8 @@ class Pool:
         # the others grow old enough to be closed.
         self._idle: deque[Connection] = deque()
         self._open = 0
-        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        # In the order of their coming, and quick to leave: a crowd may do so at once.
+        self._waiters: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
         self._failed_at: float | None = None
         self._closed = False
@@ -139,14 +139,13 @@ class Pool:
     async def _wait_for_place(self, within: float) -> Connection | None:
         """A connection that became free, or None: the place for a new one."""
         place: asyncio.Future[Connection | None] = self._loop.create_future()
-        self._waiters.append(place)
+        self._waiters[place] = None
         try:
             async with asyncio.timeout(within):
                 connection = await place
         except BaseException as stopped:
             if place.cancelled():
-                with suppress(ValueError):
-                    self._waiters.remove(place)
+                self._waiters.pop(place, None)
             else:
                 # Granted in the very moment in which we stopped waiting.
                 self._pass_on(place.result())
@@ -219,7 +218,7 @@ class Pool:
     def _offer(self, connection: Connection | None) -> bool:
         """Hand a connection (or the place for a new one) to whoever waits longest."""
         while self._waiters:
-            place = self._waiters.popleft()
+            place, _ = self._waiters.popitem(last=False)
             if not place.done():
                 place.set_result(connection)
                 return True

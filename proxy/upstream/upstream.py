@@ -152,9 +152,8 @@ class Upstream:
             except DialError as error:
                 if error.kind is Kind.CONNECT:
                     self._addresses[candidate.origin].renew()
-                    if candidates:
-                        continue
-                raise
+                if not candidates or error.kind is Kind.CERTIFICATE:
+                    raise
 
     async def _look_up(self, limit: float) -> Pool:
         """Wait until one of the names has an address."""

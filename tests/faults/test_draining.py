@@ -2,9 +2,12 @@
 
 import asyncio
 import signal
+import socket
 import time
+from pathlib import Path
 
 from tests.support import (
+    Certificates,
     End,
     ProxyProcess,
     RawClient,
@@ -16,6 +19,7 @@ from tests.support import (
     ok,
     one_route,
     request,
+    running,
     subprocess_proxy,
 )
 
@@ -130,3 +134,31 @@ async def test_a_second_signal_ends_it_at_once() -> None:
         assert (await client.response()).reason_word == "draining"
         assert "a second time" in proxy.errors
         assert "Traceback" not in proxy.errors
+
+
+async def test_a_client_whose_handshake_outlasts_the_listener_does_not_hold_it_up(
+    tmp_path: Path,
+) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    trusting = certificates.for_client()
+    listen = f"listen: {{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}}}}}"
+    async with (
+        ScriptedUpstream(hang) as upstream,
+        running(one_route(upstream, top=f"{listen}\ndrain_timeout: 60s")) as proxy,
+    ):
+        late = socket.create_connection(("127.0.0.1", proxy.port))
+        # Connected after the late one, and served: so the late one was accepted as well.
+        async with proxy.client(tls=trusting) as client:
+            await client.send(request("GET", "/"))
+            await upstream.seen()
+            draining = asyncio.create_task(proxy.app.drain())
+            await asyncio.sleep(0)
+            _, writer = await asyncio.open_connection(
+                sock=late, ssl=trusting, server_hostname="localhost"
+            )
+            upstream.connections[0].wire.write(ok())
+            assert (await client.response()).status == 200
+            async with asyncio.timeout(5):
+                await draining
+            writer.close()

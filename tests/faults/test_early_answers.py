@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support import (
+    End,
     ScriptedUpstream,
     answer_early,
     both_loops,
@@ -10,6 +11,7 @@ from tests.support import (
     one_route,
     response,
     running,
+    stall,
 )
 from tests.support.records import outcomes, told
 
@@ -64,3 +66,29 @@ async def test_a_whole_body_that_was_not_read_does_no_harm() -> None:
         response = await client.request("POST", "/", body=b"short")
         assert response.body == b"early"
         assert outcomes(await told(proxy)) == ["2xx"]
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        pytest.param("1.1", "Connection: close\r\n", id="a client that asks for a close"),
+        pytest.param("1.0", "", id="an old client"),
+    ],
+)
+async def test_a_client_that_was_told_to_wait_may_send_the_rest_and_read_the_answer(
+    version: str, fields: str
+) -> None:
+    body = b"x" * 20_000_000  # more than all buffers on the way can hold
+    head = f"POST / HTTP/{version}\r\nHost: a\r\n{fields}Content-Length: {len(body)}\r\n\r\n"
+    async with (
+        ScriptedUpstream(stall, receive_buffer=4096) as upstream,
+        running(one_route(upstream, "idle_timeout: 200ms")) as proxy,
+        proxy.client() as client,
+    ):
+        await client.send(head.encode())
+        # Returns when the body is taken, or the connection lost.
+        await client.send(body)
+        assert client.wire.is_open
+        assert (await client.response("POST")).status == 504
+        assert await client.ended() is End.CLOSED

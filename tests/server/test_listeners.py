@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.server.connection import UNREAD_GRACE
 from tests.support import (
     Certificates,
     RawClient,
@@ -16,6 +17,7 @@ from tests.support import (
     both_loops,
     eventually,
     one_route,
+    request,
     running,
 )
 
@@ -134,6 +136,23 @@ async def test_a_tls_client_sees_the_cut_of_a_body(tmp_path: Path) -> None:
             assert (response.body, response.complete) == (b"part", False)
             await client.ended()
         await eventually(lambda: proxy.client_connections == 0)
+
+
+async def test_a_tls_client_that_never_confirms_the_end_is_not_waited_for_long(
+    tmp_path: Path,
+) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    listen = f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=listen)) as proxy,
+        proxy.client(tls=certificates.for_client()) as client,
+    ):
+        client.wire.stall()
+        await client.send(request("GET", "/", "Connection: close"))
+        await proxy.logged(1)
+        await eventually(lambda: proxy.client_connections == 0, within=UNREAD_GRACE + 2)
 
 
 async def test_http_2_is_not_agreed_upon(tmp_path: Path) -> None:

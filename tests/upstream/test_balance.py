@@ -1,10 +1,11 @@
 """Which of several addresses a request goes to."""
 
+import time
 from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.support import ScriptedUpstream, eventually, one_route, running
+from tests.support import ScriptedUpstream, eventually, hang, one_route, request, running
 from tests.support.clock import FakeClock
 from tests.support.names import Names
 from tests.support.ports import refusing_port
@@ -142,3 +143,33 @@ async def test_a_literal_address_is_never_looked_up() -> None:
         clock.advance(60)
         assert (await proxy.get()).status == 200
     assert names.asked == []
+
+
+async def test_where_one_address_of_a_name_is_busy_another_serves() -> None:
+    Names(crowded=["127.0.0.1", "::ffff:127.0.0.1"])
+    async with ScriptedUpstream() as upstream:
+        upstream.script(hang)
+        options = "balance: first\nmax_connections: 1\nconnect_timeout: 100ms"
+        config = one_route(f"http://crowded:{upstream.port}", options=options)
+        async with running(config) as proxy, proxy.client() as first:
+            await first.send(request("GET", "/first"))
+            await upstream.seen()
+            assert (await proxy.get("/second")).status == 200
+            [record] = await proxy.logged(1)
+            assert record["attempts"][0]["address"].startswith("[::ffff:127.0.0.1]")
+
+
+async def test_a_name_is_busy_once_all_its_addresses_were_for_the_whole_connect_timeout() -> None:
+    Names(crowded=["127.0.0.1", "::ffff:127.0.0.1"])
+    async with ScriptedUpstream(hang) as upstream:
+        options = "max_connections: 1\nconnect_timeout: 100ms"
+        config = one_route(f"http://crowded:{upstream.port}", options=options)
+        async with running(config) as proxy, proxy.client() as first, proxy.client() as second:
+            await first.send(request("GET", "/first"))
+            await upstream.seen()
+            await second.send(request("GET", "/second"))
+            await upstream.seen(2)
+            began = time.monotonic()
+            response = await proxy.get("/third")
+            assert (response.status, response.reason_word) == (503, "busy")
+            assert time.monotonic() - began >= 0.09
