@@ -8,9 +8,13 @@ caller alone notices nothing: its turn ends at once.
 """
 
 import asyncio
+from collections.abc import Callable
 
 SMALL = 16 * 1024
 """Up to here joining two buffers is cheaper than handing over both."""
+
+
+_Told = Callable[[], None] | None
 
 
 class Outbox:
@@ -21,38 +25,32 @@ class Outbox:
     as if the message had gone out at once. But bytes may still come in before.
     """
 
-    __slots__ = ("_loop", "_too_late", "_waiting")
+    __slots__ = ("_loop", "_waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.WriteTransport, bytes] = {}
-        self._too_late: set[asyncio.WriteTransport] = set()
-        """Those that began to close before their message went out, until they are lost."""
+        self._waiting: dict[asyncio.WriteTransport, tuple[bytes, _Told]] = {}
 
-    def put(self, transport: asyncio.WriteTransport, data: bytes) -> None:
-        """Write *data* when the present turn ends."""
+    def put(self, transport: asyncio.WriteTransport, data: bytes, unsent: _Told = None) -> None:
+        """Write *data* when the present turn ends.
+
+        If the transport begins to close before that, *unsent* is called instead.
+        """
         waiting = self._waiting
         if not waiting:
             self._loop.call_soon(self._send)
         elif transport in waiting:
-            data = waiting[transport] + data
-        waiting[transport] = data
+            data = waiting[transport][0] + data
+        waiting[transport] = (data, unsent)
 
     def take_back(self, transport: asyncio.WriteTransport) -> bool:
-        """Give up what waits for *transport*; False if that has gone out already.
-
-        To be called for every transport that is lost, at the latest.
-        """
-        if transport in self._too_late:
-            self._too_late.remove(transport)
-            return True
+        """Give up what waits for *transport*; False if that has gone out already."""
         return self._waiting.pop(transport, None) is not None
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for transport, data in waiting.items():
-            if transport.is_closing():
-                # Its owner hears of the end only now, and will ask whether this went out.
-                self._too_late.add(transport)
-            else:
+        for transport, (data, unsent) in waiting.items():
+            if not transport.is_closing():
                 transport.write(data)
+            elif unsent is not None:
+                unsent()

@@ -130,7 +130,7 @@ class ClientConnection(RequestHandler):
             self.scheme = "https"
         if self.server.is_draining:
             # Its TLS handshake outlasted the listener: idle, it would hold up the drain.
-            self.force_close()
+            self.close_idle()
         elif self.server.is_full:
             # Not counted: those who are refused must not keep others out.
             self.server.leave_out(self)
@@ -142,14 +142,19 @@ class ClientConnection(RequestHandler):
             self._abort_timer.cancel()
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
-        if self.transport is not None:
-            self.server.outbox.take_back(self.transport)
         super().connection_lost(exc)
 
     def force_close(self) -> None:
         """Close now; what was written still goes out, but not for ever."""
         self.bound_flush()
         super().force_close()
+
+    def close_idle(self) -> None:
+        """Close a connection on which nothing is going on."""
+        transport = self.transport
+        self.force_close()
+        if self.scheme == "https" and transport is not None and self._abort_timer is None:
+            transport.abort()  # it owes us nothing, not even a word that it heard of the end
 
     def bound_flush(self) -> None:
         """About to close: a client that does not take its last bytes is not waited for long."""

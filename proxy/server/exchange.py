@@ -198,7 +198,13 @@ class ClientExchange(Exchange):
             else:
                 self._chunked = True
                 lines.append(b"Transfer-Encoding: chunked")
-        if not self.keep_alive or self.client.server.is_draining:
+        body = self.body
+        if (
+            not self.keep_alive
+            or self.client.server.is_draining
+            # It will not send its body after this, but perhaps a request in its place.
+            or (body is not None and body.waits_for_continue)
+        ):
             self.keep_alive = False
             lines.append(b"Connection: close")
         lines += _END_OF_HEAD

@@ -72,7 +72,7 @@ class ProxyServer(Server):
         self.is_draining = True
         for connection in tuple(self._open):
             if connection.is_idle:
-                connection.force_close()
+                connection.close_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._empty.wait()

@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         if more:
             transport.write(head)
         elif len(body) <= SMALL:
-            self._outbox.put(transport, head + body)
+            self._outbox.put(transport, head + body, self._was_not_sent)
         else:
             transport.writelines((head, body))
         return True
@@ -381,6 +381,11 @@ class Connection(asyncio.Protocol):
             return False
         call.attempt.sent = False
         return True
+
+    def _was_not_sent(self) -> None:
+        """The connection began to end before the outbox came to the request."""
+        if self._call is not None:
+            self._call.attempt.sent = False
 
     def _is_relaying(self) -> bool:
         return self._call is not None and self._call.is_relaying
