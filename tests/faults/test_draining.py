@@ -162,3 +162,18 @@ async def test_a_client_whose_handshake_outlasts_the_listener_does_not_hold_it_u
             async with asyncio.timeout(5):
                 await draining
             writer.close()
+
+
+async def test_an_idle_tls_client_that_says_nothing_does_not_hold_it_up(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    listen = f"listen: {{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}}}}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=f"{listen}\ndrain_timeout: 60s")) as proxy,
+        proxy.client(tls=certificates.for_client()) as client,
+    ):
+        assert (await client.get()).status == 200
+        client.wire.stall()  # it does not even read that we are going
+        async with asyncio.timeout(2):
+            await proxy.app.drain()
