@@ -8,7 +8,7 @@ _line = b""
 
 
 def date_line() -> bytes:
-    """``Date: …`` for now."""
+    """``Date: …`` with the present second."""
     global _made_for, _line  # noqa: PLW0603 - a cache of one line, refreshed once a second
     now = int(time.time())
     if now != _made_for:
