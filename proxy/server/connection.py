@@ -22,6 +22,7 @@ from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import LARGE_HEAD, refusal_for
 from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
+from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.server.listener import ProxyServer
@@ -152,8 +153,9 @@ class ClientConnection(RequestHandler):
     def close_idle(self) -> None:
         """Close a connection on which nothing is going on."""
         transport = self.transport
+        has_all = not unsent_bytes(transport)
         self.force_close()
-        if self.scheme == "https" and transport is not None and self._abort_timer is None:
+        if self.scheme == "https" and transport is not None and has_all:
             transport.abort()  # it owes us nothing, not even a word that it heard of the end
 
     def bound_flush(self) -> None:
