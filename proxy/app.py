@@ -24,10 +24,19 @@ from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
-from proxy.policy.settings import Settings, UpstreamSettings, UpstreamTls
+from proxy.pipeline.pauses import Pauses
+from proxy.policy.budget import Budget
+from proxy.policy.settings import (
+    BudgetSettings,
+    RouteSettings,
+    Settings,
+    UpstreamSettings,
+    UpstreamTls,
+)
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
+from proxy.upstream.breakers import Breakers
 from proxy.upstream.tls import client_context
 from proxy.upstream.upstream import Upstream
 
@@ -46,6 +55,7 @@ class App:
         """*load* reads the configuration, now and at every reload."""
         self._load = load
         self._upstreams: dict[_UpstreamKey, Upstream] = {}
+        self._budgets: dict[str, Budget] = {}
         self._deadlines: dict[float, Deadlines] = {}
         prepared = self._prepare()
         self._loaded = prepared.loaded
@@ -53,6 +63,7 @@ class App:
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
         self._outbox = Outbox()
+        self._pauses = Pauses()
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -63,6 +74,8 @@ class App:
             parser=parser_name(),
             loaded_at=self._clock.wall(),
             lost_lines=lambda: self._lines.dropped,
+            budgets=self._budgets_left,
+            breakers=self._breaker_states,
         )
         built = self._build(prepared)
         self._listener = Listener(self.settings.listen, built.site, self._clock, self._outbox)
@@ -105,6 +118,7 @@ class App:
         self._state = "draining"
         _log.info("draining")
         await asyncio.sleep(self.settings.drain_delay)
+        self._pauses.end()
         await self._listener.drain(self.settings.drain_timeout)
         await self._close()
 
@@ -145,10 +159,14 @@ class App:
         settings = prepared.loaded.settings
         log = self._access_log.hook(settings.access_log)
         upstreams = {
-            key: self._upstreams.get(key) or Upstream(key[0], context, self._clock, self._outbox)
+            key: self._upstreams.get(key) or self._new_upstream(key[0], context)
             for key, context in prepared.upstreams.items()
         }
-        by_name = {upstream.settings.name: upstream for upstream in upstreams.values()}
+        budgets = {
+            upstream.name: self._budget(upstream.name, upstream.budget)
+            for upstream in settings.upstreams
+            if upstream.budget is not None
+        }
         timeouts: dict[float, Deadlines] = {}
 
         def deadlines(seconds: float) -> Deadlines:
@@ -157,20 +175,48 @@ class App:
                 timeouts[seconds] = Deadlines(seconds, self._clock) if kept is None else kept
             return timeouts[seconds]
 
+        around = pipeline.Surroundings(
+            upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
+            budgets=budgets,
+            deadlines=deadlines,
+            pauses=self._pauses,
+            clock=self._clock,
+        )
         routes = [
             Route(
                 route,
-                pipeline.build(route, by_name[route.upstream], deadlines),
-                self._metrics.route(route.name, route.upstream, log),
+                pipeline.build(route, around),
+                self._metrics.route(
+                    route.name, _upstreams_of(route), log, retries=_makes_verdicts(route)
+                ),
             )
             for route in settings.routes
         ]
         site = Site(settings, routes, self._metrics.unmatched(log))
-        return _Built(prepared.loaded, site, upstreams, timeouts)
+        return _Built(prepared.loaded, site, upstreams, budgets, timeouts)
+
+    def _new_upstream(self, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> Upstream:
+        """An upstream that knows what its predecessor's breakers knew, if those stay the same."""
+        breakers = None
+        if settings.breaker is not None:
+            known = [
+                upstream.breakers
+                for upstream in self._upstreams.values()
+                if upstream.settings.name == settings.name
+                and upstream.settings.breaker == settings.breaker
+            ]
+            breakers = next(iter(known), None) or Breakers(settings.breaker, self._clock)
+        return Upstream(settings, tls, self._clock, self._outbox, breakers)
+
+    def _budget(self, name: str, settings: BudgetSettings) -> Budget:
+        """The budget of an upstream, going on with what was spent if it stays the same."""
+        known = self._budgets.get(name)
+        return known if known is not None and known.settings == settings else Budget(settings)
 
     def _put_in_force(self, built: "_Built") -> None:
         """Serve what was built from now on. Nothing in here can fail."""
         old_upstreams, self._upstreams = self._upstreams, built.upstreams
+        self._budgets = built.budgets
         self._deadlines = built.deadlines
         self._loaded = built.loaded
         self._listener.server.site = built.site
@@ -181,10 +227,23 @@ class App:
 
     def _drop_unused_series(self) -> None:
         """Show the metrics of what is configured, and of nothing else."""
+        routes = self.settings.routes
         self._metrics.keep_only(
-            [route.name for route in self.settings.routes],
-            [upstream.name for upstream in self.settings.upstreams],
+            routes=[route.name for route in routes],
+            retrying=[route.name for route in routes if _makes_verdicts(route)],
+            upstreams=[upstream.name for upstream in self.settings.upstreams],
         )
+
+    def _budgets_left(self) -> dict[str, float]:
+        now = self._clock.monotonic()
+        return {name: budget.remaining(now) for name, budget in self._budgets.items()}
+
+    def _breaker_states(self) -> dict[str, int]:
+        return {
+            upstream.settings.name: upstream.breakers.best()
+            for upstream in self._upstreams.values()
+            if upstream.breakers is not None
+        }
 
     # What the admin listener may see and do (admin.Operations).
 
@@ -279,7 +338,19 @@ class _Built:
     loaded: Loaded
     site: Site
     upstreams: dict[_UpstreamKey, Upstream]
+    budgets: dict[str, Budget]
     deadlines: dict[float, Deadlines]
+
+
+def _upstreams_of(route: RouteSettings) -> list[str]:
+    """Its own, and the one that stands in for it."""
+    other = "" if route.fallback is None else route.fallback.upstream
+    return [route.upstream, other] if other else [route.upstream]
+
+
+def _makes_verdicts(route: RouteSettings) -> bool:
+    """Whether its attempts are judged at all."""
+    return route.retry is not None or route.fallback is not None
 
 
 def _fingerprint(tls: UpstreamTls) -> bytes:

@@ -7,26 +7,30 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from itertools import count
-from random import getrandbits
+from random import getrandbits, random
 from typing import Protocol
 
 from proxy.policy.edits import compile_edits
-from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
 from proxy.policy.response_head import ResponseHead
-from proxy.policy.settings import RouteSettings
+from proxy.policy.settings import FallbackSettings, RouteSettings
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 
 class Clock(Protocol):
-    """Time. Handed in, so that a test can say what it is."""
+    """Time and chance. Handed in, so that a test can say what they are."""
 
     def monotonic(self) -> float:
         """Seconds that never go backwards: for waits, deadlines and durations."""
 
     def wall(self) -> float:
         """Seconds since the epoch: only to read or write dates."""
+
+    def roll(self) -> float:
+        """Chance, for waits that shall not all be alike: from 0 up to, not including, 1."""
 
 
 class SystemClock:
@@ -35,6 +39,7 @@ class SystemClock:
     # Static methods of C functions: a call costs what the function costs.
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
+    roll = staticmethod(random)
 
 
 def new_request_id() -> str:
@@ -61,12 +66,20 @@ class RequestBody(Protocol):
 
     length: int
     """Bytes in all, or CHUNKED."""
+    lost: Why | None
+    """Why it could not be sent a second time; None as long as it could."""
 
-    def take_whole(self) -> bytes | None:
-        """The whole body if it is here already, else None and nothing is taken.
+    def will_be_kept(self) -> bool:
+        """Whether it could be sent a second time once it was sent, as far as one can tell."""
 
-        A body taken once can be taken again: a second attempt gets the same.
+    def begin(self) -> bytes | None:
+        """From its first byte, for one attempt: the whole body if it goes out with the head.
+
+        None if it is read in pieces. What the first attempt got, all the others get.
         """
+
+    def hold(self) -> None:
+        """It will be sent again: nothing of it is given up before :meth:`begin`."""
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end.
@@ -85,8 +98,14 @@ class Recorder(Protocol):
     def attempted(self, attempt: Attempt) -> None:
         """An attempt ended."""
 
+    def judged(self, why: Why) -> None:
+        """It was decided whether another attempt follows."""
+
+    def waited(self, pause: Pause) -> None:
+        """A wait between two attempts is over."""
+
     def disconnected(self, phase: str) -> None:
-        """The client left during *phase*: body, upstream or response."""
+        """The client left during *phase*: body, backoff, upstream or response."""
 
     def finished(self, exchange: "Exchange") -> None:
         """The request is over; its ``code`` and ``attempts`` are final."""
@@ -99,10 +118,23 @@ Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
 class Route:
     """A configured route, ready to serve: built at load time, shared by requests."""
 
-    __slots__ = ("handle", "recorder", "request_edits", "response_edits", "settings")
+    __slots__ = (
+        "handle",
+        "keeps_bodies",
+        "recorder",
+        "request_edits",
+        "response_edits",
+        "settings",
+        "unsafe",
+    )
 
     def __init__(self, settings: RouteSettings, handle: Handler, recorder: Recorder) -> None:
         self.settings = settings
+        self.unsafe = "auto" if settings.retry is None else settings.retry.unsafe
+        retries = settings.retry is not None and settings.retry.attempts > 1
+        falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
+        self.keeps_bodies = retries or falls_back
+        """Whether what a client sends may be needed twice."""
         self.handle = handle
         self.recorder = recorder
         self.request_edits = compile_edits(settings.request_headers)
@@ -137,6 +169,7 @@ class Exchange(ABC):
     """
 
     __slots__ = (
+        "asked_timeout",
         "attempts",
         "body",
         "bytes_sent",
@@ -144,7 +177,9 @@ class Exchange(ABC):
         "code",
         "duration",
         "expired",
+        "fallback",
         "method",
+        "pausing",
         "peer",
         "raw_headers",
         "refusal",
@@ -171,6 +206,8 @@ class Exchange(ABC):
     """Whether the client asks for a protocol switch that the route allows."""
     started: float
     """Monotonic seconds."""
+    asked_timeout: float | None
+    """Seconds that the client itself grants it (Holdfast-Timeout)."""
     duration: float
     """Seconds from its complete head to the last byte handed over; set when it is over."""
     client_wait: float
@@ -182,8 +219,12 @@ class Exchange(ABC):
     """The attempt under way, from its first byte to its last."""
     expired: bool
     """Whether the route's timeout has passed."""
+    pausing: bool
+    """Whether it waits between two attempts."""
     refusal: Refusal | None
     """Set if the answer was our own."""
+    fallback: bool
+    """Whether the client got the route's fallback, or what another upstream said in its place."""
     code: int
     """Status that the client got; 499 if it left first; 0 until known."""
     bytes_sent: int
@@ -195,14 +236,23 @@ class Exchange(ABC):
         return self.client_wait + waiting
 
     def expire(self) -> None:
-        """The route's timeout has passed: end the attempt under way.
+        """The time for the whole exchange is over: end the attempt under way.
 
         It reaches up to the response's head; after that it means nothing.
         """
         if not self.code:
             self.expired = True
-            if self.stream is not None:
-                self.stream.fail(Kind.TIMEOUT)
+            self.expire_attempt()
+
+    def expire_attempt(self) -> None:
+        """The time for one attempt is over. Means as little once the head is relayed."""
+        if not self.code and self.stream is not None:
+            self.stream.fail(Kind.TIMEOUT)
+
+    @property
+    @abstractmethod
+    def was_cut(self) -> bool:
+        """Whether it was cancelled because our own time is up, and not by its client."""
 
     @abstractmethod
     def request_bytes(
@@ -220,6 +270,10 @@ class Exchange(ABC):
     @abstractmethod
     def answer_options(self) -> None:
         """Say what this proxy itself can do (``OPTIONS *``)."""
+
+    @abstractmethod
+    def answer_fallback(self, fallback: FallbackSettings) -> None:
+        """Give the client the route's fixed answer in place of a failure."""
 
     @abstractmethod
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from proxy.config import models
 from proxy.config.faults import Mistake
 from proxy.config.kinds.addresses import UpstreamUrl
+from proxy.config.kinds.base import Integer
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Node, Scalar
 from proxy.config.words import ELSEWHERE, NOT_YET, nearest
@@ -27,8 +28,9 @@ def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
     if key in NOT_YET:
         return Advice(NOT_YET[key])
     for ours in ELSEWHERE.get(key, ()):
-        if ours in known:
-            return Advice(f"write {_rewritten(ours, entry.node)}", ours)
+        outermost = ours.partition(".")[0]
+        if outermost in known:
+            return Advice(f"write {_rewritten(ours, entry.node)}", outermost)
         if ours in NOT_YET:
             return Advice(NOT_YET[ours])
     near = nearest(key, known)
@@ -43,21 +45,44 @@ def _place_for(key: str, section: type[models.Section]) -> str:
     for other in _sections():
         if key in other.model_fields:
             return f"it belongs to {other.belongs_to}, write it there"
+    for ours in ELSEWHERE.get(key, ()):
+        for other in _sections():
+            if ours in other.model_fields:
+                return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
     return f"write one of {', '.join(section.model_fields)}"
 
 
 def _rewritten(ours: str, node: Node) -> str:
     """Our key, with the value that was written where that is sure to be harmless."""
     value = node.text if isinstance(node, Scalar) else ""
-    if ours == "urls":
+    *outer, key = ours.split(".")
+    if key == "urls":
         try:
             UpstreamUrl().read(Scalar(value, node.spot))
         except Mistake:
             value = "https://…"
         return f"urls: [{value}]"
-    if ours in {"match", "path"}:
-        return f"{ours}: {below(value) if value.startswith('/') else '/prefix/**'}"
-    return ours
+    if key in {"match", "path"}:
+        return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
+    if key == "attempts":
+        text = f"attempts: {_one_more(node)}"
+        return f"{_within(outer, text)} (attempts counts the first call)"
+    return _within(outer, f"{key}: …") if outer else key
+
+
+def _one_more(retries: Node) -> str:
+    """How many attempts a number of retries makes."""
+    try:
+        return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
+    except Mistake:
+        return "N+1"
+
+
+def _within(keys: list[str], text: str) -> str:
+    """``retry: {backoff: {text}}``."""
+    for key in reversed(keys):
+        text = f"{key}: {{{text}}}"
+    return text
 
 
 def _sections() -> Iterator[type[models.Section]]:

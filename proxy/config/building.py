@@ -1,14 +1,23 @@
 """Models → settings: the last step, once nothing is wrong any more."""
 
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
 
 from proxy.config import models
+from proxy.config.kinds.outcomes import hinted_status, statuses_of
 from proxy.policy.settings import (
+    USUAL_OUTCOMES,
+    Backoff,
+    BreakerSettings,
+    BudgetSettings,
+    FallbackSettings,
     HeaderEdits,
     Limits,
     Listen,
     ListenTls,
     Match,
+    Outcomes,
+    RetrySettings,
     RouteSettings,
     Settings,
     UpstreamSettings,
@@ -35,6 +44,7 @@ def settings_from(file: models.FileKeys) -> Settings:
             header_timeout=limits.header_timeout,
             keepalive=limits.keepalive,
             connections=limits.connections,
+            replay_memory=limits.replay_memory,
         ),
         upstreams=tuple(_upstream(name, upstream) for name, upstream in file.upstreams.items()),
         routes=tuple(_route(route) for route in file.routes),
@@ -48,7 +58,7 @@ def _listen(entry: models.ListenOn) -> Listen:
 
 
 def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
-    tls = upstream.tls
+    tls, budget, breaker = upstream.tls, upstream.budget, upstream.breaker
     return UpstreamSettings(
         name=name,
         origins=tuple(upstream.urls),
@@ -65,10 +75,28 @@ def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
             server_name=tls.server_name,
             verify=tls.verify,
         ),
+        honours_key=upstream.honours_key,
+        refused=frozenset(upstream.refused),
+        budget=BudgetSettings(
+            ratio=budget.ratio, min_per_second=budget.min_per_second, window=budget.window
+        )
+        if budget
+        else None,
+        breaker=BreakerSettings(
+            failure_ratio=breaker.failure_ratio,
+            min_requests=breaker.min_requests,
+            window=breaker.window,
+            open_for=breaker.open_for,
+            probes=breaker.probes,
+        )
+        if breaker
+        else None,
     )
 
 
 def _route(route: models.RouteKeys) -> RouteSettings:
+    retry = _retry(route.retry) if route.retry else None
+    usual = USUAL_OUTCOMES if retry is None else retry.on
     return RouteSettings(
         name=route.name,
         match=_match(route.match),
@@ -77,10 +105,70 @@ def _route(route: models.RouteKeys) -> RouteSettings:
         timeout=route.timeout,
         idle_timeout=route.idle_timeout,
         max_body=route.max_body,
+        buffer=route.buffer,
         upgrades=tuple(route.upgrades),
         request_headers=_edits(route.headers.request),
         response_headers=_edits(route.headers.response),
+        retry=retry,
+        fallback=_fallback(route.fallback, usual) if route.fallback else None,
     )
+
+
+def _retry(retry: models.RetryKeys) -> RetrySettings:
+    backoff = retry.backoff
+    return RetrySettings(
+        attempts=retry.attempts,
+        on=_outcomes(retry.on, USUAL_OUTCOMES),
+        unsafe=retry.unsafe,
+        attempt_timeout=retry.attempt_timeout,
+        backoff=Backoff(
+            strategy=backoff.strategy,
+            base=backoff.base,
+            factor=backoff.factor,
+            increment=backoff.increment,
+            max=backoff.max,
+            jitter=backoff.jitter,
+        ),
+        longest_hint=retry.retry_after.max if retry.retry_after else None,
+    )
+
+
+def _fallback(fallback: models.FallbackKeys, usual: Outcomes) -> FallbackSettings:
+    """*usual*: what it replaces besides an open breaker where it does not say."""
+    if fallback.on is None:
+        on = _or_breaker_open(usual)
+    else:
+        on = _outcomes(fallback.on, _or_breaker_open(USUAL_OUTCOMES))
+    return FallbackSettings(
+        on=on,
+        status=fallback.status or 0,
+        headers=tuple((fallback.headers or {}).items()),
+        body=fallback.body or "",
+        upstream=fallback.upstream or "",
+    )
+
+
+def _or_breaker_open(outcomes: Outcomes) -> Outcomes:
+    return replace(outcomes, words=outcomes.words | {"breaker_open"})
+
+
+def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
+    """A list of outcomes, sorted for look-up."""
+    words: set[str] = set()
+    statuses: set[int] = set()
+    hinted: set[int] = set()
+    for item in items:
+        hinted_one = hinted_status(item)
+        if item == "default":
+            words |= default.words
+            statuses |= default.statuses
+        elif hinted_one is not None:
+            hinted.add(hinted_one)
+        elif found := statuses_of(item):
+            statuses |= found
+        else:
+            words.add(str(item))
+    return Outcomes(frozenset(words), frozenset(statuses), frozenset(hinted))
 
 
 def _match(match: models.MatchKeys) -> Match:

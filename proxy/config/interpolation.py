@@ -43,7 +43,7 @@ class Interpolation:
 
     def apply(self, scalar: Scalar) -> Scalar:
         """*scalar* with every reference replaced; :class:`Mistake` if one cannot be."""
-        if "$" not in scalar.text:
+        if "$" not in scalar.text or scalar.is_final:
             return scalar
         references: list[str] = []
 
@@ -62,9 +62,7 @@ class Interpolation:
             return self._variable(found["name"], found["rule"], found["text"])
 
         text = _REFERENCE.sub(replacement, scalar.text)
-        if not references:
-            return replace(scalar, text=text, plain=False)
-        return replace(scalar, text=text, plain=False, references=tuple(references))
+        return replace(scalar, text=text, plain=False, references=tuple(references), is_final=True)
 
     def _variable(self, name: str, rule: str | None, text: str | None) -> str:
         value = self._environ.get(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.config.building import settings_from
+from proxy.config.fallbacks import check_fallback
 from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
 from proxy.config.interpolation import Interpolation
 from proxy.config.listeners import check_listeners, check_trust
@@ -14,6 +15,7 @@ from proxy.config.models import FileKeys
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
 from proxy.config.parsing import parse_file
 from proxy.config.reader import Reader
+from proxy.config.retries import check_buffer, check_retry, with_fitting_base
 from proxy.config.routes import (
     check_order,
     check_prefixes,
@@ -23,8 +25,9 @@ from proxy.config.routes import (
     name_routes,
 )
 from proxy.config.secrets import check_secrets, effective
+from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Items, plain
-from proxy.config.upstreams import certificate_files, check_listen_tls, check_upstreams
+from proxy.config.upstreams import certificate_files, check_listen_tls, check_upstreams, refused_by
 from proxy.policy.settings import Settings
 
 
@@ -84,7 +87,7 @@ def load(
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
         on_read(path)
-    routes = _check(file, findings)
+    routes = _check(file, reader, findings)
     report = findings.report(sources)
     if report.faults:
         raise ConfigError(report)
@@ -109,9 +112,10 @@ def _options(listen: SequenceOf[str] | None, admin: str | None) -> Mapping:
     return Mapping(Spot(Source("options")), entries)
 
 
-def _check(file: Branch, findings: Findings) -> list[Branch]:
+def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
     """All that involves more than one value. Returns the merged routes, named."""
     drafts = draft_routes(file)
+    whole = Standing(file, "", reader)
     check_listeners(file, findings)
     check_listen_tls(file, findings)
     check_trust(file, findings)
@@ -120,8 +124,14 @@ def _check(file: Branch, findings: Findings) -> list[Branch]:
     check_references(file, drafts, findings)
     check_order(drafts, findings)
     check_prefixes(drafts, findings)
+    for draft in drafts:
+        route = Standing(draft.merged, draft.path, reader)
+        check_retry(route, draft.match, refused_by(file, draft.written.leaf("upstream")), findings)
+        check_fallback(route, findings)
+        check_buffer(route, whole, findings)
     check_secrets(file, findings)
-    return name_routes(drafts, findings)
+    named = name_routes(drafts, findings)
+    return [with_fitting_base(Standing(route, route.path, reader)) for route in named]
 
 
 def _with_routes(file: Branch, routes: list[Branch]) -> Branch:

@@ -7,7 +7,7 @@ shows them so; the reader reads them like any other value.
 """
 
 from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import MinLen
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,16 +19,25 @@ from proxy.config.kinds.addresses import (
     TrustedPeer,
     UpstreamUrl,
 )
-from proxy.config.kinds.base import Choice, Integer, Name, Switch, Token
-from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue
+from proxy.config.kinds.base import Choice, Integer, Name, Number, Switch, Text, Token
+from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue, KeyHeader
 from proxy.config.kinds.locations import FilePath
+from proxy.config.kinds.outcomes import (
+    BUILT_IN as BUILT_IN_OUTCOMES,
+    REFUSALS,
+    Outcome,
+    Status,
+)
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
-from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey
+from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
+from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.policy.settings import Listen, Origin
 
 _NO_REQUEST = "leaves no time for any request, write none for no limit"
 _NO_BODY = "leaves no time for any body, write none for no limit"
+_NO_ATTEMPT = "leaves no time for any attempt, write none for no limit"
+_NO_WINDOW = "leaves no time to count in, write 10s (say)"
 
 
 def _key(description: str, default: object = ...) -> Any:  # noqa: ANN401 - the model says the type
@@ -43,6 +52,8 @@ class Section(BaseModel):
 
     belongs_to: ClassVar[str]
     """Where its keys go, for someone who wrote one elsewhere."""
+    alternatives: ClassVar[tuple[frozenset[str], ...]] = ()
+    """Groups of keys that make no sense together: those of one displace those of another."""
 
 
 class ListenTls(Section):
@@ -80,6 +91,11 @@ class LimitKeys(Section):
     connections: Annotated[int, Integer(least=1)] = _key(
         "Most client connections at a time; beyond it 503.", 20_000
     )
+    replay_memory: Annotated[int, Size()] = _key(
+        "Most bytes of request bodies that are kept for another attempt, of all clients together; "
+        "beyond it a body is sent once.",
+        "256MiB",
+    )
 
 
 class UpstreamTlsKeys(Section):
@@ -98,6 +114,43 @@ class UpstreamTlsKeys(Section):
     verify: Annotated[bool, Switch()] = _key(
         "false accepts any certificate, so anyone on the way can read and change all of it.",
         default=True,
+    )
+
+
+class BudgetKeys(Section):
+    """How many retries an upstream is asked to bear."""
+
+    belongs_to = "an upstream's budget"
+
+    ratio: Annotated[float, Number(0, 100)] = _key("Retries per request.", 0.2)
+    min_per_second: Annotated[float, Number(0, 1_000_000)] = _key(
+        "Retries per second that are allowed besides, however few requests there are.", 1
+    )
+    window: Annotated[float, Duration(zero=_NO_WINDOW)] = _key(
+        "How long requests and retries are counted.", "10s"
+    )
+
+
+class BreakerKeys(Section):
+    """When an address is left alone for a while."""
+
+    belongs_to = "an upstream's breaker"
+
+    failure_ratio: Annotated[float, Number(0, 1, above=True)] = _key(
+        "Share of failures (connect, reset, timeout, protocol, 500, 502, 503, 504) that opens it.",
+        0.5,
+    )
+    min_requests: Annotated[int, Integer(least=1)] = _key(
+        "Fewer requests than this in the window do not open it.", 20
+    )
+    window: Annotated[float, Duration(zero=_NO_WINDOW)] = _key(
+        "How long outcomes are counted.", "10s"
+    )
+    open_for: Annotated[
+        float, Duration(zero="leaves the address no time to recover, write 30s (say)")
+    ] = _key("How long the address gets no requests, before it is probed.", "30s")
+    probes: Annotated[int, Integer(least=1, most=1000)] = _key(
+        "Successes that close it again; also how many requests probe it at a time.", 3
     )
 
 
@@ -136,6 +189,22 @@ class UpstreamKeys(Section):
         "upstream",
     )
     tls: UpstreamTlsKeys = _key("For https URLs.", {})
+    honours_key: Annotated[str, KeyHeader()] = _key(
+        "Whether the upstream itself runs a request once, however often it is sent with the same "
+        "Idempotency-Key; or the name of the header that it goes by.",
+        default=False,
+    )
+    refused: list[Annotated[int, Status()]] = _key(
+        "Statuses from 400 to 599 by which it says that it did not do the work. Add 503 or 529 "
+        "where that is true.",
+        list(REFUSALS),
+    )
+    budget: Annotated[BudgetKeys | Literal[False], Switchable()] = _key(
+        "How many retries it is asked to bear; false for any number.", {}
+    )
+    breaker: Annotated[BreakerKeys | Literal[False], Switchable()] = _key(
+        "Leaves an address alone for a while that fails too often.", default=False
+    )
 
 
 class MatchKeys(Section):
@@ -179,6 +248,95 @@ class HeadersKeys(Section):
     response: HeaderEditKeys = _key("On the way back to the client.", {})
 
 
+class BackoffKeys(Section):
+    """How long to wait before a retry, where the upstream does not say."""
+
+    belongs_to = "retry.backoff"
+
+    strategy: Annotated[str, Choice("exponential", "linear", "constant", "fibonacci")] = _key(
+        "How waits grow: exponential (base, base·factor, base·factor², …), linear (base, "
+        "base+increment, …), constant, or fibonacci (base, base, 2·base, 3·base, …).",
+        "exponential",
+    )
+    base: Annotated[float, Duration()] = _key(
+        "The first wait, before it is spread; after a 429 at least 1s.", "100ms"
+    )
+    factor: Annotated[float, Number(1, 100)] = _key("Growth of an exponential wait.", 2)
+    increment: Annotated[float | None, Duration()] = _key(
+        "Growth of a linear wait. Default: the base.", None
+    )
+    max: Annotated[float, Duration()] = _key("No wait of ours is longer.", "30s")
+    jitter: Annotated[str | float, Jitter()] = _key(
+        "How waits are spread, so that callers do not return all at once: full (anything up to the "
+        "wait), equal (the upper half), decorrelated (up to three times the last wait), none, or a "
+        "number (0.2: 20 % less or more).",
+        "full",
+    )
+
+
+class RetryAfterKeys(Section):
+    """Whether an upstream may say when to come back."""
+
+    belongs_to = "retry.retry_after"
+
+    max: Annotated[
+        float, Duration(zero="would follow no hint, write retry_after: false if that is meant")
+    ] = _key(
+        "Longest wait that is accepted; a longer one ends it, and the client gets the response.",
+        "60s",
+    )
+
+
+class RetryKeys(Section):
+    """When a request is sent again, and how soon."""
+
+    belongs_to = "retry"
+
+    attempts: Annotated[int, Attempts()] = _key("How often in total, the first included.", 3)
+    on: Annotated[list[Annotated[str | int, Outcome()]], MinLen(1)] = _key(
+        "After what: connect, refused, reset, timeout, protocol, statuses, 4xx, 5xx (without 501 "
+        "and 505), 403+hint (if the response says when to come back), default (the built-in list).",
+        list(BUILT_IN_OUTCOMES),
+    )
+    unsafe: Annotated[str, Unsafe()] = _key(
+        "POST and PATCH: auto (not if they may have run, unless the upstream runs them once), "
+        "never (only after connect), always (they may run twice).",
+        "auto",
+    )
+    attempt_timeout: Annotated[float | None, Duration(zero=_NO_ATTEMPT, none=True)] = _key(
+        "For one attempt up to the response's head; below timeout.", "none"
+    )
+    backoff: BackoffKeys = _key("How long to wait before a retry.", {})
+    retry_after: Annotated[RetryAfterKeys | Literal[False], Switchable()] = _key(
+        "Whether to wait for as long as the upstream says (Retry-After and its kin).", {}
+    )
+
+
+class FallbackKeys(Section):
+    """What the client gets in place of a failure."""
+
+    belongs_to = "fallback"
+    alternatives = (frozenset({"status", "headers", "body"}), frozenset({"upstream"}))
+
+    on: Annotated[list[Annotated[str | int, Outcome(for_fallback=True)]] | None, MinLen(1)] = _key(
+        "In place of what: the same words as in retry.on, and breaker_open (every address is left "
+        "alone), which default includes here. Default: the route's retry.on and breaker_open.",
+        None,
+    )
+    status: Annotated[int | None, Status(least=200)] = _key(
+        "Status of a fixed answer, from 200 to 599.", None
+    )
+    headers: dict[Annotated[str, EditableHeader()], Annotated[str, HeaderValue()]] | None = _key(
+        "Its header fields.", None
+    )
+    body: Annotated[str | None, Text()] = _key("Its body.", None)
+    upstream: Annotated[str | None, Name()] = _key(
+        "In place of a fixed answer: another upstream, which is asked once, within the time left. "
+        "A request that may have run goes there only if it may be repeated.",
+        None,
+    )
+
+
 class PolicyKeys(Section):
     """What a route does with its requests. The same keys in defaults, policies and routes."""
 
@@ -198,10 +356,20 @@ class PolicyKeys(Section):
     max_body: Annotated[int | None, Size(none=True)] = _key(
         "Largest request body; beyond it 413.", "none"
     )
+    buffer: Annotated[int, Size()] = _key(
+        "Request bodies up to this size are kept for another attempt; larger ones are sent once.",
+        "1MiB",
+    )
     upgrades: list[Annotated[str, Protocol()]] = _key(
         "Protocols that a client may switch to, tunnelled as they are; [] for none.", ["websocket"]
     )
     headers: HeadersKeys = _key("Header fields to set and remove.", {})
+    retry: Annotated[
+        RetryKeys | Literal[False], Switchable(), SetsKey("attempts", Attempts(), named=True)
+    ] = _key("Sends a request again that failed, where that is safe.", default=False)
+    fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = _key(
+        "What the client gets in place of a failure.", default=False
+    )
 
 
 class RouteKeys(PolicyKeys):

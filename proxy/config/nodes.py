@@ -39,6 +39,8 @@ class Scalar:
     """Written without quotes: it may be a number, a boolean or null."""
     references: tuple[str, ...] = ()
     """What it was made of, such as ``${TOKEN}``. If any, the text may be a secret."""
+    is_final: bool = False
+    """Everything is put in: a ``$`` that is left means itself."""
 
     @property
     def type(self) -> str:
@@ -89,6 +91,8 @@ class Mapping:
     """Keys that were already there, each with where."""
     implied: bool = False
     """Not in the file: a shorthand, spelled out."""
+    is_off: bool = False
+    """``false`` stands there: what belongs here is switched off."""
 
 
 @dataclass(frozen=True, slots=True)

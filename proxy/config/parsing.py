@@ -235,8 +235,7 @@ class _Composer:
     def _key(node: Node, spot: Spot) -> str:
         if not isinstance(node, Scalar):
             raise _Unreadable(spot, "a key is a single word, write one")
-        # A template engine that read `on:` as YAML 1.1 wrote `true:`. No key of ours is "true".
-        return "on" if node.plain and node.type == "bool" and node.text[0] in "tT" else node.text
+        return node.text
 
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
         if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:

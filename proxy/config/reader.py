@@ -29,6 +29,7 @@ class Reader:
     def __init__(self, findings: Findings, interpolation: Interpolation) -> None:
         self._findings = findings
         self._interpolation = interpolation
+        self._built_in: dict[tuple[type[Section], str], Read | None] = {}
 
     def read_file(self, root: Mapping, model: type[Section]) -> Branch:
         """The whole file."""
@@ -37,20 +38,29 @@ class Reader:
     def complete(self, branch: Branch) -> Branch:
         """*branch* with the built-in value of each key that it does not have."""
         entries = dict(branch.entries)
-        for name, model_field in branch.section.model_fields.items() if branch.section else ():
-            # None: the key has no value unless it is written.
-            if name not in entries and model_field.default is not None:
-                default = self._read(_node_of(model_field.default), model_field, name)
-                if default is not None:
-                    entries[name] = Entry(name, BUILT_IN, default)
+        section = branch.section
+        for name in section.model_fields if section else ():
+            default = self.built_in(section, name) if section and name not in entries else None
+            if default is not None:
+                entries[name] = Entry(name, BUILT_IN, default)
         completed = {
             name: replace(entry, node=self._complete(entry.node)) for name, entry in entries.items()
         }
         return replace(branch, entries=completed)
 
+    def built_in(self, section: type[Section], key: str) -> Read | None:
+        """What *key* is where nobody writes it; None if it is nothing then."""
+        if (section, key) not in self._built_in:
+            model_field = section.model_fields[key]
+            default = model_field.default
+            self._built_in[section, key] = (
+                None if default is None else self._read(_node_of(default), model_field, key)
+            )
+        return self._built_in[section, key]
+
     def _complete(self, read: Read) -> Read:
         if isinstance(read, Branch):
-            return self.complete(read)
+            return read if read.is_off else self.complete(read)
         if isinstance(read, Items):
             return replace(read, items=tuple(self._complete(item) for item in read.items))
         return read
@@ -164,9 +174,14 @@ class Reader:
         self._report_repeated(node, path)
         entries: dict[str, Entry[Read]] = {}
         broken = set()
-        for entry in node.entries.values():
+        for written in node.entries.values():
+            # A template engine that read `on:` as YAML 1.1 wrote `true:`. No key is called so.
+            entry = replace(written, key="on") if written.key.lower() == "true" else written
             entry_path = path if node.implied else _key_path(path, entry.key)
             if self._is_merge_key(entry, path):
+                continue
+            if entry.key in entries:
+                self._already_set(entry, entries[entry.key].spot, entry_path)
                 continue
             model_field = model.model_fields.get(entry.key)
             if model_field is None:
@@ -179,6 +194,7 @@ class Reader:
                 broken.add(entry.key)
             if read is not None:
                 entries[entry.key] = Entry(entry.key, entry.spot, read)
+        self._check_alternatives(entries, model, path)
         for name, model_field in model.model_fields.items():
             # A key that was probably meant by an unknown one is not missing as well.
             if model_field.is_required() and name not in node.entries.keys() | broken:
@@ -186,7 +202,21 @@ class Reader:
                     node.spot, path, f"{name} is missing, write {name}: {_example(model_field)}"
                 )
                 broken.add(name)
-        return Branch(path, node.spot, entries, model, frozenset(broken))
+        return Branch(path, node.spot, entries, model, frozenset(broken), node.is_off)
+
+    def _check_alternatives(
+        self, entries: dict[str, Entry[Read]], model: type[Section], path: str
+    ) -> None:
+        groups = {key: group for group in model.alternatives for key in group if key in entries}
+        first = next((key for key in entries if key in groups), "")
+        for key, entry in entries.items():
+            if key in groups and groups[key] != groups[first]:
+                self._findings.fault(
+                    entry.spot,
+                    _key_path(path, key),
+                    f"it cannot stand beside {first}, remove one of them",
+                )
+                break
 
     def _report_repeated(self, node: Mapping, path: str) -> None:
         for entry, first in node.repeated:

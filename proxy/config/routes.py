@@ -4,7 +4,7 @@ Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
 several the later) < the route itself.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from proxy.config.faults import Findings, Mistake
@@ -98,9 +98,8 @@ def check_references(file: Branch, drafts: list[DraftRoute], findings: Findings)
         used = set()
         is_sure = "routes" not in file.broken or "routes" in file.entries
         for draft in drafts:
-            is_sure = is_sure and key not in draft.written.broken
-            node = draft.written.node(key)
-            for _, leaf in leaves(node) if node else ():
+            is_sure = is_sure and draft.merged.broken.isdisjoint({key, "fallback"})
+            for leaf in _references(draft, key):
                 used.add(leaf.value)
                 if leaf.value not in names:
                     findings.fault(leaf.spot, leaf.path, _no_such(key, group, leaf, names))
@@ -169,6 +168,17 @@ def check_prefixes(drafts: list[DraftRoute], findings: Findings) -> None:
                 f"no path of {draft.path} begins with {leaf.scalar.bare}, so nothing "
                 f"is stripped, correct it or remove it",
             )
+
+
+def _references(draft: DraftRoute, key: str) -> Iterator[Leaf]:
+    """Every value by which a route names an upstream or, with *key* so, a policy."""
+    node = draft.written.node(key)
+    for _, leaf in leaves(node) if node else ():
+        yield leaf
+    fallback = draft.merged.branch("fallback")
+    asked = fallback.leaf(key) if fallback else None
+    if asked is not None:
+        yield asked
 
 
 def _match(route: Branch) -> Match:

@@ -32,7 +32,21 @@ def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
     # None in a model is a key that is not there; nobody writes null.
     if tidy.get("default", ...) is None:
         del tidy["default"]
-    if {"type": "null"} in tidy.get("anyOf", ()):
-        forms = [form for form in tidy.pop("anyOf") if form != {"type": "null"}]
-        tidy |= forms[0] if len(forms) == 1 else {"anyOf": forms}
+    if "anyOf" in tidy:
+        forms = _forms(tidy["anyOf"])
+        tidy["anyOf"] = forms
+        if len(forms) == 1:
+            del tidy["anyOf"]
+            tidy |= forms[0]
     return tidy
+
+
+def _forms(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What can be written, each form once: shorthands pile up alternatives of alternatives."""
+    flat: list[dict[str, Any]] = []
+    for form in written:
+        flat += form["anyOf"] if form.keys() == {"anyOf"} else [form]
+    covered = [{"type": "null"}]
+    if {"type": "boolean"} in flat:
+        covered.append({"type": "boolean", "const": False})
+    return [form for i, form in enumerate(flat) if form not in covered and form not in flat[:i]]

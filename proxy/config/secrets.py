@@ -29,7 +29,7 @@ def effective(branch: Branch) -> dict[str, Any]:
 
 def _shown(read: Read, key: str) -> object:
     if isinstance(read, Branch):
-        return effective(read)
+        return False if read.is_off else effective(read)
     if isinstance(read, Items):
         return [_shown(item, key) for item in read.items]
     if _is_secret(key, read):

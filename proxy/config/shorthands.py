@@ -8,8 +8,9 @@ from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from proxy.config.faults import Mistake
-from proxy.config.kinds.base import JsonSchema, Kind, string_schema
+from proxy.config.kinds.base import JsonSchema, Kind, Switch, string_schema
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence
+from proxy.config.words import OFF, ON
 
 
 class Shorthand(ABC):
@@ -54,15 +55,37 @@ class SetsKey(Shorthand):
     """Of the value."""
     listed: bool = False
     """Whether the key takes a list."""
+    named: bool = False
+    """Whether messages name the key, as if it had been written."""
 
     def expand(self, node: Node) -> Node:
         if not isinstance(node, Scalar) or node.type == "null":
             return node
         value: Node = Sequence(node.spot, (node,), implied=True) if self.listed else node
-        return _implied(node, {self.key: value})
+        return replace(_implied(node, {self.key: value}), implied=not self.named)
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the kind knows
         return self.kind.json_schema()
+
+
+class Switchable(Shorthand):
+    """``false`` switches a section off, ``true`` on with whatever the rest of the file says."""
+
+    def expand(self, node: Node) -> Node:
+        if not isinstance(node, Scalar):
+            return node
+        if node.type == "null":
+            raise Mistake("there is no value, write true to switch it on or false for off")
+        if node.type == "bool":
+            return replace(_implied(node, {}), is_off=node.text[0] in "fF")
+        if node.text in OFF:
+            raise Mistake(f"{node.shown} is neither true nor false, write false to switch it off")
+        if node.text in ON:
+            raise Mistake(f"{node.shown} is neither true nor false, write true to switch it on")
+        return node
+
+    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - nothing to add
+        return Switch().json_schema()
 
 
 class MethodAndPath(Shorthand):

@@ -54,6 +54,8 @@ class Branch:
     section: type[Section] | None = None
     broken: frozenset[str] = field(default_factory=frozenset)
     """Keys that are there, but could not be read or not wholly."""
+    is_off: bool = False
+    """Switched off. What it holds waits for whoever switches it on again."""
 
     @property
     def is_whole(self) -> bool:
@@ -65,9 +67,9 @@ class Branch:
         return node if isinstance(node, Leaf) else None
 
     def branch(self, key: str) -> "Branch | None":
-        """The mapping under *key*, if there is one."""
+        """The mapping under *key*, if there is one and it is not switched off."""
         node = self.node(key)
-        return node if isinstance(node, Branch) else None
+        return node if isinstance(node, Branch) and not node.is_off else None
 
     def items(self, key: str) -> tuple["Read", ...]:
         """The list under *key*; empty if there is none."""
@@ -95,21 +97,41 @@ def merge(under: Read, over: Read) -> Read:
 
 def merge_branches(under: Branch, over: Branch) -> Branch:
     """As :func:`merge`."""
+    displaced = _displaced_by(over)
+    kept = {key: entry for key, entry in under.entries.items() if key not in displaced}
     return replace(
         over,
-        entries=overlay(under.entries, over.entries, merge),
-        broken=over.broken | (under.broken - over.entries.keys()),
+        entries=overlay(kept, over.entries, merge),
+        broken=over.broken | (under.broken - over.entries.keys() - displaced),
     )
 
 
+def _displaced_by(over: Branch) -> frozenset[str]:
+    """Keys that mean nothing any more beside what *over* says."""
+    groups = over.section.alternatives if over.section else ()
+    chosen = [group for group in groups if not group.isdisjoint(over.entries)]
+    return frozenset[str]().union(*groups).difference(*chosen) if chosen else frozenset()
+
+
+def with_entry(branch: Branch, keys: tuple[str, ...], entry: "Entry[Read]") -> Branch:
+    """*branch* with one more entry, in the mapping below it to which *keys* lead."""
+    if keys:
+        outer, *rest = keys
+        below = branch.branch(outer)
+        if below is None:
+            return branch
+        entry = replace(branch.entries[outer], node=with_entry(below, tuple(rest), entry))
+    return replace(branch, entries=branch.entries | {entry.key: entry})
+
+
 def leaves(read: Read, key: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Every value, with the key that it stands under."""
+    """Every value that counts, with the key that it stands under."""
     if isinstance(read, Leaf):
         yield key, read
     elif isinstance(read, Items):
         for item in read.items:
             yield from leaves(item, key)
-    else:
+    elif not read.is_off:
         for entry in read.entries.values():
             yield from leaves(entry.node, entry.key)
 
@@ -120,4 +142,6 @@ def plain(read: Read) -> Any:  # noqa: ANN401 - goes into a model, which knows t
         return read.value
     if isinstance(read, Items):
         return [plain(item) for item in read.items]
+    if read.is_off:
+        return False
     return {entry.key: plain(entry.node) for entry in read.entries.values()}

@@ -3,13 +3,19 @@
 import re
 from fractions import Fraction
 
-SECONDS = {
-    "ms": Fraction(1, 1000),
-    "s": Fraction(1),
-    "m": Fraction(60),
-    "h": Fraction(3600),
-    "d": Fraction(86400),
-}
+from proxy.policy.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
+
+__all__ = [
+    "DURATION_PATTERN",
+    "SIZE_PATTERN",
+    "duration_with_other_unit",
+    "format_duration",
+    "format_size",
+    "parse_duration",
+    "parse_size",
+    "size_with_other_unit",
+]
+
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 
 _OTHER_TIMES = {
@@ -39,18 +45,8 @@ _OTHER_TIMES = {
 }
 """Units of elsewhere, to say what to write instead."""
 
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
-_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
-DURATION_PATTERN = rf"(?:{_NUMBER}(?:ms|s|m|h|d))+"
-SIZE_PATTERN = rf"({_NUMBER})(B|KiB|MiB|GiB|TiB)"
-_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\W\d_]+)")
-
-
-def parse_duration(text: str) -> float | None:
-    """Seconds, or None if *text* is no duration."""
-    if not re.fullmatch(DURATION_PATTERN, text):
-        return None
-    return float(sum(Fraction(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
+SIZE_PATTERN = rf"({NUMBER_PATTERN})(B|KiB|MiB|GiB|TiB)"
+_QUANTITY = re.compile(rf"({NUMBER_PATTERN})\s*([^\W\d_]+)")
 
 
 def format_duration(seconds: float) -> str:

@@ -5,7 +5,11 @@ from pathlib import Path
 
 from proxy.config.faults import Findings
 from proxy.config.files import reason_of
+from proxy.config.kinds.outcomes import REFUSALS
 from proxy.config.tree import Branch, Leaf
+
+_PERHAPS_PERCENT = 10
+"""A ratio from here on was written by somebody who thinks in percent."""
 
 
 class _Encrypted(Exception):
@@ -13,12 +17,22 @@ class _Encrypted(Exception):
 
 
 def check_upstreams(file: Branch, findings: Findings) -> None:
-    """URLs differ; TLS settings make sense."""
+    """URLs differ; TLS settings, refusals and budget make sense."""
     upstreams = file.branch("upstreams")
     for entry in upstreams.entries.values() if upstreams else ():
         if isinstance(entry.node, Branch):
             _check_urls(entry.node, findings)
             _check_tls(entry.node, findings)
+            _check_refused(entry.node, findings)
+            _check_budget(entry.node, findings)
+
+
+def refused_by(file: Branch, name: Leaf | None) -> frozenset[int]:
+    """The statuses by which the upstream called *name* says that it did nothing."""
+    upstreams = file.branch("upstreams")
+    upstream = upstreams.branch(name.value) if upstreams and name else None
+    is_written = upstream is not None and "refused" in upstream.entries
+    return frozenset(upstream.values("refused") if upstream and is_written else REFUSALS)
 
 
 def check_listen_tls(file: Branch, findings: Findings) -> None:
@@ -76,6 +90,42 @@ def _check_tls(upstream: Branch, findings: Findings) -> None:
     if key is not None and "cert" not in tls.entries.keys() | tls.broken:
         findings.fault(key.spot, key.path, "a key needs a certificate, write cert: FILE beside it")
     _check_chain(tls, findings)
+
+
+def _check_refused(upstream: Branch, findings: Findings) -> None:
+    """Warn of a list that was probably meant to add to the built-in one."""
+    written = upstream.values("refused")
+    if not written or not set(written).isdisjoint(REFUSALS) or "refused" in upstream.broken:
+        return
+    lost, added = (", ".join(map(str, statuses)) for statuses in (REFUSALS, written))
+    findings.warn(
+        upstream.entries["refused"].spot,
+        f"{upstream.path}.refused",
+        f"this list replaces the built-in one, so {lost} no longer mean that nothing was done, "
+        f"write refused: [{lost}, {added}] to add {added}",
+    )
+
+
+def _check_budget(upstream: Branch, findings: Findings) -> None:
+    """Warn of a budget that allows nothing, or everything."""
+    budget = upstream.branch("budget")
+    ratio = budget.leaf("ratio") if budget else None
+    if budget is None or ratio is None:
+        return
+    least = budget.leaf("min_per_second")
+    if ratio.value == 0 and least is not None and least.value == 0:
+        findings.warn(
+            upstream.entries["budget"].spot,
+            budget.path,
+            "this allows no retry at all, write a larger ratio, or budget: false for any number",
+        )
+    elif ratio.value >= _PERHAPS_PERCENT:
+        findings.warn(
+            ratio.spot,
+            ratio.path,
+            f"{ratio.scalar.bare} retries for each request are no limit, write a ratio such as "
+            f"0.2, or budget: false if that is meant",
+        )
 
 
 def _check_chain(tls: Branch, findings: Findings) -> None:

@@ -7,22 +7,20 @@ mean something in another product, and names that are nearly right.
 from collections.abc import Iterable
 
 NOT_YET = {
-    "retry": "this version does not retry yet",
     "throttle": "this version does not throttle yet",
     "idempotency": "this version does not know idempotency keys yet",
     "dead_letter": "this version keeps no dead letters yet",
-    "fallback": "this version has no fallback yet",
-    "breaker": "this version has no circuit breaker yet",
-    "budget": "this version does not retry yet, so there is no budget",
-    "honours_key": "this version does not know idempotency keys yet",
-    "refused": "this version does not retry yet, so no status is special",
-    "buffer": "this version does not retry yet, so it keeps no bodies",
-    "replay_memory": "this version does not retry yet, so it keeps no bodies",
     "store": "this version stores nothing yet",
     "state_dir": "this version stores nothing yet",
     "workers": "this version runs as one process",
 }
 """Keys of later versions. Who builds one removes its line."""
+
+_ATTEMPTS = ("attempts", "retry.attempts")
+_ON = ("on", "retry.on")
+_ATTEMPT_TIMEOUT = ("attempt_timeout", "retry.attempt_timeout")
+_BASE = ("base", "backoff.base", "retry.backoff.base")
+_MAX_WAIT = ("max", "backoff.max", "retry.backoff.max")
 
 ELSEWHERE = {
     "services": ("upstreams",),
@@ -41,12 +39,28 @@ ELSEWHERE = {
     "handle_path": ("strip_prefix",),
     "verb": ("methods",),
     "verbs": ("methods",),
-    "num_retries": ("retry",),
-    "max_retries": ("retry",),
-    "retries": ("retry",),
-    "lb_retries": ("retry",),
-    "retry_on": ("retry",),
-    "per_try_timeout": ("retry",),
+    "retry_policy": ("retry",),
+    "retryPolicy": ("retry",),
+    "num_retries": _ATTEMPTS,
+    "max_retries": _ATTEMPTS,
+    "retries": _ATTEMPTS,
+    "lb_retries": _ATTEMPTS,
+    "retry_on": _ON,
+    "status": _ON,
+    "status_code": ("status", *_ON),
+    "status_codes": _ON,
+    "retriable_status_codes": _ON,
+    "per_try_timeout": _ATTEMPT_TIMEOUT,
+    "perTryTimeout": _ATTEMPT_TIMEOUT,
+    "try_timeout": _ATTEMPT_TIMEOUT,
+    "base_interval": _BASE,
+    "initialInterval": _BASE,
+    "initial_delay": _BASE,
+    "delay": _BASE,
+    "max_interval": _MAX_WAIT,
+    "max_delay": _MAX_WAIT,
+    "cap": _MAX_WAIT,
+    "multiplier": ("factor", "backoff.factor", "retry.backoff.factor"),
     "rateLimit": ("throttle",),
     "rate_limit": ("throttle",),
     "inFlightReq": ("throttle",),
@@ -59,6 +73,10 @@ ELSEWHERE = {
     "dedupe": ("idempotency",),
 }
 """Words of other products, and ours: the first that exists where they stand."""
+
+OFF = frozenset({"off", "no", "none", "disabled"})
+ON = frozenset({"on", "yes", "enabled"})
+"""Words of YAML 1.1 and of people for false and true."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -38,13 +38,16 @@ class AccessLog:
     def write_if_notable(self, route: str, exchange: Exchange) -> None:
         """Write a line if anything happened that somebody might ask about.
 
-        That is: we refused it, it failed, its client left, or one attempt was not enough.
+        That is: we refused it, it failed, its client left, one attempt was not enough,
+        or its answer is a fallback. Whoever waited is among them: after a wait comes
+        another attempt, unless the client leaves or we refuse.
         """
         attempts = exchange.attempts
         if (
             exchange.code >= 499
             or exchange.refusal is not None
             or len(attempts) > 1
+            or exchange.fallback
             or (attempts and attempts[0].kind is not None)
         ):
             self.write(route, exchange)
@@ -53,13 +56,14 @@ class AccessLog:
         """Write a line."""
         refusal = exchange.refusal
         refused = f'"refusal":"{refusal.reason.value}",' if refusal is not None else ""
+        fallback = '"fallback":true,' if exchange.fallback else ""
         attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
         self._writer.write(
             f'{{"time":"{self._now()}","request_id":{quoted(exchange.request_id)},'
             f'"route":{quoted(route)},"method":{quoted(exchange.method[:_LONGEST_TEXT])},'
             f'"path":{quoted(_path(exchange.target))},"code":{exchange.code},'
             f'"duration_ms":{exchange.duration * 1000:.3f},"bytes":{exchange.bytes_sent},'
-            f'"client":{quoted(exchange.peer)},{refused}"attempts":[{attempts}]}}\n'
+            f'"client":{quoted(exchange.peer)},{refused}{fallback}"attempts":[{attempts}]}}\n'
         )
 
     def _now(self) -> str:
@@ -73,13 +77,21 @@ class AccessLog:
 
 
 def _attempt(attempt: Attempt, exchange: Exchange) -> str:
+    pause, why = attempt.pause, attempt.why
+    waited = (
+        ""
+        if pause is None
+        else f',"wait_ms":{pause.seconds * 1000:.3f},"wait_for":"{pause.source}"'
+    )
+    judged = "" if why is None else f',"why":"{why}"'
     return (
         f'{{"n":{attempt.number},"upstream":{quoted(attempt.upstream)},'
         f'"address":{quoted(attempt.address)},'
         f'"start_ms":{(attempt.started - exchange.started) * 1000:.3f},'
         f'"ms":{attempt.duration * 1000:.3f},"outcome":"{attempt.outcome}",'
         f'"status":{attempt.status or "null"},"sent":{_boolean(attempt.sent)},'
-        f'"received":{_boolean(attempt.received)},"reused":{_boolean(attempt.reused)}}}'
+        f'"received":{_boolean(attempt.received)},"reused":{_boolean(attempt.reused)}'
+        f"{waited}{judged}}}"
     )
 
 

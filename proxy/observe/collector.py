@@ -6,39 +6,39 @@ set, never from a client.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from proxy.observe.series import LATENCY_BOUNDS, Histogram, RouteSeries
+from proxy.observe.series import LATENCY_BOUNDS, Histogram, RetrySeries, RouteSeries
 from proxy.policy.outcome import Kind, outcome_label
 
 _BUCKETS = (*map(str, LATENCY_BOUNDS), "+Inf")
 
 
+@dataclass(slots=True, kw_only=True)
 class Collected:
     """What there is to export; the recorders hold parts of it."""
 
-    def __init__(
-        self, version: str, parser: str, loaded_at: float, lost_lines: Callable[[], int]
-    ) -> None:
-        self.version = version
-        self.parser = parser
-        self.routes: dict[str, RouteSeries] = {}
-        self.upstreams: dict[str, Histogram] = {}
-        """How long attempts took."""
-        self.attempts: dict[tuple[str, str], dict[Kind | int, int]] = {}
-        """By route and upstream: how many ended in each kind or status."""
-        self.reloads = {"success": 0, "failure": 0}
-        self.last_reload = loaded_at
-        self.lost_lines = lost_lines
+    version: str
+    parser: str
+    last_reload: float
+    """When the configuration in force was read, in seconds since the epoch."""
+    reloads: dict[str, int] = field(default_factory=lambda: {"success": 0, "failure": 0})
+    routes: dict[str, RouteSeries] = field(default_factory=dict)
+    retries: dict[str, RetrySeries] = field(default_factory=dict)
+    """Of the routes that retry."""
+    upstreams: dict[str, Histogram] = field(default_factory=dict)
+    """How long attempts took."""
+    attempts: dict[tuple[str, str], dict[Kind | int, int]] = field(default_factory=dict)
+    """By route and upstream: how many ended in each kind or status."""
+    lost_lines: Callable[[], int]
+    budgets: Callable[[], Mapping[str, float]]
+    breakers: Callable[[], Mapping[str, int]]
 
     def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
         """Each route and upstream, with the number of attempts per outcome."""
@@ -58,6 +58,7 @@ class SeriesCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._upstreams()
+        yield from self._retries()
         yield from self._process()
 
     def _requests(self) -> Iterator[Metric]:
@@ -86,8 +87,8 @@ class SeriesCollector(Collector):
         yield _histograms(
             "holdfast_request_duration_seconds",
             "From the complete head of a request to the last byte of its answer handed over.",
-            "route",
-            {route: series.duration for route, series in self._collected.routes.items()},
+            ("route",),
+            (((route,), series.duration) for route, series in self._collected.routes.items()),
         )
 
     def _upstreams(self) -> Iterator[Metric]:
@@ -103,9 +104,46 @@ class SeriesCollector(Collector):
         yield _histograms(
             "holdfast_upstream_attempt_duration_seconds",
             "From the start of an attempt to the last byte of its response, or its failure.",
-            "upstream",
-            self._collected.upstreams,
+            ("upstream",),
+            (((upstream,), series) for upstream, series in self._collected.upstreams.items()),
         )
+
+    def _retries(self) -> Iterator[Metric]:
+        verdicts = CounterMetricFamily(
+            "holdfast_retry_verdicts",
+            "Attempts on routes that retry, by why they were the last or were not.",
+            labels=("route", "reason"),
+        )
+        for route, series in self._collected.retries.items():
+            for why, count in series.verdicts.items():
+                verdicts.add_metric((route, why), count)
+        yield verdicts
+        yield _histograms(
+            "holdfast_retry_wait_seconds",
+            "Waits between two attempts, by who chose them: we, or a hint of the upstream.",
+            ("route", "source"),
+            (
+                ((route, source), waits)
+                for route, series in self._collected.retries.items()
+                for source, waits in series.waits.items()
+            ),
+        )
+        budgets = GaugeMetricFamily(
+            "holdfast_retry_budget_remaining",
+            "Retries that the upstream's budget would allow now.",
+            labels=("upstream",),
+        )
+        for upstream, remaining in self._collected.budgets().items():
+            budgets.add_metric((upstream,), remaining)
+        yield budgets
+        breakers = GaugeMetricFamily(
+            "holdfast_breaker_state",
+            "The breaker of the upstream's best address: 0 closed, 1 half-open, 2 open.",
+            labels=("upstream",),
+        )
+        for upstream, state in self._collected.breakers().items():
+            breakers.add_metric((upstream,), state)
+        yield breakers
 
     def _process(self) -> Iterator[Metric]:
         reloads = CounterMetricFamily(
@@ -135,10 +173,25 @@ class SeriesCollector(Collector):
         yield build
 
 
-def _histograms(name: str, text: str, label: str, members: dict[str, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=(label,))
-    for value, histogram in members.items():
+def _histograms(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    members: Iterable[tuple[tuple[str, ...], Histogram]],
+) -> Metric:
+    """A family made by hand, in half the time that ``HistogramMetricFamily`` takes.
+
+    It matters because the loop waits for it: with 200 routes one has 6,400 samples.
+    """
+    family = Metric(name, text, "histogram")
+    for values, histogram in members:
+        own = dict(zip(labels, values, strict=True))
         # Prometheus wants each bucket to include the ones below it.
-        buckets = list(zip(_BUCKETS, accumulate(histogram.counts), strict=True))
-        family.add_metric((value,), buckets, histogram.total)
+        counts = list(accumulate(histogram.counts))
+        family.samples += [
+            Sample(f"{name}_bucket", {**own, "le": bound}, count)
+            for bound, count in zip(_BUCKETS, counts, strict=True)
+        ]
+        family.samples.append(Sample(f"{name}_count", own, counts[-1]))
+        family.samples.append(Sample(f"{name}_sum", own, histogram.total))
     return family

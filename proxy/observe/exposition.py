@@ -1,8 +1,8 @@
 """Metrics as text, written in slices so that requests are served in between.
 
-With 200 routes and as many upstreams a scrape has some 8,000 samples. In one go
-``prometheus_client`` took 55 ms for them, 117 in the OpenMetrics format, and for so
-long nothing would be proxied. A slice at a time the loop is held for about 7 ms
+With 200 routes that retry and as many upstreams a scrape has some 17,000 samples. In
+one go ``prometheus_client`` took 111 ms for them, 220 in the OpenMetrics format, and
+for so long nothing would be proxied. A slice at a time the loop is held for about 8 ms
 at most: the building of the largest family, which is not cut up, and its first slice.
 """
 

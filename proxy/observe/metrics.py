@@ -6,16 +6,17 @@ flight keep the recorder that they began with. The series of a route that is gon
 are let go, so its last requests count into numbers that nobody reads any more.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from proxy.core import Exchange
 from proxy.observe.collector import Collected, SeriesCollector
 from proxy.observe.exposition import expose
-from proxy.observe.series import Histogram, RouteSeries
+from proxy.observe.series import Histogram, RetrySeries, RouteSeries
 from proxy.observe.status import summary
-from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.reasons import Why
 
 UNMATCHED = "_unmatched"
 """The route label of requests that no route took, unreadable ones included."""
@@ -31,20 +32,22 @@ class RouteRecorder:
     to look up the label each time would cost 0.3 µs more.
     """
 
-    __slots__ = ("_attempts", "_log", "_name", "_series", "_upstream")
+    __slots__ = ("_log", "_name", "_series", "_upstreams", "_verdicts", "_waits")
 
     def __init__(
         self,
         name: str,
         series: RouteSeries,
-        attempts: dict[Kind | int, int],
-        upstream: Histogram,
+        upstreams: Mapping[str, tuple[dict[Kind | int, int], Histogram]],
+        retries: RetrySeries,
         log: Log | None,
     ) -> None:
+        """*upstreams* has, for each that the route may try, where its attempts are counted."""
         self._name = name
         self._series = series
-        self._attempts = attempts
-        self._upstream = upstream
+        self._upstreams = upstreams
+        self._verdicts = retries.verdicts
+        self._waits = retries.waits
         self._log = log
 
     def __repr__(self) -> str:
@@ -56,12 +59,21 @@ class RouteRecorder:
 
     def attempted(self, attempt: Attempt) -> None:
         """An attempt ended."""
+        endings, durations = self._upstreams[attempt.upstream]
         ending = attempt.kind or attempt.status
         try:
-            self._attempts[ending] += 1
+            endings[ending] += 1
         except KeyError:
-            self._attempts[ending] = 1
-        self._upstream.observe(attempt.duration)
+            endings[ending] = 1
+        durations.observe(attempt.duration)
+
+    def judged(self, why: Why) -> None:
+        """It was decided whether another attempt follows."""
+        self._verdicts[why] += 1
+
+    def waited(self, pause: Pause) -> None:
+        """A wait between two attempts is over."""
+        self._waits[pause.source].observe(pause.seconds)
 
     def disconnected(self, phase: str) -> None:
         """The client left during *phase*."""
@@ -89,45 +101,80 @@ class Metrics:
     """
 
     def __init__(
-        self, *, version: str, parser: str, loaded_at: float, lost_lines: Callable[[], int]
+        self,
+        *,
+        version: str,
+        parser: str,
+        loaded_at: float,
+        lost_lines: Callable[[], int],
+        budgets: Callable[[], Mapping[str, float]],
+        breakers: Callable[[], Mapping[str, int]],
     ) -> None:
         """Start from zero.
 
-        *parser* is the name of the HTTP parser in use, *loaded_at* when (seconds
-        since the epoch) the configuration was first read, and *lost_lines* tells
-        how many lines the access log had to drop.
+        *parser* is the name of the HTTP parser in use, and *loaded_at* when (seconds
+        since the epoch) the configuration was first read. The others are asked anew
+        each time: *lost_lines* how many lines the access log had to drop, *budgets*
+        how many retries each upstream with a budget would allow now, and *breakers*
+        the state of the best address of each upstream with a breaker, as a number
+        (``BREAKER_STATES``).
         """
-        self._collected = Collected(version, parser, loaded_at, lost_lines)
+        self._collected = Collected(
+            version=version,
+            parser=parser,
+            last_reload=loaded_at,
+            lost_lines=lost_lines,
+            budgets=budgets,
+            breakers=breakers,
+        )
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(SeriesCollector(self._collected))
         ProcessCollector(registry=self._registry)
         self._unmatched = self._collected.routes[UNMATCHED] = RouteSeries()
 
-    def route(self, name: str, upstream: str, log: Log | None = None) -> RouteRecorder:
+    def route(
+        self, name: str, upstreams: Sequence[str], log: Log | None = None, *, retries: bool
+    ) -> RouteRecorder:
         """The recorder of the route *name*, going on with its series if it has any.
 
-        *log* is told of every finished request; without one that costs nothing.
+        *upstreams* are all that it may try: its own, and that of its fallback. *log*
+        is told of every finished request; without one that costs nothing. A route
+        without *retries* shows no verdicts and no waits.
         """
         collected = self._collected
         return RouteRecorder(
             name,
             collected.routes.setdefault(name, RouteSeries()),
-            collected.attempts.setdefault((name, upstream), {}),
-            collected.upstreams.setdefault(upstream, Histogram()),
+            {
+                upstream: (
+                    collected.attempts.setdefault((name, upstream), {}),
+                    collected.upstreams.setdefault(upstream, Histogram()),
+                )
+                for upstream in upstreams
+            },
+            collected.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
             log,
         )
 
     def unmatched(self, log: Log | None = None) -> RouteRecorder:
         """The recorder of requests that belong to no route; they make no attempts."""
-        return RouteRecorder(UNMATCHED, self._unmatched, {}, Histogram(), log)
+        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log)
 
-    def keep_only(self, routes: Collection[str], upstreams: Collection[str]) -> None:
-        """Let go of the series of every other route and upstream, after a reload."""
+    def keep_only(
+        self, *, routes: Collection[str], retrying: Collection[str], upstreams: Collection[str]
+    ) -> None:
+        """Let go of the series of every other route and upstream, after a reload.
+
+        *retrying* are those of the routes whose verdicts and waits are kept too.
+        """
         collected = self._collected
         collected.routes = {
             name: series
             for name, series in collected.routes.items()
             if name in routes or name == UNMATCHED
+        }
+        collected.retries = {
+            name: series for name, series in collected.retries.items() if name in retrying
         }
         collected.upstreams = {
             name: series for name, series in collected.upstreams.items() if name in upstreams

@@ -8,6 +8,9 @@ All of it is touched by the event loop's thread alone, so there are no locks.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
+
+from proxy.policy.reasons import Why
 
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets, in seconds, each inclusive; one more has no bound."""
@@ -18,8 +21,15 @@ KNOWN_METHODS = frozenset(
 OTHER_METHOD = "_OTHER"
 """Stands for every method that a client made up: labels come from closed sets."""
 
-PHASES = ("body", "upstream", "response")
-"""Where a client can leave: while it sends, while it waits, while it receives."""
+PHASES = ("body", "backoff", "upstream", "response")
+"""Where a client can leave: while it sends, while it waits (between two attempts, or
+for one), while it receives."""
+
+WAIT_SOURCES = ("backoff", "hint")
+"""Who chose the wait before another attempt: we, or the upstream."""
+
+BREAKER_STATES = ("closed", "half_open", "open")
+"""What the values of its gauge mean, from 0."""
 
 
 class Histogram:
@@ -35,6 +45,15 @@ class Histogram:
         # Left, because Prometheus counts `le`: a value on a bound is within it.
         self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.total += seconds
+
+    @classmethod
+    def sum_of(cls, parts: "Iterable[Histogram]") -> "Histogram":
+        """All the observations of *parts* in one."""
+        whole = cls()
+        for part in parts:
+            whole.counts = [sum(pair) for pair in zip(whole.counts, part.counts, strict=True)]
+            whole.total += part.total
+        return whole
 
     def quantile(self, rank: float) -> float | None:
         """About how many seconds *rank* (0 to 1) of the observations stayed below.
@@ -69,3 +88,13 @@ class RouteSeries:
         """Count the first request of its kind, or one with a method of its own making."""
         key = (method if method in KNOWN_METHODS else OTHER_METHOD, code)
         self.requests[key] = self.requests.get(key, 0) + 1
+
+
+class RetrySeries:
+    """What is counted besides for a route that retries."""
+
+    __slots__ = ("verdicts", "waits")
+
+    def __init__(self) -> None:
+        self.verdicts = dict.fromkeys(Why, 0)
+        self.waits = {source: Histogram() for source in WAIT_SOURCES}

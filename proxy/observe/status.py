@@ -7,7 +7,8 @@ Quantiles are estimates from the histogram's buckets.
 from collections import Counter
 
 from proxy.observe.collector import Collected
-from proxy.observe.series import Histogram, RouteSeries
+from proxy.observe.series import BREAKER_STATES, Histogram, RetrySeries, RouteSeries
+from proxy.policy.reasons import Why
 
 
 def summary(collected: Collected) -> dict[str, object]:
@@ -15,13 +16,22 @@ def summary(collected: Collected) -> dict[str, object]:
     attempts: dict[str, Counter[str]] = {}
     for route, _upstream, outcomes in collected.outcomes():
         attempts.setdefault(route, Counter()).update(outcomes)
+    budgets, breakers = collected.budgets(), collected.breakers()
     return {
         "routes": {
-            name: _route(series, attempts.get(name, Counter()))
+            name: {
+                **_route(series, attempts.get(name, Counter())),
+                **_retries(collected.retries.get(name)),
+            }
             for name, series in collected.routes.items()
         },
         "upstreams": {
-            name: {"attempts": sum(histogram.counts), "duration_ms": _milliseconds(histogram)}
+            name: {
+                "attempts": sum(histogram.counts),
+                "duration_ms": _milliseconds(histogram),
+                **({"budget_remaining": round(budgets[name], 3)} if name in budgets else {}),
+                **({"breaker": BREAKER_STATES[breakers[name]]} if name in breakers else {}),
+            }
             for name, histogram in collected.upstreams.items()
         },
         "reloads": dict(collected.reloads),
@@ -40,6 +50,18 @@ def _route(series: RouteSeries, attempts: Counter[str]) -> dict[str, object]:
         "disconnects": dict(series.disconnects),
         "attempts": dict(sorted(attempts.items())),
         "duration_ms": _milliseconds(series.duration),
+    }
+
+
+def _retries(series: RetrySeries | None) -> dict[str, object]:
+    """What is told besides of a route that retries."""
+    if series is None:
+        return {}
+    return {
+        "retries": series.verdicts[Why.RETRIED],
+        "recovered": series.verdicts[Why.RECOVERED],
+        "verdicts": {why.value: count for why, count in series.verdicts.items() if count},
+        "wait_ms": _milliseconds(Histogram.sum_of(series.waits.values())),
     }
 
 

@@ -11,6 +11,7 @@ much as that one began later.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from proxy.core import Clock, Exchange
 
@@ -18,24 +19,40 @@ _TIDY_ABOVE = 1024
 
 
 class Ticket:
-    """One request that is watched: in the queue, or granted extra time."""
+    """One exchange or attempt that is watched: in the queue, or with a timer of its own."""
 
-    __slots__ = ("exchange", "timer")
+    __slots__ = ("began", "exchange", "expire", "timeout", "timer", "uncounted")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        began: float,
+        timeout: float,
+        uncounted: float,
+        expire: Callable[[], None],
+    ) -> None:
         self.exchange: Exchange | None = exchange
         """None once it is watched no longer."""
+        self.began = began
+        self.timeout = timeout
+        self.uncounted = uncounted
+        """Seconds for which its client had kept us waiting when it began."""
+        self.expire = expire
         self.timer: asyncio.TimerHandle | None = None
-        """Its own, if it was granted extra time and has left the queue."""
+        """Its own, if it is not in the queue."""
+
+    def left(self, exchange: Exchange, now: float) -> float:
+        """Seconds until it is due, the time granted to its client included."""
+        return self.began + self.timeout + exchange.uncounted(now) - self.uncounted - now
 
 
 class Deadlines:
-    """Calls :meth:`Exchange.expire` *timeout* seconds after an exchange began.
+    """Ends exchanges, or attempts, *timeout* seconds after they began.
 
     Time in which we waited for the client's own bytes is added on top.
     """
 
-    __slots__ = ("_clock", "_finished", "_granted", "_loop", "_queue", "_timer", "timeout")
+    __slots__ = ("_clock", "_finished", "_loop", "_own", "_queue", "_timer", "timeout")
 
     def __init__(self, timeout: float, clock: Clock) -> None:
         self.timeout = timeout
@@ -44,7 +61,8 @@ class Deadlines:
         self._queue: deque[Ticket] = deque()
         self._finished = 0
         """How many in the queue are watched no longer."""
-        self._granted: set[Ticket] = set()
+        self._own: set[Ticket] = set()
+        """Those with a timer of their own."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -52,17 +70,40 @@ class Deadlines:
 
     @property
     def watched(self) -> int:
-        """How many requests may still expire."""
-        return len(self._queue) - self._finished + len(self._granted)
+        """How many may still expire."""
+        return len(self._queue) - self._finished + len(self._own)
 
     def start(self, exchange: Exchange) -> Ticket:
-        """Watch *exchange* until :meth:`finish`."""
-        ticket = Ticket(exchange)
+        """Watch *exchange* from its beginning, until :meth:`finish`."""
+        ticket = Ticket(exchange, exchange.started, self.timeout, 0.0, exchange.expire)
+        self._enqueue(ticket)
+        return ticket
+
+    def start_sooner(self, exchange: Exchange, timeout: float) -> Ticket:
+        """As :meth:`start`, for one that is due sooner than the others."""
+        ticket = Ticket(exchange, exchange.started, timeout, 0.0, exchange.expire)
+        self._give_own_timer(ticket, ticket.left(exchange, self._clock.monotonic()))
+        return ticket
+
+    def start_attempt(self, exchange: Exchange) -> Ticket:
+        """Watch the attempt that begins now, until :meth:`finish`."""
+        now = self._clock.monotonic()
+        ticket = Ticket(
+            exchange, now, self.timeout, exchange.uncounted(now), exchange.expire_attempt
+        )
+        self._enqueue(ticket)
+        return ticket
+
+    def _enqueue(self, ticket: Ticket) -> None:
         self._queue.append(ticket)
         if self._timer is None:
-            due = exchange.started + self.timeout - self._clock.monotonic()
+            due = ticket.began + self.timeout - self._clock.monotonic()
             self._timer = self._loop.call_later(due, self._due)
-        return ticket
+
+    def _give_own_timer(self, ticket: Ticket, due: float) -> None:
+        # Seldom enough to deserve one.
+        ticket.timer = self._loop.call_later(due, self._expire, ticket)
+        self._own.add(ticket)
 
     def finish(self, ticket: Ticket) -> None:
         """The exchange got its response, or ended."""
@@ -71,7 +112,7 @@ class Deadlines:
         ticket.exchange = None
         if ticket.timer is not None:
             ticket.timer.cancel()
-            self._granted.discard(ticket)
+            self._own.discard(ticket)
             return
         self._finished += 1
         # One slow request at the head must not keep thousands of finished ones
@@ -85,32 +126,29 @@ class Deadlines:
         now = self._clock.monotonic()
         queue = self._queue
         while queue:
-            exchange = queue[0].exchange
-            if exchange is None:
+            ticket = queue[0]
+            if ticket.exchange is None:
                 queue.popleft()
                 self._finished -= 1
                 continue
-            left = exchange.started + self.timeout - now
+            left = ticket.began + self.timeout - now
             if left > 0:
                 self._timer = self._loop.call_later(left, self._due)
                 return
             self._expire(queue.popleft())
 
     def _expire(self, ticket: Ticket) -> None:
-        """End the exchange, or grant it the time for which its client kept us waiting."""
+        """End it, or grant it the time for which its client kept us waiting."""
         exchange = ticket.exchange
         if exchange is None:
             return
-        now = self._clock.monotonic()
-        left = exchange.started + self.timeout + exchange.uncounted(now) - now
+        left = ticket.left(exchange, self._clock.monotonic())
         if left > 0:
-            # Seldom enough to deserve a timer of its own.
-            ticket.timer = self._loop.call_later(left, self._expire, ticket)
-            self._granted.add(ticket)
+            self._give_own_timer(ticket, left)
         else:
             ticket.exchange = None
-            self._granted.discard(ticket)
-            exchange.expire()
+            self._own.discard(ticket)
+            ticket.expire()
 
     def close(self) -> None:
         """Forget everything; nothing expires any more."""
@@ -121,5 +159,5 @@ class Deadlines:
             ticket.exchange = None
         self._queue.clear()
         self._finished = 0
-        for ticket in tuple(self._granted):
+        for ticket in tuple(self._own):
             self.finish(ticket)

@@ -5,7 +5,10 @@ that was relayed whole. The kind is chosen from what was seen on the wire (was a
 byte sent, did a byte come back), never from the text of an error.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from proxy.policy.reasons import Why
 
 
 class Kind(StrEnum):
@@ -29,8 +32,14 @@ class Kind(StrEnum):
 
 _NEVER_SENT = frozenset({Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY})
 
-# RFC 9110 9.2.2. TRACE is idempotent too, but is never forwarded.
-REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait before an attempt."""
+
+    seconds: float
+    source: str
+    """``backoff`` if we chose it, ``hint`` if the upstream asked for it."""
 
 
 class Attempt:
@@ -41,19 +50,25 @@ class Attempt:
         "duration",
         "kind",
         "number",
+        "pause",
         "received",
         "reused",
         "sent",
         "started",
         "status",
         "upstream",
+        "why",
     )
 
-    def __init__(self, number: int, upstream: str, started: float) -> None:
+    def __init__(
+        self, number: int, upstream: str, started: float, pause: Pause | None = None
+    ) -> None:
         self.number = number
         """Counted from 1 within its request."""
         self.upstream = upstream
         """Name of the upstream in the configuration."""
+        self.pause = pause
+        """The wait before it, if there was one."""
         self.address = ""
         """The address that was tried, once one was chosen."""
         self.started = started
@@ -70,6 +85,13 @@ class Attempt:
         """Whether a byte of the response came back."""
         self.reused = False
         """Whether it went over a connection that had served before."""
+        self.why: Why | None = None
+        """Why it was the last, or was not; None on a route that does not retry."""
+
+    @property
+    def found_stale(self) -> bool:
+        """Whether it only found that its connection had ended while it was idle."""
+        return self.kind is Kind.RESET and self.reused and not self.received
 
     @property
     def outcome(self) -> str:

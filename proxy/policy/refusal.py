@@ -27,6 +27,7 @@ class Reason(StrEnum):
     CERTIFICATE = "certificate"
     UNKNOWN = "unknown"
     BUSY = "busy"
+    BREAKER_OPEN = "breaker_open"
     OVERLOAD = "overload"
     DRAINING = "draining"
     TIMEOUT = "timeout"
@@ -59,6 +60,7 @@ _ANSWERS = {
     Reason.CERTIFICATE: _Answer(502, "Upstream is not trusted", "tls_certificate_error"),
     Reason.UNKNOWN: _Answer(502, "Upstream failed", "proxy_internal_error"),
     Reason.BUSY: _Answer(503, "No free connection", "connection_limit_reached", 1),
+    Reason.BREAKER_OPEN: _Answer(503, "Upstream left alone for now", "destination_unavailable"),
     Reason.OVERLOAD: _Answer(503, "Too many connections", "connection_limit_reached", 1),
     Reason.DRAINING: _Answer(503, "Shutting down", "proxy_internal_response", 1),
     Reason.TIMEOUT: _Answer(504, "Upstream timed out", "http_response_timeout"),
@@ -76,6 +78,8 @@ class Refusal:
     """One sentence for the person who reads the answer: what to do instead."""
     close: bool = False
     """Whether the connection can carry no further request."""
+    wait: int | None = None
+    """Seconds after which to come back, where that is known better than the reason tells."""
 
     @property
     def status(self) -> int:
@@ -93,4 +97,4 @@ class Refusal:
     @property
     def retry_after(self) -> int | None:
         """Seconds for Retry-After, or None where it would promise nothing."""
-        return _ANSWERS[self.reason].retry_after
+        return _ANSWERS[self.reason].retry_after if self.wait is None else self.wait

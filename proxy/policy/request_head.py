@@ -11,6 +11,7 @@ field decides, and only fields that mean something to us leave the fast lane.
 
 import re
 
+from proxy.policy.durations import parse_duration
 from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
 from proxy.policy.forwarded import NO_CLAIMS, Claims
 from proxy.policy.framing import CHUNKED
@@ -35,7 +36,8 @@ from proxy.policy.refusal import Reason, Refusal
     _REQUEST_ID,
     _SINGLETON,
     _MAX_FORWARDS,
-) = range(16)
+    _TIMEOUT,
+) = range(17)
 
 _FIELDS: dict[bytes, int] = {
     **dict.fromkeys(HOP_BY_HOP, _DROP),
@@ -52,6 +54,7 @@ _FIELDS: dict[bytes, int] = {
     b"forwarded": _FORWARDED,
     b"x-request-id": _REQUEST_ID,
     b"max-forwards": _MAX_FORWARDS,
+    b"holdfast-timeout": _TIMEOUT,
     # Two credentials: whichever we or the upstream chose, somebody could be
     # served in another's name.
     b"authorization": _SINGLETON,
@@ -76,6 +79,10 @@ _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 
 _EMPTY: frozenset[bytes] = frozenset()
 
+_BAD_TIMEOUT = Refusal(
+    Reason.BAD_REQUEST, "Holdfast-Timeout has to be a duration with a unit, send 1500ms (say)."
+)
+
 
 class RequestHead:
     """The fields of one request, sorted into what is ours and what is passed on."""
@@ -91,6 +98,7 @@ class RequestHead:
         "nominated",
         "raw",
         "request_id",
+        "timeout",
         "trusted_only",
         "upgrade",
         "via",
@@ -109,6 +117,8 @@ class RequestHead:
         self.via = b""
         self.request_id = ""
         """The client's own, if it is fit to be used."""
+        self.timeout: float | None = None
+        """Seconds that the client grants the whole exchange. Said to us, so it goes no further."""
         self.claims = NO_CLAIMS
         self.trusted_only: list[bytes] = []
         """Lines that go upstream only if the peer is trusted."""
@@ -136,7 +146,7 @@ class RequestHead:
 _PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
 
 
-def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
+def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the point; see the module's text
     raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool
 ) -> RequestHead | Refusal:
     """Sort the fields of a request, or say why it cannot be served."""
@@ -179,6 +189,11 @@ def read_request_head(  # noqa: C901, PLR0912 - one flat pass is the point; see 
         elif field == _MAX_FORWARDS:
             head.max_forwards = int(value) if value.isdigit() and len(value) < 10 else None
             keep(name + b": " + value)
+        elif field == _TIMEOUT:
+            seconds = parse_duration(value.decode("latin-1"))
+            if seconds is None:
+                return _BAD_TIMEOUT
+            head.timeout = seconds if head.timeout is None else min(seconds, head.timeout)
         elif field == _TRUSTED_ONLY:
             head.trusted_only.append(name + b": " + value)
         elif field != _DROP:

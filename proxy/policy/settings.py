@@ -42,6 +42,8 @@ class Limits:
     header_timeout: float = 10.0
     keepalive: float = 75.0
     connections: int = 20_000
+    replay_memory: int = 256 * 1024**2
+    """Bytes of request bodies that are kept for another attempt, of all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,30 @@ class UpstreamTls:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """How many retries an upstream is asked to bear."""
+
+    ratio: float = 0.2
+    """Retries per first attempt."""
+    min_per_second: float = 1.0
+    """Retries that are allowed whatever the traffic."""
+    window: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """When an address is left alone for a while."""
+
+    failure_ratio: float = 0.5
+    min_requests: int = 20
+    """Fewer than this in the window say nothing."""
+    window: float = 10.0
+    open_for: float = 30.0
+    probes: int = 3
+    """Successes in a row that close it again; also how many are tried at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamSettings:
     """One entry of ``upstreams``."""
 
@@ -91,6 +117,12 @@ class UpstreamSettings:
     keepalive: float = 30.0
     preserve_host: bool = False
     tls: UpstreamTls = UpstreamTls()
+    honours_key: str = ""
+    """Header whose value it runs once only, in lower case; empty: it promises nothing."""
+    refused: frozenset[int] = frozenset({421, 425, 429})
+    """Statuses by which it says that it did not do the work."""
+    budget: BudgetSettings | None = BudgetSettings()
+    breaker: BreakerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +147,68 @@ class HeaderEdits:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcomes:
+    """A list such as ``on: [connect, 503, 5xx, 403+hint]``, sorted for look-up."""
+
+    words: frozenset[str]
+    """Kinds (connect, refused, reset, timeout, protocol); for a fallback also breaker_open."""
+    statuses: frozenset[int] = frozenset()
+    """Classes are spelled out."""
+    hinted: frozenset[int] = frozenset()
+    """Statuses that count only if the response says when to come back."""
+
+
+USUAL_OUTCOMES = Outcomes(
+    words=frozenset({"connect", "refused", "reset", "timeout"}),
+    statuses=frozenset({408, 502, 503, 504}),
+)
+"""What ``default`` stands for in a list of outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before a retry that nobody told us to wait for."""
+
+    strategy: str = "exponential"
+    """``exponential``, ``linear``, ``constant`` or ``fibonacci``."""
+    base: float = 0.1
+    factor: float = 2.0
+    """For exponential."""
+    increment: float | None = None
+    """For linear; None: the base."""
+    max: float = 30.0
+    jitter: str | float = "full"
+    """``full``, ``equal``, ``decorrelated``, ``none``, or the share by which it may vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """When a request is sent again, and how soon."""
+
+    attempts: int = 3
+    """In total, the first included."""
+    on: Outcomes = USUAL_OUTCOMES
+    unsafe: str = "auto"
+    """``auto``, ``never`` or ``always``."""
+    attempt_timeout: float | None = None
+    backoff: Backoff = Backoff()
+    longest_hint: float | None = 60.0
+    """The longest wait that an upstream may ask for; None: it is not listened to."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackSettings:
+    """What the client gets instead of a failure: a fixed answer, or another upstream's."""
+
+    on: Outcomes
+    status: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    upstream: str = ""
+    """Its name; empty: the fixed answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSettings:
     """One entry of ``routes`` with its policies merged in."""
 
@@ -125,9 +219,13 @@ class RouteSettings:
     timeout: float | None = 30.0
     idle_timeout: float | None = 300.0
     max_body: int | None = None
+    buffer: int = 1024**2
+    """Request bodies up to this size are kept for another attempt."""
     upgrades: tuple[str, ...] = ("websocket",)
     request_headers: HeaderEdits = HeaderEdits()
     response_headers: HeaderEdits = HeaderEdits()
+    retry: RetrySettings | None = None
+    fallback: FallbackSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

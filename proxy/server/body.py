@@ -1,10 +1,19 @@
-"""A request body on its way in, read from aiohttp's parser."""
+"""A request body on its way in, read from aiohttp's parser, and kept while it may be needed.
+
+A body that is here when its request is sent goes out with the head, in one
+piece. Any other is read piece by piece; on a route that retries each piece is
+kept as well, so that another attempt can begin from the first byte while the
+rest is still to come. That has two limits: the route's ``buffer`` for one body,
+and ``limits.replay_memory`` for all of them. Beyond either the body streams
+past once, and what was kept of it is let go.
+"""
 
 from typing import TYPE_CHECKING
 
 from aiohttp.streams import StreamReader
 
 from proxy.core import Refused
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.silence import Silence
 
@@ -22,46 +31,89 @@ class ClientBody:
     """Implements :class:`proxy.core.RequestBody`."""
 
     __slots__ = (
+        "_buffer",
         "_exchange",
+        "_is_held",
+        "_is_kept",
+        "_kept",
         "_limit",
         "_payload",
+        "_position",
+        "_reserved",
         "_seen",
         "_silence",
-        "_streamed",
+        "_streams",
         "_whole",
         "length",
+        "lost",
         "waits_for_continue",
     )
 
     def __init__(
         self, exchange: "ClientExchange", payload: StreamReader, length: int, *, expects: bool
     ) -> None:
+        route = exchange.route
         self.length = length
-        self._exchange = exchange
-        self._payload = payload
-        self._limit = exchange.route.settings.max_body
-        self._seen = 0
-        self._silence: Silence | None = None
-        self._streamed = False
-        self._whole: bytes | None = None
+        self.lost: Why | None = None
+        """Why it could not be sent a second time; None as long as it could."""
         self.waits_for_continue = expects
         """Whether the client wants our word before it sends (Expect)."""
+        self._exchange = exchange
+        self._payload = payload
+        self._limit = route.settings.max_body
+        self._seen = 0
+        self._silence: Silence | None = None
+        self._whole: bytes | None = None
+        self._streams = False
+        """Whether it goes out in pieces: settled when it is first sent."""
+        self._is_kept = route.keeps_bodies
+        self._is_held = False
+        """Whether it was promised that it will be sent again."""
+        self._buffer = route.settings.buffer
+        self._kept: list[bytes] = []
+        """The pieces from the first on."""
+        self._position = 0
+        """How many of them the present attempt has had."""
+        self._reserved = 0
+        """Bytes that count against the memory for all."""
 
-    def take_whole(self) -> bytes | None:
-        """All of it, if it has arrived; the same again when asked again.
+    def will_be_kept(self) -> bool:
+        """Whether it could be sent a second time once it was sent, as far as one can tell."""
+        if self.lost is not None or self.length > self._buffer:
+            return False
+        return self._is_kept or (not self._streams and self._payload.is_eof())
 
-        A body that was once read piece by piece is never whole any more, even if
+    def begin(self) -> bytes | None:
+        """From its first byte: all of it, if it was here when it was first asked for.
+
+        A body that was once sent piece by piece is never whole any more, even if
         no piece came: its head has told the upstream to expect pieces.
         """
-        if self._whole is None and not self._streamed and self._payload.is_eof():
-            self.waits_for_continue = False
-            self._whole = self._payload.read_nowait()
-            self._count(len(self._whole))
+        self._position = 0
+        self._is_held = False
+        if self._whole is None and not self._streams:
+            if not self._payload.is_eof():
+                self._streams = True
+            else:
+                self.waits_for_continue = False
+                whole = self._payload.read_nowait()
+                self._count(len(whole))
+                self._whole = whole
+                self._reserve(len(whole))
         return self._whole
+
+    def hold(self) -> None:
+        """It will be sent again: what its reader still takes in is kept, limit or not.
+
+        The reader is about to be stopped, and may have one more piece in hand.
+        """
+        self._is_held = True
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end."""
-        self._streamed = True
+        if self._position < len(self._kept):
+            self._position += 1
+            return self._kept[self._position - 1]
         exchange = self._exchange
         if self.waits_for_continue:
             # Only now is it certain that somebody wants the body.
@@ -79,7 +131,44 @@ class ClientBody:
             exchange.client_wait += exchange.now() - exchange.waiting_since
             exchange.waiting_since = 0.0
         self._count(len(data))
+        if data:
+            self._keep(data)
         return data
+
+    def _keep(self, data: bytes) -> None:
+        if self.lost is None and self._is_kept and self._reserve(len(data)):
+            self._kept.append(data)
+            self._position += 1
+            return
+        self.lost = self.lost or Why.BODY_TOO_LARGE
+        self.let_go()
+
+    def _reserve(self, size: int) -> bool:
+        """Whether *size* more bytes may be kept; if not, the body is lost from here on."""
+        # Of a body that announces more than fits, not even the beginning is kept.
+        if max(self._seen, self.length) > self._buffer and not self._is_held:
+            self.lost = Why.BODY_TOO_LARGE
+            return False
+        if not self._is_kept:
+            return True  # not for long: it goes out with its head
+        if not self._exchange.take_replay_memory(size, at_any_rate=self._is_held):
+            self.lost = Why.BUFFER_FULL
+            return False
+        self._reserved += size
+        return True
+
+    def let_go(self) -> None:
+        """It will not be sent again: forget it, but for what the present attempt still needs."""
+        if self._position >= len(self._kept):
+            self._is_kept = False
+            self._kept = []
+            self._position = 0
+            if self._whole is not None:
+                self._whole = None
+                self._streams = True  # a body that is gone is not whole any more
+            if self._reserved:
+                self._exchange.give_back_replay_memory(self._reserved)
+                self._reserved = 0
 
     def fail(self) -> None:
         """The parser gave up on the rest: whoever reads it shall know."""
@@ -87,6 +176,8 @@ class ClientBody:
 
     def close(self) -> None:
         """Nobody will read on."""
+        self._position = len(self._kept)
+        self.let_go()
         if self._silence is not None:
             self._silence.stop()
             self._silence = None

@@ -7,6 +7,7 @@ together.
 """
 
 import asyncio
+import math
 import socket
 import struct
 from typing import TYPE_CHECKING
@@ -23,11 +24,12 @@ from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
 from proxy.policy.response_head import ResponseHead
+from proxy.policy.settings import FallbackSettings
 from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
-from proxy.server.problems import ALLOWED, problem_bytes
+from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
 from proxy.unsent import unsent_bytes
@@ -90,13 +92,16 @@ class ClientExchange(Exchange):
         self.body = None
         self.upgrade = False
         self.started = protocol.clock.monotonic()
+        self.asked_timeout = None
         self.duration = 0.0
         self.client_wait = 0.0
         self.waiting_since = 0.0
         self.attempts: list[Attempt] = []
         self.stream = None
         self.expired = False
+        self.pausing = False
         self.refusal = None
+        self.fallback = False
         self.code = 0
         self.bytes_sent = 0
         self.http_1_0 = False
@@ -127,6 +132,20 @@ class ClientExchange(Exchange):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the client's connection lives on."""
         return self.client.loop
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the drain has run out of time for it."""
+        return self.client.is_cut
+
+    def take_replay_memory(self, size: int, *, at_any_rate: bool) -> bool:
+        """Whether *size* more bytes of its body may be kept."""
+        limit = math.inf if at_any_rate else self.site.settings.limits.replay_memory
+        return self.client.server.replay_memory.take(size, limit)
+
+    def give_back_replay_memory(self, size: int) -> None:
+        """They are kept no longer."""
+        self.client.server.replay_memory.give_back(size)
 
     def break_body(self) -> None:
         """The rest of the body cannot be read: whoever reads it shall know."""
@@ -210,6 +229,8 @@ class ClientExchange(Exchange):
         lines += _END_OF_HEAD
         if not head.has_body:
             self._drop_body = True
+        if body is not None:
+            body.let_go()
         self._send(b"\r\n".join(lines), pieces, complete=complete)
         if not complete:
             self._watch()
@@ -224,6 +245,8 @@ class ClientExchange(Exchange):
         if not head.has_date:
             lines.append(date_line())
         lines.append(self.id_line)
+        if len(self.attempts) > 1:
+            lines.append(b"Holdfast-Attempts: %d" % len(self.attempts))
         edits = self.route.response_edits
         if edits is not None:
             lines = [lines[0], *edits.apply(lines[1:])]
@@ -309,6 +332,19 @@ class ClientExchange(Exchange):
             close=not self.keep_alive,
         )
         self._answer(refusal.status, answer)
+
+    def answer_fallback(self, fallback: FallbackSettings) -> None:
+        """Give the client the route's fixed answer in place of a failure."""
+        self.fallback = True
+        self._settle_keep_alive(close=False)
+        answer = fallback_bytes(
+            fallback,
+            method=self.method,
+            request_id=self.request_id,
+            attempts=self.attempts,
+            close=not self.keep_alive,
+        )
+        self._answer(fallback.status, answer)
 
     def answer_options(self) -> None:
         """Say what this server itself can do (``OPTIONS *``)."""

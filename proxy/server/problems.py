@@ -1,5 +1,7 @@
 """Answers that Holdfast makes itself: the one place that writes them.
 
+Refusals, and what a route's ``fallback`` says in place of a failure.
+
 ``application/problem+json`` (RFC 9457) with a ``Proxy-Status`` (RFC 9209) that
 tells a client, or the next proxy, that the upstream did not say this.
 """
@@ -9,8 +11,12 @@ import json
 from proxy.policy.fields import PSEUDONYM
 from proxy.policy.outcome import Attempt
 from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.settings import FallbackSettings
 from proxy.policy.status_lines import status_line
 from proxy.server.dates import date_line
+
+_WITHOUT_BODY = frozenset({204, 304})
+"""A fallback may have one of these; they have neither a body nor a length."""
 
 ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
@@ -32,22 +38,68 @@ def problem_bytes(
     }
     if attempts:
         members["attempts"] = len(attempts)
-    body = json.dumps(members).encode()
     lines = [
-        status_line(refusal.status, b""),
         b"Content-Type: application/problem+json",
-        b"Content-Length: %d" % len(body),
         b"Cache-Control: no-store",
         b"Proxy-Status: %b; error=%b" % (PSEUDONYM.encode(), refusal.proxy_error.encode()),
-        date_line(),
     ]
     if refusal.retry_after is not None:
         lines.append(b"Retry-After: %d" % refusal.retry_after)
     if refusal.reason is Reason.METHOD:
         lines.append(ALLOWED)
+    return _answer_bytes(
+        refusal.status,
+        lines,
+        json.dumps(members).encode(),
+        method=method,
+        request_id=request_id,
+        attempts=attempts,
+        close=close,
+    )
+
+
+def fallback_bytes(
+    fallback: FallbackSettings,
+    *,
+    method: str,
+    request_id: str,
+    attempts: list[Attempt],
+    close: bool,
+) -> bytes:
+    """The route's fixed answer, marked as one that the upstream did not give."""
+    lines = [f"{name}: {value}".encode("latin-1") for name, value in fallback.headers]
+    lines.append(b'Proxy-Status: %b; details="fallback"' % PSEUDONYM.encode())
+    return _answer_bytes(
+        fallback.status,
+        lines,
+        fallback.body.encode(),
+        method=method,
+        request_id=request_id,
+        attempts=attempts,
+        close=close,
+    )
+
+
+def _answer_bytes(
+    status: int,
+    lines: list[bytes],
+    body: bytes,
+    *,
+    method: str,
+    request_id: str,
+    attempts: list[Attempt] | None,
+    close: bool,
+) -> bytes:
+    has_body = status not in _WITHOUT_BODY
+    whole = [status_line(status, b""), *lines]
+    if has_body:
+        whole.append(b"Content-Length: %d" % len(body))
+    whole.append(date_line())
     if request_id:
-        lines.append(b"X-Request-Id: %b" % request_id.encode())
+        whole.append(b"X-Request-Id: %b" % request_id.encode())
+    if attempts and len(attempts) > 1:
+        whole.append(b"Holdfast-Attempts: %d" % len(attempts))
     if close:
-        lines.append(b"Connection: close")
-    head = b"\r\n".join((*lines, b"", b""))
-    return head if method == "HEAD" else head + body
+        whole.append(b"Connection: close")
+    head = b"\r\n".join((*whole, b"", b""))
+    return head if method == "HEAD" or not has_body else head + body

@@ -79,7 +79,15 @@ def _client_left(exchange: ClientExchange, phase: str = "") -> None:
     if exchange.code == _SWITCHING or exchange.is_answered:
         return  # the usual end of a tunnel, or nothing was left to be said
     if not phase:
-        waiting = "body" if exchange.was_left_waiting else "upstream"
-        phase = "response" if exchange.code else waiting
+        phase = _phase(exchange)
     exchange.route.recorder.disconnected(phase)
     exchange.code = _CLIENT_LEFT
+
+
+def _phase(exchange: ClientExchange) -> str:
+    """What was going on when its client left."""
+    if exchange.code:
+        return "response"
+    if exchange.pausing:
+        return "backoff"
+    return "body" if exchange.was_left_waiting else "upstream"

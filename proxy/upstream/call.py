@@ -1,11 +1,22 @@
 """One request on one connection, and the record of how it ended."""
 
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Callable
 
 from proxy.core import Clock, Exchange
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.response_head import ResponseHead
+from proxy.upstream.breakers import Standing
 from proxy.upstream.connection import Connection
+
+Judge = Callable[[Attempt, ResponseHead], bool]
+"""Asked about a response that tells of a failure: True sets it aside, unseen by the client."""
+
+_FIRST_FAILURE = 400
+
+SET_ASIDE_BYTES = 64 * 1024
+SET_ASIDE_TIME = 0.05
+"""How much of an unwanted response is read, and for how long, to keep its connection."""
 
 
 class Call:
@@ -16,14 +27,39 @@ class Call:
     Whoever made the call awaits ``done``, which is set exactly once.
     """
 
-    __slots__ = ("_clock", "attempt", "connection", "done", "exchange", "is_over", "is_relaying")
+    __slots__ = (
+        "_clock",
+        "_judge",
+        "_loop",
+        "_set_aside",
+        "_to_discard",
+        "attempt",
+        "connection",
+        "done",
+        "exchange",
+        "is_over",
+        "is_relaying",
+        "standing",
+    )
 
     def __init__(
-        self, exchange: Exchange, attempt: Attempt, loop: AbstractEventLoop, clock: Clock
+        self,
+        exchange: Exchange,
+        attempt: Attempt,
+        judge: Judge | None,
+        loop: AbstractEventLoop,
+        clock: Clock,
     ) -> None:
         self.exchange = exchange
         self.attempt = attempt
+        self.standing: Standing | None = None
+        """What the breaker of its address learns of it."""
+        self._judge = judge
+        self._loop = loop
         self._clock = clock
+        self._set_aside: TimerHandle | None = None
+        """Set once the response is unwanted: ends the reading of its rest."""
+        self._to_discard = SET_ASIDE_BYTES
         self.is_over = False
         """Whether the attempt's record is complete."""
         self.is_relaying = False
@@ -35,7 +71,12 @@ class Call:
 
     def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """The head is here, with the beginning of the body or all of it."""
-        self.attempt.status = head.status
+        status = self.attempt.status = head.status
+        if self.standing is not None:
+            self.standing.answered(status)
+        if status >= _FIRST_FAILURE and self._judge is not None and self._judge(self.attempt, head):
+            self._discard(head, complete=complete)
+            return
         self.is_relaying = True
         if complete:
             # Back in its pool already: a slow client must not pause it any more.
@@ -44,8 +85,30 @@ class Call:
         if complete:
             self._end(None)
 
+    def _discard(self, head: ResponseHead, *, complete: bool) -> None:
+        """Let go of a response that the client will not see.
+
+        A short rest is read, since a connection costs more than that; a long or
+        slow one is not worth it.
+        """
+        connection = self.connection
+        if complete or connection is None:
+            self._end(None)
+        elif connection.is_sending or not head.reusable:
+            connection.abandon()
+            self._end(None)
+        else:
+            self._set_aside = self._loop.call_later(SET_ASIDE_TIME, self.fail, Kind.TIMEOUT)
+
     def more(self, pieces: list[bytes], *, complete: bool) -> None:
         """The body goes on, or ends."""
+        if self._set_aside is not None:
+            self._to_discard -= sum(map(len, pieces))
+            if complete:
+                self._end(None)
+            elif self._to_discard < 0:
+                self.fail(Kind.TRUNCATED)
+            return
         if complete:
             self.connection = None
         self.exchange.relay_data(pieces, complete=complete)
@@ -55,6 +118,8 @@ class Call:
     def switch(self, head: ResponseHead, tail: bytes) -> None:
         """The upstream agreed to switch protocols."""
         self.attempt.status = head.status
+        if self.standing is not None:
+            self.standing.answered(head.status)
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
@@ -64,10 +129,13 @@ class Call:
 
     def closed(self, kind: Kind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
-        if not self.is_over:
-            if kind is Kind.TRUNCATED:
-                self.exchange.relay_cut()
-            self._end(kind)
+        if self.is_over:
+            return
+        if self._set_aside is not None:
+            kind = None  # it was the response that counted, not its rest
+        elif kind is Kind.TRUNCATED:
+            self.exchange.relay_cut()
+        self._end(kind)
 
     # From the client's side (core.Stream).
 
@@ -100,5 +168,9 @@ class Call:
         attempt.kind = kind
         attempt.duration = self._clock.monotonic() - attempt.started
         self.connection = None
+        if self._set_aside is not None:
+            self._set_aside.cancel()
+        if self.standing is not None:
+            self.standing.ended(attempt)
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

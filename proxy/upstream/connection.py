@@ -163,6 +163,11 @@ class Connection(asyncio.Protocol):
         self._sending = False
 
     @property
+    def is_sending(self) -> bool:
+        """Whether part of the request's body is still to be sent."""
+        return self._sending
+
+    @property
     def must_wait(self) -> bool:
         """Whether the upstream is behind with reading."""
         return self._drained is not None

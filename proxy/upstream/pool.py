@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 
 from proxy.core import Clock
 from proxy.outbox import Outbox
+from proxy.policy.breaker import Breaker
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import Connection
@@ -43,6 +44,7 @@ class Pool:
         "_waiters",
         "address",
         "authority",
+        "breaker",
         "label",
         "origin",
     )
@@ -62,6 +64,7 @@ class Pool:
         self.authority = origin.authority.encode()
         self.label = f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
         """What the log and the attempts call it."""
+        self.breaker: Breaker | None = None
         self._settings = settings
         self._tls = tls
         self._clock = clock
@@ -93,6 +96,10 @@ class Pool:
     def just_failed(self, now: float) -> bool:
         """Whether the last try to connect failed, and not long ago."""
         return self._failed_at is not None and now - self._failed_at < AVOID_AFTER_FAILURE
+
+    def admits(self, now: float) -> bool:
+        """Whether it may be tried: its breaker, if it has one, lets requests through."""
+        return self.breaker is None or self.breaker.would_admit(now)
 
     def take_idle(self, now: float, longest_idle: float | None) -> Connection | None:
         """A connection that was idle for no longer than that, if there is one."""

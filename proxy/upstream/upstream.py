@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+import math
 import ssl
+from collections.abc import Collection
 
 from proxy.core import Clock, Exchange, Refused, RequestBody
 from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
-from proxy.policy.outcome import REPEATABLE_METHODS, Attempt, Kind
+from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeating import REPEATABLE_METHODS, carries, is_repeatable
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.addresses import FRESH_FOR, Addresses
-from proxy.upstream.call import Call
+from proxy.upstream.breakers import Breakers, Standing
+from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import DialError, Pool
 
@@ -29,8 +34,11 @@ class Upstream:
         tls: ssl.SSLContext | None,
         clock: Clock,
         outbox: Outbox,
+        breakers: Breakers | None = None,
     ) -> None:
         self.settings = settings
+        self.breakers = breakers
+        self._honoured_key = settings.honours_key.encode()
         self._tls = tls
         self._clock = clock
         self._outbox = outbox
@@ -56,23 +64,38 @@ class Upstream:
         """The addresses in use, in the order of the file and of their names' answers."""
         return list(self._order)
 
-    async def attempt(self, exchange: Exchange, give_up: float | None, *, fresh: bool) -> Attempt:
+    async def attempt(
+        self,
+        exchange: Exchange,
+        give_up: float | None,
+        *,
+        fresh: bool = False,
+        judge: Judge | None = None,
+        avoid: Collection[str] = (),
+        pause: Pause | None = None,
+    ) -> Attempt:
         """Send the request once and relay what comes back.
 
         Every fault of the upstream ends up in the record that is returned. With
         *fresh* the request goes over a new connection. *give_up* is the moment
-        by which a connection must be there, besides ``connect_timeout``.
-        Raises :class:`proxy.core.Refused` if the client's own body is at fault.
+        by which a connection must be there, besides ``connect_timeout``. *judge*
+        may keep the response of a failure from the client. Addresses to *avoid*
+        are taken only if there is no better one. *pause* is the wait that came
+        before, for the record.
+        Raises :class:`proxy.core.Refused` if every address is left alone for now,
+        and if the client's own body is at fault.
         """
         now = self._clock.monotonic()
-        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now)
+        pool = self._only or self._pick(now, avoid)
+        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
         exchange.attempts.append(attempt)
-        call = Call(exchange, attempt, self._loop, self._clock)
-        pool = self._only or self._pick(now)
+        call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
-            longest_idle = None if can_be_sent_again(exchange) else FRESH_ENOUGH
+            if self.breakers is not None and pool is not None:
+                call.standing = self._admitted(pool, now)
+            longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await self._connect(pool, give_up)
+                pool, connection = await self._connect(call, pool, give_up)
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -96,6 +119,26 @@ class Upstream:
             exchange.route.recorder.attempted(attempt)
         return attempt
 
+    def may_repeat(self, exchange: Exchange) -> bool:
+        """Whether the request does no harm here if it runs twice."""
+        method = exchange.method
+        if method in REPEATABLE_METHODS:
+            return True
+        key = self._honoured_key
+        has_key = bool(key) and carries(exchange.raw_headers, key)
+        return is_repeatable(method, exchange.route.unsafe, carries_honoured_key=has_key)
+
+    def _can_be_sent_again(self, exchange: Exchange) -> bool:
+        """Whether a second attempt could send the same, too."""
+        if exchange.upgrade or not self.may_repeat(exchange):
+            return False
+        return exchange.body is None or exchange.body.will_be_kept()
+
+    def admits(self, now: float) -> bool:
+        """Whether an attempt made at *now* would be let through by some breaker."""
+        order = self._order
+        return self.breakers is None or not order or any(p.admits(now) for p in order)
+
     def retire(self) -> None:
         """Keep no connection from now on; requests under way go on, and what they wait for."""
         self._retired = True
@@ -110,7 +153,11 @@ class Upstream:
 
     # Choosing an address and a connection.
 
-    def _pick(self, now: float) -> Pool | None:
+    def _pick(self, now: float, avoid: Collection[str]) -> Pool | None:
+        """The address to try; None if none is known yet.
+
+        Raises :class:`Refused` if the breakers let none through.
+        """
         if now >= self._renew_at:
             self._renew_at = now + FRESH_FOR
             for addresses in self._addresses.values():
@@ -122,38 +169,76 @@ class Upstream:
         start = 0
         if self.settings.balance == "round_robin":
             start = self._next = (self._next + 1) % count
+        best, least = None, 4
         for step in range(count):
             pool = order[(start + step) % count]
-            if not pool.just_failed(now):
+            if pool.breaker is not None and not pool.breaker.would_admit(now):
+                continue
+            # Better one that failed this very request than one that nobody can reach.
+            badness = 2 * pool.just_failed(now) + (pool.label in avoid)
+            if not badness:
                 return pool
-        return order[start]
+            if badness < least:
+                best, least = pool, badness
+        if best is None:
+            raise Refused(self._left_alone())
+        return best
 
-    async def _connect(self, pool: Pool | None, give_up: float | None) -> tuple[Pool, Connection]:
+    def _left_alone(self) -> Refusal:
+        wait = 0.0 if self.breakers is None else self.breakers.retry_after()
+        return Refusal(
+            Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=max(1, math.ceil(wait))
+        )
+
+    def _admitted(self, pool: Pool, now: float) -> Standing | None:
+        """The right to try *pool*, to be used or given back; None if it is not to be had."""
+        if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
+            return None
+        return Standing(pool.breaker, ticket, self.settings.refused, self._clock)
+
+    async def _connect(
+        self, call: Call, pool: Pool | None, give_up: float | None
+    ) -> tuple[Pool, Connection]:
         """A new connection to *pool*, or to another address of the same name.
 
         A name with one dead address among several, such as a ``localhost`` that
         is both ::1 and 127.0.0.1, serves its callers all the same.
         """
-        limit = self._clock.monotonic() + self.settings.connect_timeout
+        now = self._clock.monotonic()
+        limit = now + self._dial_time(call.exchange)
         # Cut short by the request's own deadline, a dial says nothing of its address.
         cut_short = give_up is not None and give_up < limit
         if give_up is not None:
             limit = min(limit, give_up)
         if pool is None:
             pool = await self._look_up(limit)
+            now = self._clock.monotonic()
+            call.standing = self._admitted(pool, now)
         others = (p for p in self._order if p.origin == pool.origin and p is not pool)
         candidates = [pool, *others]
         while True:
             candidate = candidates.pop(0)
             # Each gets its share of the time, the last one all that is left.
-            share = (limit - self._clock.monotonic()) / (len(candidates) + 1)
+            share = (limit - now) / (len(candidates) + 1)
             try:
                 return candidate, await candidate.connect(share, blame=not cut_short)
             except DialError as error:
+                now = self._clock.monotonic()
                 if error.kind is Kind.CONNECT:
                     self._addresses[candidate.origin].renew()
+                if call.standing is not None:
+                    call.standing.not_reached(error.kind, blame=not cut_short)
+                candidates = [other for other in candidates if other.admits(now)]
                 if not candidates or error.kind is Kind.CERTIFICATE:
                     raise
+                call.standing = self._admitted(candidates[0], now)
+
+    def _dial_time(self, exchange: Exchange) -> float:
+        """Seconds in which a connection must be there."""
+        retry = exchange.route.settings.retry
+        if retry is None or retry.attempt_timeout is None:
+            return self.settings.connect_timeout
+        return min(self.settings.connect_timeout, retry.attempt_timeout)
 
     async def _look_up(self, limit: float) -> Pool:
         """Wait until one of the names has an address."""
@@ -167,7 +252,7 @@ class Upstream:
             )
             if not done:
                 break
-        pool = self._pick(self._clock.monotonic())
+        pool = self._pick(self._clock.monotonic(), ())
         if pool is None:
             raise DialError(Kind.CONNECT)
         return pool
@@ -183,11 +268,16 @@ class Upstream:
                 pool = Pool(
                     origin, address, self.settings, tls, clock=self._clock, outbox=self._outbox
                 )
+                if self.breakers is not None:
+                    pool.breaker = self.breakers.of((origin, address))
                 self._pools[origin, address] = pool
                 if self._retired:
                     pool.close()
         self._order = [self._pools[key] for key in wanted]
-        if len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
+        if self.breakers is not None:
+            if not self._retired:  # then they are another's
+                self.breakers.keep_only(wanted)
+        elif len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
             self._only = self._order[0]
 
     # Sending.
@@ -201,7 +291,7 @@ class Upstream:
             raise DialError(Kind.CONNECT)
         body = exchange.body
         try:
-            whole = b"" if body is None else body.take_whole()
+            whole = b"" if body is None else body.begin()
             head = exchange.request_bytes(
                 pool.authority,
                 pool.origin.base_path,
@@ -231,13 +321,6 @@ class Upstream:
         error = None if upload.cancelled() else upload.exception()
         if error is not None and call.attempt.kind is Kind.CANCELLED:
             raise error
-
-
-def can_be_sent_again(exchange: Exchange) -> bool:
-    """Whether a second attempt could send the same and would do no harm."""
-    if exchange.method not in REPEATABLE_METHODS or exchange.upgrade:
-        return False
-    return exchange.body is None or exchange.body.take_whole() is not None
 
 
 async def _upload(call: Call, connection: Connection, body: RequestBody) -> None:

@@ -6,41 +6,7 @@ import pytest
 
 from proxy.config import ConfigError, Loaded
 from proxy.config.words import NOT_YET
-
-TOP = """\
-upstreams: {{payments: "http://127.0.0.1:9000"}}
-{}
-routes:
-  - name: api
-    match: /**
-    upstream: payments
-"""
-ROUTE = """\
-upstreams: {{payments: "http://127.0.0.1:9000"}}
-routes:
-  - name: api
-    match: /**
-    upstream: payments
-    {}
-"""
-MATCH = """\
-upstreams: {{payments: "http://127.0.0.1:9000"}}
-routes:
-  - name: api
-    match: {}
-    upstream: payments
-"""
-UPSTREAM = """\
-upstreams:
-  api: {}
-routes:
-  - match: /**
-    upstream: api
-"""
-
-
-def in_file(identifier: str, text: str, expected: str) -> object:
-    return pytest.param(text, expected, id=identifier)
+from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
 
 
 @pytest.mark.parametrize(
@@ -266,13 +232,12 @@ def in_file(identifier: str, text: str, expected: str) -> object:
             "a word that nobody knows",
             TOP.format("limits: {»colour: red}"),
             "limits.colour: unknown key, write one of header_bytes, header_timeout, keepalive, "
-            "connections",
+            "connections, replay_memory",
         ),
         in_file(
             "a template engine's true for on",
             ROUTE.format("»true: [503]"),
-            "routes.api.on: unknown key, write one of strip_prefix, timeout, idle_timeout, "
-            "max_body, upgrades, headers, name, match, upstream, policy",
+            "routes.api.on: unknown key, it belongs to retry, write it there",
         ),
         in_file(
             "a merge key",
@@ -295,7 +260,7 @@ def in_file(identifier: str, text: str, expected: str) -> object:
             "a value where keys belong",
             TOP.format("limits: »5"),
             "limits: keys belong here, write some of header_bytes, header_timeout, keepalive, "
-            "connections",
+            "connections, replay_memory",
         ),
         in_file(
             "a list where names belong",
@@ -374,18 +339,11 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
     ("key", "template", "path"),
     [
         *((key, TOP, key) for key in ("store", "state_dir", "workers")),
-        ("replay_memory", TOP.replace("{}", "limits: {{{}}}"), "limits.replay_memory"),
-        *(
-            (key, ROUTE, f"routes.api.{key}")
-            for key in ("retry", "throttle", "idempotency", "dead_letter", "fallback", "buffer")
-        ),
-        *(
-            (
-                key,
-                UPSTREAM.replace("{}", "{{urls: ['http://a.example'], {}}}"),
-                f"upstreams.api.{key}",
-            )
-            for key in ("breaker", "budget", "honours_key", "refused", "throttle")
+        *((key, ROUTE, f"routes.api.{key}") for key in ("throttle", "idempotency", "dead_letter")),
+        (
+            "throttle",
+            UPSTREAM.replace("{}", "{{urls: ['http://a.example'], {}}}"),
+            "upstreams.api.throttle",
         ),
     ],
 )
@@ -425,7 +383,8 @@ routes:
         "holdfast.yaml:11:45: routes.charges.match.methods[0]: methods are upper case, write POST\n"
         'holdfast.yaml:12:15: routes.charges.upstream: no upstream is called "payment", did you '
         'mean "payments"?\n'
-        "holdfast.yaml:14:5: routes.charges.retry: unknown key, this version does not retry yet"
+        "holdfast.yaml:14:13: routes.charges.retry.max_retries: unknown key, write attempts: 4 "
+        "(attempts counts the first call)"
     )
 
 

@@ -1,11 +1,30 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, cast
 
 import pytest
 
 from proxy.core import Exchange
-from proxy.policy.outcome import Attempt, Kind
+from proxy.observe.metrics import Metrics
+from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
+
+
+def metrics_of(
+    *,
+    lost_lines: int = 0,
+    budgets: Mapping[str, float] | None = None,
+    breakers: Mapping[str, int] | None = None,
+) -> Metrics:
+    """Metrics that ask for these values; change the mappings to change the answers."""
+    return Metrics(
+        version="1.2.3",
+        parser="c",
+        loaded_at=1700000000.5,
+        lost_lines=lambda: lost_lines,
+        budgets=lambda: budgets or {},
+        breakers=lambda: breakers or {},
+    )
 
 
 def _never_called(*_: object, **__: object) -> None:
@@ -32,6 +51,9 @@ class MakeAttempt(Protocol):
         status: int = 200,
         kind: Kind | None = None,
         duration: float = 0.02,
+        upstream: str = "payments",
+        pause: Pause | None = None,
+        why: Why | None = None,
     ) -> Attempt: ...
 
 
@@ -45,15 +67,24 @@ class MakeExchange(Protocol):
         duration: float = 0.03,
         attempts: Iterable[Attempt] = (),
         refusal: Refusal | None = None,
+        fallback: bool = False,
     ) -> Exchange: ...
 
 
 @pytest.fixture
 def attempt() -> MakeAttempt:
     def make(
-        number: int = 1, *, status: int = 200, kind: Kind | None = None, duration: float = 0.02
+        number: int = 1,
+        *,
+        status: int = 200,
+        kind: Kind | None = None,
+        duration: float = 0.02,
+        upstream: str = "payments",
+        pause: Pause | None = None,
+        why: Why | None = None,
     ) -> Attempt:
-        made = Attempt(number, "payments", started=100.0 + number)
+        made = Attempt(number, upstream, started=100.0 + number, pause=pause)
+        made.why = why
         made.address = "10.0.0.7:8443"
         made.status = status
         made.kind = kind
@@ -75,6 +106,7 @@ def exchange() -> MakeExchange:
         duration: float = 0.03,
         attempts: Iterable[Attempt] = (),
         refusal: Refusal | None = None,
+        fallback: bool = False,
     ) -> Exchange:
         made = FinishedExchange()
         made.method = method
@@ -86,6 +118,7 @@ def exchange() -> MakeExchange:
         made.duration = duration
         made.attempts = list(attempts)
         made.refusal = refusal
+        made.fallback = fallback
         made.code = code
         made.bytes_sent = 1234
         return made

@@ -8,11 +8,11 @@ import pytest
 from proxy.core import Exchange
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
-from proxy.observe.metrics import Metrics
-from proxy.policy.outcome import Kind
+from proxy.policy.outcome import Kind, Pause
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
 
-from .conftest import MakeAttempt, MakeExchange
+from .conftest import MakeAttempt, MakeExchange, metrics_of
 
 Line = dict[str, object]
 
@@ -25,6 +25,9 @@ class StoppedClock:
 
     def wall(self) -> float:
         return 1700000000.25
+
+    def roll(self) -> float:
+        raise AssertionError("nothing is left to chance in a log")
 
 
 class Written:
@@ -119,6 +122,46 @@ async def test_an_answer_of_our_own_names_its_reason(
     assert line["attempts"] == []
 
 
+async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_not(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    attempts = [
+        attempt(1, status=503, why=Why.RETRIED),
+        attempt(2, status=429, pause=Pause(0.0725, "backoff"), why=Why.RETRIED),
+        attempt(3, status=429, pause=Pause(2.0, "hint"), why=Why.ATTEMPTS_EXHAUSTED),
+    ]
+    written.log.write("charges", exchange(code=429, attempts=attempts))
+    [line] = written.lines()
+    logged = line["attempts"]
+    assert isinstance(logged, list)
+    told = ("wait_ms", "wait_for", "why")
+    assert [{field: each[field] for field in told if field in each} for each in logged] == [
+        {"why": "retried"},
+        {"wait_ms": 72.5, "wait_for": "backoff", "why": "retried"},
+        {"wait_ms": 2000.0, "wait_for": "hint", "why": "attempts_exhausted"},
+    ]
+
+
+@pytest.mark.parametrize("why", Why)
+async def test_every_verdict_is_logged_by_its_word(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt, why: Why
+) -> None:
+    written.log.write("charges", exchange(attempts=[attempt(why=why)]))
+    assert f'"why":"{why.value}"' in written.text()
+
+
+async def test_a_fallback_is_told_from_an_answer(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    first = attempt(1, status=503, why=Why.ATTEMPTS_EXHAUSTED)
+    other = attempt(2, upstream="payments-eu")
+    written.log.write("charges", exchange(attempts=[first, other], fallback=True))
+    written.log.write("charges", exchange(attempts=[attempt()]))
+    in_its_place, plain = written.lines()
+    assert in_its_place["fallback"] is True
+    assert "fallback" not in plain
+
+
 CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] = [
     ("a plain success", False, lambda e, a: e(attempts=[a()])),
     ("the upstream's own 404", False, lambda e, a: e(code=404, attempts=[a(status=404)])),
@@ -139,6 +182,30 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
         True,
         lambda e, a: e(attempts=[a(1, status=0, kind=Kind.RESET), a(2)]),
     ),
+    (
+        "the client left during a wait",
+        True,
+        lambda e, a: e(code=499, attempts=[a(status=503, why=Why.RETRIED)]),
+    ),
+    (
+        "a wait that a drain ended",
+        True,
+        lambda e, a: e(
+            code=503,
+            attempts=[a(status=429, why=Why.RETRIED)],
+            refusal=Refusal(Reason.DRAINING, "Going away."),
+        ),
+    ),
+    (
+        "a fixed answer instead of the upstream's 503",
+        True,
+        lambda e, a: e(attempts=[a(status=503, why=Why.NOT_REPEATABLE)], fallback=True),
+    ),
+    (
+        "judged and found good at the first attempt",
+        False,
+        lambda e, a: e(attempts=[a(why=Why.SUCCESS)]),
+    ),
     ("nothing was attempted, nothing failed", False, lambda e, _: e(code=204)),
 ]
 
@@ -156,10 +223,7 @@ async def test_which_requests_get_a_line(
     notable: bool,
     make: Callable[[MakeExchange, MakeAttempt], Exchange],
 ) -> None:
-    metrics = Metrics(
-        version="1", parser="c", loaded_at=0.0, lost_lines=lambda: written.writer.dropped
-    )
-    recorder = metrics.route("charges", "payments", written.log.hook(mode))
+    recorder = metrics_of().route("charges", ["payments"], written.log.hook(mode), retries=True)
     recorder.started()
     recorder.finished(make(exchange, attempt))
     expected = mode == "all" or (mode == "notable" and notable)

@@ -2,51 +2,32 @@ import asyncio
 import random
 import re
 import string
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import REGISTRY, parser
-from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as strictly_parsed,
 )
-from prometheus_client.samples import Sample
 
 from proxy.observe.metrics import UNMATCHED, Metrics, RouteRecorder
-from proxy.policy.outcome import Kind
+from proxy.policy.outcome import Kind, Pause
+from proxy.policy.reasons import Why
 
-from .conftest import MakeAttempt, MakeExchange
+from .conftest import MakeAttempt, MakeExchange, metrics_of
+from .scraping import families, samples, value
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics(version="1.2.3", parser="c", loaded_at=1700000000.5, lost_lines=lambda: 7)
-
-
-async def families(metrics: Metrics) -> dict[str, Metric]:
-    text, content_type = await metrics.exposition("")
-    assert content_type.startswith("text/plain")
-    return {family.name: family for family in parser.text_string_to_metric_families(text.decode())}
-
-
-async def samples(metrics: Metrics) -> Iterator[Sample]:
-    return (sample for family in (await families(metrics)).values() for sample in family.samples)
-
-
-async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """The value of the one series with exactly these labels."""
-    for sample in await samples(metrics):
-        if sample.name == name and sample.labels == labels:
-            return float(sample.value)
-    return None
+    return metrics_of(lost_lines=7, budgets={"spare": 12.5}, breakers={"spare": 0})
 
 
 async def test_a_configured_route_has_its_series_before_the_first_request(
     metrics: Metrics,
 ) -> None:
-    metrics.route("charges", "payments")
+    metrics.route("charges", ["payments"], retries=False)
     found = [
         sample
         for sample in await samples(metrics)
@@ -64,13 +45,13 @@ async def test_a_configured_route_has_its_series_before_the_first_request(
         "holdfast_upstream_attempt_duration_seconds_sum",
     }
     phases = {sample.labels["phase"] for sample in found if "phase" in sample.labels}
-    assert phases == {"body", "upstream", "response"}
+    assert phases == {"body", "backoff", "upstream", "response"}
 
 
 async def test_one_request_from_start_to_finish(
     metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
 
     recorder.started()
     assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 1
@@ -115,7 +96,7 @@ async def test_one_request_from_start_to_finish(
 async def test_buckets_are_cumulative_and_include_their_bound(
     metrics: Metrics, exchange: MakeExchange, seconds: float, lowest: str
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     recorder.started()
     recorder.finished(exchange(duration=seconds))
     buckets = {
@@ -163,7 +144,7 @@ async def test_buckets_are_cumulative_and_include_their_bound(
 async def test_an_attempt_is_counted_once_under_its_outcome(
     metrics: Metrics, attempt: MakeAttempt, status: int, kind: Kind | None, outcome: str
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     recorder.attempted(attempt(status=status, kind=kind))
     recorder.attempted(attempt(status=status, kind=kind))
     counted = [
@@ -177,7 +158,7 @@ async def test_an_attempt_is_counted_once_under_its_outcome(
 async def test_statuses_of_one_class_share_an_outcome(
     metrics: Metrics, attempt: MakeAttempt
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     for status in (500, 502, 503):
         recorder.attempted(attempt(status=status))
     labels = {"route": "charges", "upstream": "payments", "outcome": "5xx"}
@@ -187,7 +168,7 @@ async def test_statuses_of_one_class_share_an_outcome(
 async def test_a_client_that_left_is_counted_by_phase_and_as_499(
     metrics: Metrics, exchange: MakeExchange
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     recorder.started()
     recorder.disconnected("upstream")
     recorder.finished(exchange(code=499))
@@ -220,7 +201,7 @@ async def test_unmatched_requests_share_one_route(metrics: Metrics, exchange: Ma
 async def test_ten_thousand_random_paths_and_methods_add_no_series(
     metrics: Metrics, exchange: MakeExchange
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     dice = random.Random(7)  # the same strangers each time
 
     def text(letters: str) -> str:
@@ -254,7 +235,7 @@ async def test_ten_thousand_random_paths_and_methods_add_no_series(
 async def test_known_methods_have_a_label_of_their_own(
     metrics: Metrics, exchange: MakeExchange, method: str
 ) -> None:
-    recorder = metrics.route("charges", "payments")
+    recorder = metrics.route("charges", ["payments"], retries=False)
     recorder.started()
     recorder.finished(exchange(method=method))
     assert (
@@ -267,10 +248,10 @@ class TestReload:
     async def test_a_route_that_stays_goes_on_counting(
         self, metrics: Metrics, exchange: MakeExchange
     ) -> None:
-        before = metrics.route("charges", "payments")
+        before = metrics.route("charges", ["payments"], retries=False)
         before.started()
-        after = metrics.route("charges", "payments")
-        metrics.keep_only(["charges"], ["payments"])
+        after = metrics.route("charges", ["payments"], retries=False)
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"])
         after.started()
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 2
 
@@ -283,13 +264,15 @@ class TestReload:
     async def test_what_is_gone_is_dropped_and_its_last_requests_do_no_harm(
         self, metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt
     ) -> None:
-        gone = metrics.route("old", "legacy")
+        gone = metrics.route("old", ["legacy"], retries=True)
         gone.started()
-        gone.attempted(attempt())
-        metrics.route("charges", "payments")
-        metrics.keep_only(["charges"], ["payments"])
+        gone.attempted(attempt(upstream="legacy"))
+        metrics.route("charges", ["payments"], retries=False)
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"])
 
-        gone.attempted(attempt())
+        gone.attempted(attempt(upstream="legacy"))
+        gone.judged(Why.RETRIED)
+        gone.waited(Pause(0.1, "backoff"))
         gone.disconnected("response")
         gone.finished(exchange(code=499))
 
@@ -300,19 +283,20 @@ class TestReload:
     async def test_a_route_that_comes_back_starts_from_zero(
         self, metrics: Metrics, exchange: MakeExchange
     ) -> None:
-        gone = metrics.route("charges", "payments")
+        gone = metrics.route("charges", ["payments"], retries=False)
         gone.started()
-        metrics.keep_only([], [])
-        metrics.route("charges", "payments")
+        metrics.keep_only(routes=[], retrying=[], upstreams=[])
+        metrics.route("charges", ["payments"], retries=False)
         gone.finished(exchange())
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 0
 
     async def test_another_upstream_for_the_same_route(
         self, metrics: Metrics, attempt: MakeAttempt
     ) -> None:
-        metrics.route("charges", "payments").attempted(attempt())
-        metrics.route("charges", "payments-eu").attempted(attempt())
-        metrics.keep_only(["charges"], ["payments-eu"])
+        metrics.route("charges", ["payments"], retries=False).attempted(attempt())
+        moved = metrics.route("charges", ["payments-eu"], retries=False)
+        moved.attempted(attempt(upstream="payments-eu"))
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments-eu"])
         counted = [
             sample.labels["upstream"]
             for sample in await samples(metrics)
@@ -346,14 +330,16 @@ async def test_the_process_describes_itself(metrics: Metrics) -> None:
 
 def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes: int) -> None:
     """Every metric in use on as many routes, one with a name that needs escaping."""
-    recorders: list[RouteRecorder] = [
-        metrics.route(f"route-{number}", f"upstream-{number}") for number in range(routes)
-    ]
-    recorders.append(metrics.route('odd "name"\\\n', "payments"))
-    for recorder in recorders:
+    recorders: list[tuple[RouteRecorder, str]] = []
+    for number in range(routes):
+        upstream = f"upstream-{number}"
+        recorders.append((metrics.route(f"route-{number}", [upstream], retries=True), upstream))
+    odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
+    for recorder, upstream in [*recorders, (odd, "payments")]:
         recorder.started()
-        tried = attempt()
+        tried = attempt(upstream=upstream)
         recorder.attempted(tried)
+        recorder.judged(Why.SUCCESS)
         recorder.finished(exchange(attempts=[tried]))
 
 
@@ -378,6 +364,10 @@ async def test_names_and_labels_follow_the_conventions(
         "holdfast_client_disconnects": {"route", "phase"},
         "holdfast_upstream_attempts": {"route", "upstream", "outcome"},
         "holdfast_upstream_attempt_duration_seconds": {"upstream"},
+        "holdfast_retry_verdicts": {"route", "reason"},
+        "holdfast_retry_wait_seconds": {"route", "source"},
+        "holdfast_retry_budget_remaining": {"upstream"},
+        "holdfast_breaker_state": {"upstream"},
         "holdfast_config_reloads": {"result"},
         "holdfast_config_last_reload_success_timestamp_seconds": set(),
         "holdfast_access_log_dropped": set(),
@@ -398,7 +388,7 @@ async def test_open_metrics_for_those_who_ask(
     assert content_type.startswith("application/openmetrics-text")
     parsed = strictly_parsed(text.decode())  # type: ignore[no-untyped-call]  # prometheus_client has no types here
     names = {family.name for family in parsed}
-    assert "holdfast_requests" in names
+    assert {"holdfast_requests", "holdfast_retry_verdicts", "holdfast_breaker_state"} <= names
     assert text.count(b"# EOF") == 1
 
 
@@ -426,14 +416,12 @@ async def test_a_large_scrape_is_the_same_text_and_lets_others_run(
 
 
 async def test_the_global_registry_is_left_alone(metrics: Metrics) -> None:
-    metrics.route("charges", "payments")
+    metrics.route("charges", ["payments"], retries=False)
     assert not [family for family in REGISTRY.collect() if family.name.startswith("holdfast")]
 
 
 async def test_two_in_one_process_do_not_mix() -> None:
-    first, second = (
-        Metrics(version="1", parser="c", loaded_at=0.0, lost_lines=lambda: 0) for _ in range(2)
-    )
-    second.route("charges", "payments")
-    first.route("charges", "payments").started()
+    first, second = metrics_of(), metrics_of()
+    second.route("charges", ["payments"], retries=False)
+    first.route("charges", ["payments"], retries=False).started()
     assert await value(second, "holdfast_requests_in_flight", route="charges") == 0

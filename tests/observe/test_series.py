@@ -25,3 +25,11 @@ def test_quantile_is_estimated_from_the_buckets(
     seconds: list[float], rank: float, expected: float | None
 ) -> None:
     assert histogram_of(*seconds).quantile(rank) == pytest.approx(expected)
+
+
+def test_a_sum_holds_the_observations_of_all_and_leaves_them_as_they_are() -> None:
+    parts = [histogram_of(0.02, 500.0), histogram_of(), histogram_of(0.02)]
+    whole = Histogram.sum_of(parts)
+    assert whole.counts == histogram_of(0.02, 500.0, 0.02).counts
+    assert whole.total == pytest.approx(500.04)
+    assert [sum(part.counts) for part in parts] == [2, 0, 1]

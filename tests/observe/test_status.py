@@ -1,16 +1,18 @@
 import json
 
-from proxy.observe.metrics import Metrics
-from proxy.policy.outcome import Kind
+import pytest
 
-from .conftest import MakeAttempt, MakeExchange
+from proxy.policy.outcome import Kind, Pause
+from proxy.policy.reasons import Why
+
+from .conftest import MakeAttempt, MakeExchange, metrics_of
 
 
 def test_a_snapshot_tells_what_happened_on_each_route(
     exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
-    metrics = Metrics(version="1", parser="c", loaded_at=0.0, lost_lines=lambda: 2)
-    recorder = metrics.route("charges", "payments")
+    metrics = metrics_of(lost_lines=2)
+    recorder = metrics.route("charges", ["payments"], retries=False)
     for status, kind, code in ((200, None, 200), (201, None, 201), (0, Kind.RESET, 502)):
         recorder.started()
         recorder.attempted(attempt(status=status, kind=kind, duration=0.02))
@@ -26,7 +28,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
         "requests": {},
         "errors": 0,
         "in_flight": 0,
-        "disconnects": {"body": 0, "upstream": 0, "response": 0},
+        "disconnects": {"body": 0, "backoff": 0, "upstream": 0, "response": 0},
         "attempts": {},
         "duration_ms": None,
     }
@@ -37,7 +39,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
                 "requests": {"2xx": 2, "5xx": 1},
                 "errors": 1,
                 "in_flight": 1,
-                "disconnects": {"body": 1, "upstream": 0, "response": 0},
+                "disconnects": {"body": 1, "backoff": 0, "upstream": 0, "response": 0},
                 "attempts": {"2xx": 2, "reset": 1},
                 "duration_ms": {"mean": 40.0, "p50": 37.5, "p95": 48.75, "p99": 49.75},
             },
@@ -51,3 +53,69 @@ def test_a_snapshot_tells_what_happened_on_each_route(
         "reloads": {"success": 0, "failure": 1},
         "access_log_dropped": 2,
     }
+
+
+def told_of(snapshot: dict[str, object], part: str, name: str) -> dict[str, object]:
+    """What the snapshot says about one route or upstream."""
+    members = snapshot[part]
+    assert isinstance(members, dict)
+    member = members[name]
+    assert isinstance(member, dict)
+    return member
+
+
+class TestRetries:
+    def test_a_route_that_retries_tells_how_often_and_with_what_success(self) -> None:
+        metrics = metrics_of()
+        recorder = metrics.route("charges", ["payments"], retries=True)
+        for why in (Why.RETRIED, Why.RECOVERED, Why.RETRIED, Why.RETRIED, Why.BUDGET):
+            recorder.judged(why)
+        for pause in (Pause(0.02, "backoff"), Pause(0.02, "backoff"), Pause(2.0, "hint")):
+            recorder.waited(pause)
+
+        snapshot = metrics.snapshot()
+
+        assert json.loads(json.dumps(snapshot)) == snapshot
+        charges = told_of(snapshot, "routes", "charges")
+        assert charges["retries"] == 3
+        assert charges["recovered"] == 1
+        assert charges["verdicts"] == {"recovered": 1, "retried": 3, "budget": 1}
+        assert charges["wait_ms"] == {"mean": 680.0, "p50": 21.25, "p95": 2275.0, "p99": 2455.0}
+
+    def test_before_the_first_request_there_is_nothing_to_tell(self) -> None:
+        metrics = metrics_of()
+        metrics.route("charges", ["payments"], retries=True)
+        charges = told_of(metrics.snapshot(), "routes", "charges")
+        assert charges["retries"] == 0
+        assert charges["recovered"] == 0
+        assert charges["verdicts"] == {}
+        assert charges["wait_ms"] is None
+
+    def test_a_route_that_does_not_retry_says_nothing_of_retries(self) -> None:
+        metrics = metrics_of()
+        metrics.route("search", ["search"], retries=False)
+        search = told_of(metrics.snapshot(), "routes", "search")
+        assert not {"retries", "recovered", "verdicts", "wait_ms"} & search.keys()
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        pytest.param(0, "closed", id="its best address is in use"),
+        pytest.param(1, "half_open", id="its best address is being tried"),
+        pytest.param(2, "open", id="all its addresses are left alone"),
+    ],
+)
+def test_an_upstream_tells_its_budget_and_its_breaker(state: int, word: str) -> None:
+    metrics = metrics_of(budgets={"payments": 10.2 / 3}, breakers={"payments": state})
+    metrics.route("charges", ["payments"], retries=True)
+    payments = told_of(metrics.snapshot(), "upstreams", "payments")
+    assert payments["budget_remaining"] == 3.4
+    assert payments["breaker"] == word
+
+
+def test_an_upstream_without_budget_or_breaker_has_neither() -> None:
+    metrics = metrics_of(budgets={"other": 1.0}, breakers={"other": 2})
+    metrics.route("charges", ["payments"], retries=True)
+    payments = told_of(metrics.snapshot(), "upstreams", "payments")
+    assert not {"budget_remaining", "breaker"} & payments.keys()

@@ -7,8 +7,10 @@ import pytest
 from proxy import pipeline
 from proxy.core import SystemClock
 from proxy.outbox import Outbox
+from proxy.pipeline.answers import _ANSWERS
 from proxy.pipeline.deadlines import Deadlines
-from proxy.pipeline.forward import _ANSWERS, Forward
+from proxy.pipeline.forward import NO_LIMIT, Forward
+from proxy.pipeline.pauses import Pauses
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Match, Origin, RouteSettings, UpstreamSettings
 from proxy.upstream.upstream import Upstream
@@ -51,8 +53,9 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), upstream, deadlines)
+    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, Pauses(), clock)
+    handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     assert isinstance(getattr(handler, "__self__", None), Forward)
-    assert asked == ([] if limit is None else [limit])
+    assert asked == [NO_LIMIT if limit is None else limit]
     upstream.close()
     await asyncio.sleep(0)

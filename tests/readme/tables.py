@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -21,12 +21,14 @@ from proxy.config.kinds.addresses import (
     TrustedPeer,
     UpstreamUrl,
 )
-from proxy.config.kinds.base import Choice, Integer, Kind, Name, Switch, Token
-from proxy.config.kinds.headers import HeaderName, HeaderValue
+from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
+from proxy.config.kinds.headers import HeaderName, HeaderValue, KeyHeader
 from proxy.config.kinds.locations import FilePath
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.quantities import Duration, Size
-from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey
+from proxy.config.kinds.retrying import Jitter
+from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.config.units import format_size
 
 README = Path(__file__).parent.parent.parent / "README.md"
@@ -43,12 +45,16 @@ _WORDS: dict[type[Kind[Any]], str] = {
     HeaderValue: "value",
     HostPattern: "host",
     Method: "method",
+    Jitter: "`full` or `equal` or `decorrelated` or `none` or 0 to 1",
+    KeyHeader: "`true`, `false` or header",
     Name: "name",
+    Outcome: "outcome",
     PathPattern: "path",
     PathPrefix: "path",
     Protocol: "protocol",
     ServerName: "host name",
     Switch: "`true` or `false`",
+    Text: "text",
     Token: "text",
     TrustedPeer: "network",
     UpstreamUrl: "URL",
@@ -107,12 +113,16 @@ def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any an
     if origin is Annotated:
         return _value(arguments[0], arguments[1:])
     if origin in {Union, UnionType}:
-        (shape,) = (argument for argument in arguments if argument is not NoneType)
+        # Neither nothing nor `false` is a shape of its own.
+        (shape,) = (
+            part for part in arguments if part is not NoneType and get_origin(part) is not Literal
+        )
         return _value(shape, metadata)
     if origin is list:
         item = _value(arguments[0], ())
         one_will_do = any(isinstance(extra, OneOrMore) for extra in metadata)
-        return f"{item}, or a list" if one_will_do else f"list of {item}s"
+        plural = f"{item}es" if item.endswith("s") else f"{item}s"
+        return f"{item}, or a list" if one_will_do else f"list of {plural}"
     if origin is dict:
         key, value = (_value(argument, ()) for argument in arguments)
         return f"mapping, {key}: {value}"
@@ -120,12 +130,15 @@ def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any an
 
 
 def _mapping(metadata: Sequence[Any]) -> str:
+    short = []
     for extra in metadata:
-        if isinstance(extra, SetsKey):
-            return f"{_kind(extra.kind)} or mapping"
         if isinstance(extra, MethodAndPath):
             return "path, method and path, or mapping"
-    return "mapping"
+        if isinstance(extra, Switchable):
+            short += ["`true`", "`false`"]
+        if isinstance(extra, SetsKey):
+            short.append(_kind(extra.kind))
+    return f"{', '.join(short)} or mapping" if short else "mapping"
 
 
 def _kind(kind: Kind[Any]) -> str:
@@ -135,8 +148,12 @@ def _kind(kind: Kind[Any]) -> str:
         case Size(least=least, none=none):
             least_size = f" from {format_size(least)}" if least else ""
             return f"size{least_size}{' or `none`' if none else ''}"
+        case Status():
+            return "status"
         case Integer(least=least, most=most):
             return f"{least} to {most}"
+        case Number(least=least, most=most, above=above):
+            return f"{'above ' if above else ''}{least} to {most}"
         case Choice(words=words):
             return " or ".join(f"`{word}`" for word in words)
     return next(words for known, words in _WORDS.items() if isinstance(kind, known))
@@ -146,12 +163,14 @@ def _default(field: FieldInfo) -> str:
     default = field.default
     if field.is_required():
         return "must be there"
+    if default == {} and any(isinstance(extra, Switchable) for extra in field.metadata):
+        return "`true`"
     if default is None or default in ({}, []):
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, list):
-        return f"`[{', '.join(default)}]`"
+        return f"`[{', '.join(map(str, default))}]`"
     return f"`{default}`"
 
 

@@ -1,5 +1,6 @@
 """A clock that a test can push."""
 
+import random
 import time
 
 
@@ -13,12 +14,17 @@ class FakeClock:
     def __init__(self) -> None:
         self._passed = 0.0
         self._wall_error = 0.0
+        self.chance: float | None = None
+        """What every roll gives; None: chance itself."""
 
     def monotonic(self) -> float:
         return time.monotonic() + self._passed
 
     def wall(self) -> float:
         return time.time() + self._passed + self._wall_error
+
+    def roll(self) -> float:
+        return random.random() if self.chance is None else self.chance
 
     def advance(self, seconds: float) -> None:
         """Let *seconds* pass, on both clocks."""

@@ -23,6 +23,10 @@ _NAME = r"[!#-\[\]-^`-~](?:[ !#-\[\]-~]*[!#-\[\]-~])?"
 _LONGEST_NAME = 128
 
 
+# No exponents, infinities or the like: nobody means them.
+_DECIMAL = r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?"
+
+
 class Kind(ABC, Generic[ValueT]):
     """How one kind of value is written, read and described.
 
@@ -98,6 +102,38 @@ class Integer(Kind[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class Number(Kind[float]):
+    """A number from *least* to *most*, whole or not."""
+
+    least: float
+    most: float
+    above: bool = False
+    """Whether *least* itself is too little."""
+    noun = "number in range"
+    example = "0.5"
+
+    def read(self, scalar: Scalar) -> float:
+        if not re.fullmatch(_DECIMAL, scalar.text):
+            percent = re.fullmatch(rf"({_DECIMAL})\s?%", scalar.text)
+            instead = f"{float(percent[1]) / 100:g}" if percent else f"{self.example} (say)"
+            raise Mistake(f"{scalar.shown} is no number, write {instead}")
+        if scalar.type == "str":
+            raise Mistake(f"{scalar.shown} is text, write {scalar.text} without quotes")
+        number = float(scalar.text)
+        if not self.least <= number <= self.most or (self.above and number == self.least):
+            span = f"above {self.least:g} and up to" if self.above else f"from {self.least:g} to"
+            raise Mistake(f"{scalar.text} is out of range, write a number {span} {self.most:g}")
+        return number
+
+    def write(self, value: float) -> float:
+        return int(value) if value.is_integer() else value
+
+    def json_schema(self) -> JsonSchema:
+        least = "exclusiveMinimum" if self.above else "minimum"
+        return or_reference({"type": "number", least: self.least, "maximum": self.most})
+
+
+@dataclass(frozen=True, slots=True)
 class Switch(Kind[bool]):
     """``true`` or ``false``."""
 
@@ -158,6 +194,27 @@ class Name(Kind[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Kind[str]):
+    """Any text, of one line or many."""
+
+    noun = "text"
+    example = '"text"'
+
+    def read(self, scalar: Scalar) -> str:
+        try:
+            scalar.text.encode()
+        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+            raise Mistake("this is not UTF-8 text, write some") from None
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nobody knows what it is
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number", "boolean"]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,17 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.faults import Mistake
-from proxy.config.kinds.base import JsonSchema, Kind
+from proxy.config.kinds.base import JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
+from proxy.config.words import OFF, ON
 from proxy.policy.fields import HOP_BY_HOP
 
 # RFC 9110 5.6.2.
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5: visible characters, spaces and tabs; bytes beyond ASCII are opaque.
 _VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t \x21-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
+
+_USUAL_KEY = "idempotency-key"
 
 _SECRET_NAME = re.compile(
     r"(?:^|-)(?:authorization|cookie|auth|api-?key|access-?key|token|secret|password|signature)"
@@ -62,6 +65,30 @@ class EditableHeader(HeaderName):
         if advice is not None:
             raise Mistake(f"{name} cannot be edited, {advice}")
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHeader(Kind[str]):
+    """The field by whose value an upstream knows a request again, in lower case.
+
+    ``true`` is the usual one, ``false`` none: the empty name.
+    """
+
+    noun = "name of a header"
+    example = "true"
+
+    def read(self, scalar: Scalar) -> str:
+        if scalar.type == "bool":
+            return _USUAL_KEY if scalar.text[0] in "tT" else ""
+        if scalar.text.lower() in OFF | ON:
+            raise Mistake(f"{scalar.shown} is neither true nor false, write one of them")
+        return HeaderName().read(scalar).lower()
+
+    def write(self, value: str) -> object:
+        return value or False
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [{"type": "boolean"}, string_schema(f"^{_TOKEN.pattern}$")]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Waits between two attempts, which a drain ends at once."""
+
+import asyncio
+
+
+class Pauses:
+    """All waits of the process: nothing of them is left when they are over."""
+
+    __slots__ = ("_loop", "_waiting", "is_over")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Future[bool]] = set()
+        self.is_over = False
+        """Whether no attempt is to follow another any more: the process is about to end."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait; False if it was ended because no further attempt is to be made."""
+        if self.is_over:
+            return False
+        awake: asyncio.Future[bool] = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _wake, awake)
+        self._waiting.add(awake)
+        try:
+            return await awake
+        finally:
+            timer.cancel()
+            self._waiting.discard(awake)
+
+    def end(self) -> None:
+        """Wake everybody: no further attempts."""
+        self.is_over = True
+        for awake in self._waiting:
+            if not awake.done():
+                awake.set_result(False)
+
+
+def _wake(awake: asyncio.Future[bool]) -> None:
+    if not awake.done():
+        awake.set_result(True)

@@ -1,0 +1,282 @@
+"""The stage that makes attempts until one is good enough, or none may follow.
+
+Whether another attempt follows is decided by ``policy/verdict.py``, in one call.
+After a response that call comes from inside the socket's callback, when the head
+is complete and nothing of it has gone to the client: a no lets it pass through as
+if this stage did not exist, a yes sets it aside. Everything that could say no is
+asked before the response in hand is given up.
+"""
+
+import asyncio
+from collections.abc import Collection
+
+from proxy.core import Clock, Exchange, Refused
+from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
+from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.fallback import Fallback
+from proxy.pipeline.forward import Forward
+from proxy.pipeline.pauses import Pauses
+from proxy.policy.budget import Budget
+from proxy.policy.hints import NO_ADVICE, Advice, read_advice
+from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.reasons import Why
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeating import carries
+from proxy.policy.response_head import ResponseHead
+from proxy.policy.verdict import (
+    Request,
+    Result,
+    RetryRules,
+    Situation,
+    Verdict,
+    decide,
+)
+
+_FIRST_FAILURE = 400
+_FIRST_SERVER_ERROR = 500
+_MISDIRECTED = 421
+
+
+class Retry:
+    """A route that may send a request more than once."""
+
+    __slots__ = ("attempt_deadlines", "budget", "clock", "fallback", "forward", "pauses", "rules")
+
+    def __init__(
+        self,
+        forward: Forward,
+        rules: RetryRules,
+        *,
+        budget: Budget | None,
+        attempt_deadlines: Deadlines | None,
+        pauses: Pauses,
+        clock: Clock,
+        fallback: Fallback | None,
+    ) -> None:
+        self.forward = forward
+        self.rules = rules
+        self.budget = budget
+        self.attempt_deadlines = attempt_deadlines
+        self.pauses = pauses
+        self.clock = clock
+        self.fallback = fallback
+
+    async def handle(self, exchange: Exchange) -> Refusal | None:
+        """Relay a response, the first good one or the last, or say why there is none."""
+        if exchange.upgrade:
+            return await self.forward.handle(exchange)  # a tunnel gets one attempt
+        if self.budget is not None:
+            self.budget.first(exchange.started)
+        ticket = self.forward.start_clock(exchange)
+        if exchange.expired:
+            return TOO_LATE
+        run = _Run(self, exchange)
+        try:
+            return await run.until_settled()
+        except asyncio.CancelledError:
+            run.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+            raise
+        except Refused:
+            run.settle(Why.NOT_RETRYABLE_KIND)  # the client's own body is bad
+            raise
+        finally:
+            run.give_back_budget()
+            self.forward.stop_clock(ticket)
+
+
+class _Run:
+    """The attempts for one request."""
+
+    __slots__ = (
+        "_exchange",
+        "_falls_back",
+        "_made",
+        "_pause",
+        "_settled",
+        "_stage",
+        "_taken_at",
+        "_verdict",
+    )
+
+    def __init__(self, stage: Retry, exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+        self._made = 0
+        """Attempts that count: one that only found a stale connection does not."""
+        self._settled = 0
+        """Attempts whose record says why they were the last, or were not."""
+        self._verdict: Verdict | None = None
+        """On the attempt under way, once its head was judged."""
+        self._falls_back = False
+        self._pause: Pause | None = None
+        """Before the attempt under way."""
+        self._taken_at: float | None = None
+        """When the budget was charged for a retry that has not begun."""
+
+    async def until_settled(self) -> Refusal | None:
+        exchange = self._exchange
+        while True:
+            try:
+                attempt = await self._attempt()
+            except Refused as refused:
+                if refused.refusal.reason is not Reason.BREAKER_OPEN:
+                    raise
+                return await self._left_alone(refused.refusal)
+            verdict = self._verdict or self._judge_end(attempt)
+            pause = self._pause = verdict.pause
+            if pause is None:
+                self.settle(verdict.why)
+                if self._falls_back and self._stage.fallback is not None:
+                    return await self._fall_back(self._stage.fallback)
+                return answer_for(exchange, attempt)
+            if not await self._wait(pause):
+                self.settle(Why.SHUTDOWN)
+                return DRAINING
+
+    async def _attempt(self) -> Attempt:
+        stage, exchange = self._stage, self._exchange
+        self._made += 1
+        self._verdict = None
+        fresh, charged = False, None
+        avoid: Collection[str] = ()
+        if self._made > 1:
+            fresh = exchange.attempts[-1].status == _MISDIRECTED
+            avoid = [earlier.address for earlier in exchange.attempts]
+            # Spent, unless there is no address to send it to.
+            charged, self._taken_at = self._taken_at, None
+        deadlines = stage.attempt_deadlines
+        ticket = None if deadlines is None else deadlines.start_attempt(exchange)
+        try:
+            return await stage.forward.send(
+                exchange, judge=self._judge_head, pause=self._pause, avoid=avoid, fresh=fresh
+            )
+        except Refused as refused:
+            if refused.refusal.reason is Reason.BREAKER_OPEN:
+                self._taken_at = charged
+            raise
+        finally:
+            if deadlines is not None and ticket is not None:
+                deadlines.finish(ticket)
+
+    async def _wait(self, pause: Pause) -> bool:
+        """Wait between two attempts; False if no further one is to be made."""
+        exchange, clock = self._exchange, self._stage.clock
+        exchange.pausing = True
+        began = clock.monotonic()
+        try:
+            goes_on = await self._stage.pauses.wait(pause.seconds)
+        finally:
+            waited = Pause(clock.monotonic() - began, pause.source)
+            exchange.route.recorder.waited(waited)
+        exchange.pausing = False
+        return goes_on
+
+    # Deciding.
+
+    def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
+        """Whether this response, which tells of a failure, shall not reach the client."""
+        advice = read_advice(head.status, head.lines[1:], self._stage.clock.wall())
+        verdict = self._verdict = self._judge(attempt, advice)
+        return verdict.pause is not None or self._falls_back
+
+    def _judge_end(self, attempt: Attempt) -> Verdict:
+        """The verdict on an attempt whose response was good, or that had none."""
+        if attempt.kind is None and attempt.status < _FIRST_FAILURE:
+            return _SUCCESS if attempt.number == 1 else _RECOVERED
+        return self._judge(attempt, NO_ADVICE)
+
+    def _judge(self, attempt: Attempt, advice: Advice) -> Verdict:
+        stage, exchange = self._stage, self._exchange
+        headers = exchange.raw_headers
+        request = Request(
+            exchange.method,
+            has_key=carries(headers, stage.rules.key_header),
+            early_data=carries(headers, b"early-data"),
+        )
+        result = Result(attempt.kind, attempt.status, attempt.sent, advice)
+        now = stage.clock.monotonic()
+        situation = Situation(
+            made=self._made,
+            replaced=attempt.number - self._made,
+            time_left=stage.forward.deadline(exchange) - now,
+            roll=stage.clock.roll(),
+            previous=0.0 if self._pause is None else self._pause.seconds,
+            was_misdirected=any(e.status == _MISDIRECTED for e in exchange.attempts[:-1]),
+            body_lost=None if exchange.body is None else exchange.body.lost,
+            expired=exchange.expired,
+            shutting_down=stage.pauses.is_over,
+        )
+        verdict = decide(
+            stage.rules,
+            request,
+            result,
+            situation,
+            breaker_admits=lambda wait: stage.forward.upstream.admits(now + wait),
+            take_budget=lambda: self._take_budget(now),
+        )
+        if verdict.pause is None and stage.fallback is not None:
+            self._falls_back = stage.fallback.covers(result) and stage.fallback.is_possible(
+                exchange, now
+            )
+        if exchange.body is not None and (verdict.pause is not None or self._falls_back):
+            exchange.body.hold()
+        return verdict
+
+    def _take_budget(self, now: float) -> bool:
+        budget = self._stage.budget
+        if budget is None:
+            return True
+        if not budget.take(now):
+            return False
+        self._taken_at = now
+        return True
+
+    def give_back_budget(self) -> None:
+        """Return what a retry was charged that never began."""
+        budget, taken_at = self._stage.budget, self._taken_at
+        if budget is not None and taken_at is not None:
+            self._taken_at = None
+            budget.give_back(taken_at, self._stage.clock.monotonic())
+
+    # Ending.
+
+    def settle(self, why: Why) -> None:
+        """No attempt follows the last one, and this is why."""
+        recorder = self._exchange.route.recorder
+        attempts = self._exchange.attempts[self._settled :]
+        if not attempts and self._settled:
+            return  # said already: it was cancelled before its fallback began
+        for attempt in attempts[:-1]:
+            attempt.why = Why.RETRIED
+            recorder.judged(Why.RETRIED)
+        for attempt in attempts[-1:]:
+            attempt.why = why
+        recorder.judged(why)
+        self._settled += len(attempts)
+
+    async def _left_alone(self, refusal: Refusal) -> Refusal | None:
+        """The breakers of all addresses are open: nobody to ask for now."""
+        self.settle(Why.BREAKER_OPEN)
+        stage, exchange = self._stage, self._exchange
+        fallback = stage.fallback
+        if fallback is None or not fallback.covers_open_breaker:
+            return refusal
+        if not fallback.is_possible(exchange, stage.clock.monotonic()):
+            return refusal
+        return await self._fall_back(fallback)
+
+    async def _fall_back(self, fallback: Fallback) -> Refusal | None:
+        attempt = await fallback.answer(self._exchange)
+        if attempt is None:
+            return None
+        if attempt.kind is Kind.TRUNCATED:
+            self.settle(Why.RESPONSE_STARTED)
+        elif attempt.kind is None and attempt.status < _FIRST_SERVER_ERROR:
+            self.settle(Why.RECOVERED)
+        else:
+            self.settle(Why.ATTEMPTS_EXHAUSTED)
+        return answer_for(self._exchange, attempt)
+
+
+_SUCCESS = Verdict(Why.SUCCESS)
+_RECOVERED = Verdict(Why.RECOVERED)

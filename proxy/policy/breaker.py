@@ -1,0 +1,148 @@
+"""Leaving an address alone for a while when most of what it is sent fails.
+
+::
+
+            failure_ratio of at least min_requests failed
+    CLOSED ───────────────────────────────────────────────► OPEN ◄──┐
+       ▲                                                      │      │ a probe
+       │                                  open_for has passed │      │ fails
+       │          `probes` probes succeed                     ▼      │
+       └───────────────────────────────────────────────── HALF_OPEN ─┘
+
+Who wants to try the address asks for a ticket, and reports with it how the attempt
+went. Each arrow begins a new generation, and a ticket of an earlier one no longer
+means anything: a request that was sent before the breaker opened may fail minutes
+later, and says nothing about the probes.
+"""
+
+from enum import IntEnum
+
+from proxy.policy.outcome import Kind
+from proxy.policy.settings import BreakerSettings
+from proxy.policy.window import Window
+
+
+class State(IntEnum):
+    """The values are those of the metric."""
+
+    CLOSED = 0
+    HALF_OPEN = 1
+    OPEN = 2
+
+
+_CLOSED = State.CLOSED  # looked up for every attempt: half the time of State.CLOSED
+
+_WHILE_PROBES_RUN = 1.0
+"""Seconds to come back in when no more probes are allowed: nobody knows when one ends."""
+
+
+class Breaker:
+    """The breaker of one address."""
+
+    __slots__ = (
+        "_bad",
+        "_generation",
+        "_good",
+        "_passed",
+        "_probing",
+        "_state",
+        "_until",
+        "settings",
+    )
+
+    def __init__(self, settings: BreakerSettings) -> None:
+        self.settings = settings
+        self._generation = 0
+        self._until = 0.0
+        """When it has been open for long enough."""
+        self._enter(_CLOSED)
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._generation += 1
+        self._good = Window(self.settings.window)
+        self._bad = Window(self.settings.window)
+        self._probing = 0
+        self._passed = 0
+
+    def state(self, now: float) -> State:
+        if self._state is State.OPEN and now >= self._until:
+            return State.HALF_OPEN
+        return self._state
+
+    def would_admit(self, now: float) -> bool:
+        """Whether :meth:`admit` would give a ticket. Changes nothing."""
+        state = self.state(now)
+        if state is State.HALF_OPEN:
+            return self._probing < self.settings.probes
+        return state is _CLOSED
+
+    def retry_after(self, now: float) -> float:
+        """Seconds until it may admit an attempt; 0 if it does."""
+        if self.would_admit(now):
+            return 0.0
+        return self._until - now if self.state(now) is State.OPEN else _WHILE_PROBES_RUN
+
+    def admit(self, now: float) -> int | None:
+        """A ticket for one attempt, to be reported exactly once, or None: not now."""
+        if self._state is _CLOSED:
+            return self._generation
+        if not self.would_admit(now):
+            return None
+        if self._state is State.OPEN:
+            self._enter(State.HALF_OPEN)
+        self._probing += 1
+        return self._generation
+
+    def report(self, ticket: int, good: bool | None, now: float) -> None:  # noqa: FBT001 - as :func:`speaks` says it
+        """How the attempt with this *ticket* went: well, badly, or None: it tells nothing."""
+        if ticket != self._generation:
+            return
+        if self._state is not _CLOSED:
+            self._report_probe(good, now)
+        elif good:
+            self._good.add(now)
+        elif good is not None:
+            self._bad.add(now)
+            self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        failures = self._bad.at_most(now)
+        requests = failures + self._good.at_most(now)
+        # Divided: 7 of 100 is 0.07, but 0.07 times 100 is a little more than 7.
+        share = failures / requests
+        if requests >= self.settings.min_requests and share >= self.settings.failure_ratio:
+            self._open(now)
+
+    def _report_probe(self, good: bool | None, now: float) -> None:  # noqa: FBT001 - as report
+        self._probing -= 1
+        if good:
+            self._passed += 1
+            if self._passed >= self.settings.probes:
+                self._enter(_CLOSED)
+        elif good is not None:
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        self._enter(State.OPEN)
+        self._until = now + self.settings.open_for
+
+    def __repr__(self) -> str:
+        return f"<breaker {self._state.name.lower()} {self.settings}>"
+
+
+_FAILURES = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})
+_FAILURE_STATUSES = frozenset({500, 502, 503, 504})
+
+
+def speaks(kind: Kind | None, status: int, refused: frozenset[int]) -> bool | None:
+    """What the end of an attempt says of its address: good, bad, or None: nothing.
+
+    *status* is 0 where no response came; *refused* are those by which the upstream
+    says that it did not do the work: it is limiting us, not failing.
+    """
+    if kind is not None and kind is not Kind.TRUNCATED:
+        return False if kind in _FAILURES else None
+    if not status or status in refused:
+        return None
+    return status not in _FAILURE_STATUSES

@@ -1,0 +1,201 @@
+"""What a response says about the next attempt: when, and whether at all.
+
+Servers say when to come back in many ways. The first one in this order that can
+be used rules; a malformed one is passed over:
+
+1. ``retry-after-ms``, ``x-ms-retry-after-ms``: milliseconds (OpenAI, Azure)
+2. ``Retry-After``: seconds or a date (RFC 9110 10.2.3); of several the longest
+3. ``RateLimit``: the IETF's drafts
+4. ``RateLimit-Reset``: their early form
+5. ``X-RateLimit-Reset-After`` (Discord), ``X-RateLimit-Retry-After`` (Braze)
+6. ``X-RateLimit-Reset`` (GitHub and most others)
+7. what single vendors do: OpenAI, Anthropic, Shopify
+
+The first two are orders. A reset only tells when a quota is filled up again, which
+is no reason to wait while something is left of it (``rate_limit_fields.py``).
+
+Nothing here raises, whatever the upstream sends, and no wait is infinite. Whether
+it is too long is for the caller to say.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from proxy.policy.durations import parse_go_duration
+from proxy.policy.http_dates import parse_date
+from proxy.policy.rate_limit_fields import Quota, longest_wait, parse_rate_limit
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the upstream wants us to do."""
+
+    wait: float | None = None
+    """Seconds that it asks us to wait; None if it did not say."""
+    should_retry: bool | None = None
+    """Its yes or no to another attempt; None if it did not say."""
+
+
+NO_ADVICE = Advice()
+
+_LONGEST = 1e12
+"""Further than the year 9999 is away. What would be infinite is cut to this."""
+_DAY = 86400.0
+_FIRST_EPOCH = 1e9
+"""From here on a number is no span but a moment: 31 years is no wait, and 2001 is past."""
+_FIRST_EPOCH_IN_MS = 1e12
+
+_Reader = Callable[[str], float | None]
+"""From the text of a field to seconds from now, if it is fit for that."""
+
+_MILLISECONDS = (b"retry-after-ms", b"x-ms-retry-after-ms")
+_SHOULD_RETRY = (b"x-should-retry", b"stripe-should-retry")
+
+# Reset and remaining count of each quota that a vendor has. Not of all: some of
+# Anthropic's tell when a week is over, whether or not it is used up.
+_RATE_LIMIT = (b"ratelimit-reset", b"ratelimit-remaining")
+_DISCORD = (b"x-ratelimit-reset-after", b"x-ratelimit-remaining")
+_X_RATE_LIMIT = (b"x-ratelimit-reset", b"x-ratelimit-remaining")
+_OPENAI = tuple(
+    (b"x-ratelimit-reset-" + of, b"x-ratelimit-remaining-" + of) for of in (b"requests", b"tokens")
+)
+_ANTHROPIC = tuple(
+    (b"anthropic-ratelimit-" + of + b"-reset", b"anthropic-ratelimit-" + of + b"-remaining")
+    for of in (b"requests", b"tokens", b"input-tokens", b"output-tokens")
+)
+_SHOPIFY = b"x-shopify-shop-api-call-limit"
+_SHOPIFY_LEAKS_PER_SECOND = 2
+
+_KNOWN = frozenset(
+    {
+        *_MILLISECONDS,
+        b"retry-after",
+        b"ratelimit",
+        b"x-ratelimit-retry-after",
+        *chain(_RATE_LIMIT, _DISCORD, _X_RATE_LIMIT, *_OPENAI, *_ANTHROPIC),
+        _SHOPIFY,
+        *_SHOULD_RETRY,
+    }
+)
+_CONTEXT = frozenset({b"date", b"age"})
+"""What is worth reading only beside one of the above."""
+
+# ASCII digits. Python's float() would also take "1_000", "1e3", "nan" and other scripts.
+_is_number = re.compile(r"[0-9]+(?:\.[0-9]+)?").fullmatch
+_is_nothing = re.compile(r"-[0-9]+|0+(?:\.0+)?").fullmatch  # some count on below 0
+_is_positive = re.compile(r"0*[1-9][0-9]*").fullmatch
+_used_of_size = re.compile(r"([0-9]{1,9})/([0-9]{1,9})").fullmatch
+
+
+def read_advice(status: int, lines: Sequence[bytes], wall: float) -> Advice:
+    """Read the fields of a response, each as ``b"Name: value"``.
+
+    *wall* is our own time, in seconds since the epoch. A response that is no
+    error gives no wait: its ``Retry-After`` is for the client, who is to ask
+    again later, or elsewhere.
+    """
+    fields: dict[bytes, list[str]] = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name in _KNOWN or name in _CONTEXT:
+            # Go writes a micro sign in UTF-8; all else that means something is ASCII.
+            text = value.strip(b" \t").decode("utf-8", "replace")
+            fields.setdefault(name, []).append(text)
+    if fields.keys() <= _CONTEXT:
+        return NO_ADVICE
+    response = _Response(status, fields, wall)
+    return Advice(response.wait() if status >= 400 else None, response.should_retry())
+
+
+class _Response:
+    """The known fields of one response."""
+
+    def __init__(self, status: int, fields: dict[bytes, list[str]], wall: float) -> None:
+        self._is_429 = status == 429
+        self._fields = fields
+        self._wall = wall
+
+    @cached_property
+    def _now(self) -> float:
+        """What they date, they date by their clock, which need not agree with ours."""
+        dates = self._fields.get(b"date")
+        theirs = parse_date(dates[0], self._wall) if dates else None
+        return theirs if theirs is not None and abs(theirs - self._wall) <= _DAY else self._wall
+
+    def should_retry(self) -> bool | None:
+        said = {text.lower() for name in _SHOULD_RETRY for text in self._fields.get(name, ())}
+        if "false" in said:
+            return False
+        return True if "true" in said else None
+
+    def wait(self) -> float | None:
+        usable = next((wait for wait in self._waits() if wait is not None), None)
+        # A moment that is past is a wait of nothing.
+        return None if usable is None else min(max(usable, 0.0), _LONGEST)
+
+    def _waits(self) -> Iterator[float | None]:
+        """All that is said about a wait, in the order of precedence; None is of no use."""
+        yield self._longest(_milliseconds, *_MILLISECONDS)
+        yield self._longest(self._seconds_or_date, b"retry-after")
+        if any(map(_is_positive, self._fields.get(b"age", ()))):
+            return  # it comes from a cache, and so does what it tells of quotas
+        quotas = parse_rate_limit(", ".join(self._fields.get(b"ratelimit", ())))
+        yield longest_wait(quotas, is_429=self._is_429)
+        yield self._quotas(self._seconds_or_moment, _RATE_LIMIT)
+        yield self._quotas(_seconds, _DISCORD)
+        yield self._longest(_seconds, b"x-ratelimit-retry-after")
+        yield self._quotas(self._seconds_or_moment, _X_RATE_LIMIT)
+        yield self._quotas(_go_duration, *_OPENAI)
+        yield self._quotas(self._seconds_or_moment, *_ANTHROPIC)
+        yield self._longest(_shopify, _SHOPIFY)
+
+    def _longest(self, read: _Reader, *names: bytes) -> float | None:
+        waits = (read(text) for name in names for text in self._fields.get(name, ()))
+        return max((wait for wait in waits if wait is not None), default=None)
+
+    def _quotas(self, read: _Reader, *names: tuple[bytes, bytes]) -> float | None:
+        quotas = []
+        for reset, remaining in names:
+            if reset in self._fields or remaining in self._fields:
+                left = self._fields.get(remaining)
+                exhausted = left is None or any(map(_is_nothing, left))
+                quotas.append(Quota(exhausted, self._longest(read, reset)))
+        return longest_wait(quotas, is_429=self._is_429)
+
+    def _seconds_or_date(self, text: str) -> float | None:
+        seconds = _seconds(text)
+        if seconds is not None:
+            return seconds
+        moment = parse_date(text, self._now)
+        return None if moment is None else moment - self._now
+
+    def _seconds_or_moment(self, text: str) -> float | None:
+        """As above, but a large number is a moment too, in seconds or milliseconds."""
+        number = _seconds(text)
+        if number is None or number < _FIRST_EPOCH:
+            return self._seconds_or_date(text)
+        return (number if number < _FIRST_EPOCH_IN_MS else number / 1000) - self._now
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if _is_number(text) else None
+
+
+def _milliseconds(text: str) -> float | None:
+    return float(text) / 1000 if _is_number(text) else None
+
+
+def _go_duration(text: str) -> float | None:
+    # Azure sends 0 where it does not know.
+    return parse_go_duration(text) or None
+
+
+def _shopify(text: str) -> float | None:
+    """A bucket of calls that leaks: until there is room for one more."""
+    found = _used_of_size(text)
+    too_many = int(found[1]) - int(found[2]) + 1 if found else 0
+    return too_many / _SHOPIFY_LEAKS_PER_SECOND if too_many > 0 else None

@@ -1,0 +1,29 @@
+"""Why an attempt was the last one, or was not: one closed set of words.
+
+Metrics, logs, ``explain`` and tests all use these.
+"""
+
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """The verdict on one attempt."""
+
+    SUCCESS = "success"  # at the first attempt
+    RECOVERED = "recovered"  # the same after a retry
+    RETRIED = "retried"  # another attempt follows
+    NOT_RETRYABLE_KIND = "not_retryable_kind"  # it failed in a way that is not listed
+    NOT_RETRYABLE_STATUS = "not_retryable_status"  # so did its status
+    NOT_REPEATABLE = "not_repeatable"  # it may have run, and may not run twice
+    SERVER_SAID_NO = "server_said_no"  # X-Should-Retry: false
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    BUDGET = "budget"  # too many retries to this upstream already
+    DEADLINE = "deadline"  # the time left would not do
+    HINT_TOO_LONG = "hint_too_long"  # told to wait for longer than we are ready to
+    BODY_TOO_LARGE = "body_too_large"  # to be kept for another attempt
+    BUFFER_FULL = "buffer_full"  # no memory was left to keep the body in
+    RESPONSE_STARTED = "response_started"  # the client has part of the answer
+    CLIENT_GONE = "client_gone"
+    BREAKER_OPEN = "breaker_open"  # every address is left alone for now
+    THROTTLED = "throttled"
+    SHUTDOWN = "shutdown"

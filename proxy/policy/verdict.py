@@ -1,0 +1,254 @@
+"""After an attempt: does another follow, when, and if not, why not.
+
+Three questions, asked in this order, each by a function of its own:
+
+*would*   is this an outcome that the route repeats, and a request that may be repeated?
+*may*     do the count, the kept body and the process itself allow it?
+*wait*    how long, and is there time for it?
+
+Whoever asks brings time, chance and what is left of everything; :func:`decide` puts
+the three together and asks breaker and budget last, because the budget is charged
+by asking. When in doubt, the answer is no.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.policy.backoff import delay, lengthened
+from proxy.policy.hints import NO_ADVICE, Advice
+from proxy.policy.outcome import Kind, Pause
+from proxy.policy.reasons import Why
+from proxy.policy.repeating import MAY_CARRY_KEY, is_repeatable
+from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
+
+LEAST_ATTEMPT = 0.01
+"""Seconds that must be left for an attempt once the wait before it is over."""
+
+USUAL_KEY = "idempotency-key"
+"""The header that carries a key, unless the upstream names another."""
+
+_FIRST_FAILURE = 400
+_FIRST_SERVER_ERROR = 500
+_MISDIRECTED = 421
+_TOO_EARLY = 425
+_TOO_MANY = 429
+_UNAVAILABLE = 503
+_LEAST_BASE_AFTER_429 = 1.0
+
+# Ways to fail of which the connection can still prove that nothing had been sent.
+_PROVABLY_UNSENT = frozenset({Kind.RESET, Kind.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What of a request matters for repeating it."""
+
+    method: str
+    has_key: bool = False
+    """Whether it carries the key that counts for its upstream."""
+    early_data: bool = False
+    """Whether it came as TLS early data, so that 425 is the client's business (RFC 8470)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of an attempt."""
+
+    kind: Kind | None
+    """How it failed; None if a response came."""
+    status: int = 0
+    sent: bool = True
+    """Whether a byte of the request may have reached the upstream."""
+    advice: Advice = NO_ADVICE
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything else that bears on whether another attempt may follow."""
+
+    made: int
+    """Attempts that count so far: not those that only found a stale connection."""
+    time_left: float
+    """Seconds until the request's deadline."""
+    roll: float
+    """Chance, from 0 up to 1."""
+    previous: float = 0.0
+    """The wait before this attempt; 0 if there was none."""
+    replaced: int = 0
+    """How many attempts did not count."""
+    was_misdirected: bool = False
+    """Whether an earlier attempt was answered with 421."""
+    body_lost: Why | None = None
+    """Why the body cannot be sent again, if it cannot."""
+    expired: bool = False
+    """Whether the deadline itself ended the attempt."""
+    shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows an attempt."""
+
+    why: Why
+    pause: Pause | None = None
+    """The wait before the next one; None if none follows."""
+
+
+class RetryRules:
+    """A route's retry settings, and what its upstream promises."""
+
+    __slots__ = ("honours_key", "key_header", "refused", "retry")
+
+    def __init__(self, retry: RetrySettings, upstream: UpstreamSettings) -> None:
+        self.retry = retry
+        self.refused = upstream.refused
+        self.honours_key = bool(upstream.honours_key)
+        self.key_header = (upstream.honours_key or USUAL_KEY).encode()
+        """In lower case."""
+
+    def repeatable(self, request: Request) -> bool:
+        """Whether the request does no harm if it runs twice."""
+        return is_repeatable(
+            request.method,
+            self.retry.unsafe,
+            carries_honoured_key=self.honours_key and request.has_key,
+        )
+
+    def would(self, request: Request, result: Result) -> Why | None:
+        """Why this outcome of this request is not repeated; None if it is."""
+        if result.kind is None:
+            return self._would_after_response(request, result)
+        kind = result.kind
+        if kind is Kind.TRUNCATED:
+            return Why.RESPONSE_STARTED
+        if kind is Kind.CANCELLED:
+            return Why.CLIENT_GONE
+        if not is_listed(self.retry.on, result, self.refused):
+            return Why.NOT_RETRYABLE_KIND
+        if not result.sent or not kind.may_have_run or self.repeatable(request):
+            return None
+        return Why.NOT_REPEATABLE
+
+    def _would_after_response(self, request: Request, result: Result) -> Why | None:
+        status, advice = result.status, result.advice
+        listed = is_listed(self.retry.on, result, self.refused) or advice.should_retry is True
+        if status < _FIRST_FAILURE or not (listed or status >= _FIRST_SERVER_ERROR):
+            return Why.SUCCESS
+        if advice.should_retry is False:
+            return Why.SERVER_SAID_NO
+        if not listed or (status == _TOO_EARLY and request.early_data):
+            return Why.NOT_RETRYABLE_STATUS
+        if self.repeatable(request) or self._did_not_run(request, status):
+            return None
+        return Why.NOT_REPEATABLE
+
+    def _did_not_run(self, request: Request, status: int) -> bool:
+        """Whether this status says so, as far as ``unsafe`` lets us believe it.
+
+        After 503 a key is enough: who sends one expects to be sent again.
+        """
+        if self.retry.unsafe == "never":
+            return False
+        keyed = request.has_key and request.method in MAY_CARRY_KEY
+        return status in self.refused or (status == _UNAVAILABLE and keyed)
+
+    def may(self, result: Result, situation: Situation) -> Why | None:
+        """Why no further attempt may be made, whatever the wait; None if one may."""
+        if situation.expired:
+            return Why.DEADLINE
+        if situation.made >= self.retry.attempts:
+            return Why.ATTEMPTS_EXHAUSTED
+        if result.status == _MISDIRECTED and situation.was_misdirected:
+            return Why.ATTEMPTS_EXHAUSTED  # RFC 9110 15.5.20: once, on another connection
+        if result.sent and situation.body_lost is not None:
+            return situation.body_lost
+        if situation.shutting_down:
+            return Why.SHUTDOWN
+        return None
+
+    def wait(self, result: Result, situation: Situation) -> Pause | Why:
+        """How long to wait before the next attempt, or why that cannot be waited for."""
+        retry = self.retry
+        hint = None if retry.longest_hint is None else result.advice.wait
+        told_nothing = result.status == _TOO_MANY and hint is None
+        backoff = delay(
+            retry.backoff,
+            situation.made,
+            situation.previous,
+            situation.roll,
+            least_base=_LEAST_BASE_AFTER_429 if told_nothing else 0.0,
+        )
+        spread = 0.0 if retry.backoff.jitter == "none" else situation.roll
+        return choose_wait(
+            backoff, hint, time_left=situation.time_left, longest=retry.longest_hint, roll=spread
+        )
+
+
+def is_listed(on: Outcomes, result: Result, refused: frozenset[int]) -> bool:
+    """Whether *on* names this outcome."""
+    kind = result.kind
+    if kind is not None:
+        unsent = not result.sent and kind in _PROVABLY_UNSENT
+        return kind.value in on.words or (unsent and Kind.CONNECT.value in on.words)
+    status = result.status
+    return (
+        status in on.statuses
+        or (status in refused and "refused" in on.words)
+        or (status in on.hinted and result.advice.wait is not None)
+    )
+
+
+def choose_wait(
+    backoff: float,
+    hint: float | None,
+    *,
+    time_left: float,
+    longest: float | None,
+    roll: float,
+    least_attempt: float = LEAST_ATTEMPT,
+) -> Pause | Why:
+    """Bring our own wait, the upstream's and the deadline together.
+
+    A hint is a floor: never shortened, spread only on top, and not waited for at
+    all if it is beyond *longest* or the time left. What we add to it gives way
+    to the deadline.
+    """
+    room = time_left - least_attempt
+    if hint is None:
+        return Why.DEADLINE if backoff > room else Pause(backoff, "backoff")
+    if longest is not None and hint > longest:
+        return Why.HINT_TOO_LONG
+    if hint > room:
+        return Why.DEADLINE
+    # At most half of what is left beyond the hint: the attempt needs time, too.
+    seconds = min(max(backoff, lengthened(hint, roll)), hint + (room - hint) / 2)
+    return Pause(seconds, "hint" if hint >= backoff else "backoff")
+
+
+def decide(
+    rules: RetryRules,
+    request: Request,
+    result: Result,
+    situation: Situation,
+    *,
+    breaker_admits: Callable[[float], bool],
+    take_budget: Callable[[], bool],
+) -> Verdict:
+    """Whether another attempt follows, and when.
+
+    *breaker_admits* tells whether an address would be tried that many seconds from
+    now; *take_budget* charges the budget for a retry if it has one left.
+    """
+    why = rules.would(request, result) or rules.may(result, situation)
+    if why is Why.SUCCESS and situation.made + situation.replaced > 1:
+        why = Why.RECOVERED
+    if why is not None:
+        return Verdict(why)
+    pause = rules.wait(result, situation)
+    if isinstance(pause, Why):
+        return Verdict(pause)
+    if not breaker_admits(pause.seconds):
+        return Verdict(Why.BREAKER_OPEN)
+    if not take_budget():
+        return Verdict(Why.BUDGET)
+    return Verdict(Why.RETRIED, pause)

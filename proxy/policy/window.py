@@ -1,0 +1,69 @@
+"""How often something happened lately, in constant memory.
+
+A window is cut into slices, and what happens in one slice is counted together.
+The far edge of the window falls into a slice: whether that one counts is for the
+asker to say, who knows on which side it is safe to err.
+
+Time that steps back counts as no time gone by; a leap ahead empties the window.
+"""
+
+from collections import deque
+
+_SLICES = 20
+
+
+class Window:
+    """Counts over the last *seconds*."""
+
+    __slots__ = ("_begin", "_current", "_end", "_past", "_width")
+
+    def __init__(self, seconds: float) -> None:
+        self._width = seconds / _SLICES
+        self._begin = self._end = 0.0
+        """Of the current slice. The first event begins the first one."""
+        self._current = 0
+        self._past = deque([0] * _SLICES, maxlen=_SLICES)
+        """Counts of the slices before it, the oldest first."""
+
+    def add(self, now: float) -> None:
+        """Count one. Called for every request, so it is a comparison and an addition."""
+        if now >= self._end:
+            self._advance(now)
+        self._current += 1
+
+    def at_least(self, now: float) -> int:
+        """How many in the window for certain: only slices that lie within it entirely."""
+        return self.at_most(now) - self._past[0]
+
+    def at_most(self, now: float) -> int:
+        """How many in the window at most: every slice that reaches into it."""
+        self._settle(now)
+        return self._current + sum(self._past)
+
+    def take_back(self, then: float, now: float) -> None:
+        """Uncount what was counted at *then*, unless it is out of the window anyway."""
+        self._settle(now)
+        slices_ago = -int((then - self._begin) // self._width)
+        if slices_ago <= 0:
+            self._current = max(self._current - 1, 0)
+        elif slices_ago <= _SLICES and self._past[-slices_ago]:
+            self._past[-slices_ago] -= 1
+
+    def _settle(self, now: float) -> None:
+        if not self._begin <= now < self._end:
+            self._advance(now)
+
+    def _advance(self, now: float) -> None:
+        """Make the slice that holds *now* the current one."""
+        ended = (now - self._begin) // self._width
+        if 0 < ended <= _SLICES:
+            self._past.append(self._current)
+            self._past.extend([0] * (int(ended) - 1))
+            self._current = 0
+            self._begin += ended * self._width
+        else:
+            if ended > 0:
+                self._past.extend([0] * _SLICES)
+                self._current = 0
+            self._begin = now
+        self._end = self._begin + self._width

@@ -1,0 +1,84 @@
+"""The circuit breakers of one upstream, one for each of its addresses.
+
+They outlive the upstream's other settings: a reload that changes a timeout does
+not forget which address is down.
+"""
+
+from collections.abc import Collection
+
+from proxy.core import Clock
+from proxy.policy.breaker import Breaker, State, speaks
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.settings import BreakerSettings, Origin
+
+Address = tuple[Origin, str]
+"""A URL of the upstream, and one of the addresses that its name stands for."""
+
+
+class Standing:
+    """What one attempt tells the breaker of its address: once, whatever comes first."""
+
+    __slots__ = ("_breaker", "_clock", "_refused", "_ticket")
+
+    def __init__(
+        self, breaker: Breaker, ticket: int, refused: frozenset[int], clock: Clock
+    ) -> None:
+        self._breaker: Breaker | None = breaker
+        self._ticket = ticket
+        self._refused = refused
+        self._clock = clock
+
+    def answered(self, status: int) -> None:
+        """The head of a response came: no need to wait for a stream to end."""
+        self._tell(speaks(None, status, self._refused))
+
+    def ended(self, attempt: Attempt) -> None:
+        """The attempt is over."""
+        if attempt.found_stale:
+            self._tell(None)  # an idle connection ended, which says nothing
+        else:
+            self._tell(speaks(attempt.kind, attempt.status, self._refused))
+
+    def not_reached(self, kind: Kind, *, blame: bool) -> None:
+        """No connection could be had; without *blame* it is not the address's fault."""
+        self._tell(speaks(kind, 0, self._refused) if blame else None)
+
+    def _tell(self, good: bool | None) -> None:  # noqa: FBT001 - the verdict itself
+        breaker, self._breaker = self._breaker, None
+        if breaker is not None:
+            breaker.report(self._ticket, good, self._clock.monotonic())
+
+
+class Breakers:
+    """Finds the breaker of an address, and remembers it while the address is in use."""
+
+    def __init__(self, settings: BreakerSettings, clock: Clock) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._breakers: dict[Address, Breaker] = {}
+
+    def __repr__(self) -> str:
+        return f"<breakers {[b.state(self._clock.monotonic()).name for b in self._all]}>"
+
+    @property
+    def _all(self) -> Collection[Breaker]:
+        return self._breakers.values()
+
+    def of(self, address: Address) -> Breaker:
+        """The breaker of *address*."""
+        return self._breakers.setdefault(address, Breaker(self.settings))
+
+    def keep_only(self, addresses: Collection[Address]) -> None:
+        """Forget those of all other addresses."""
+        for gone in self._breakers.keys() - set(addresses):
+            del self._breakers[gone]
+
+    def best(self) -> State:
+        """The state of the address that is best off."""
+        now = self._clock.monotonic()
+        return min((breaker.state(now) for breaker in self._all), default=State.CLOSED)
+
+    def retry_after(self) -> float:
+        """Seconds until one of them may be tried."""
+        now = self._clock.monotonic()
+        return min((breaker.retry_after(now) for breaker in self._all), default=0.0)

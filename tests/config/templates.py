@@ -1,0 +1,41 @@
+"""Small files with a place to write in, and a row of a table of messages."""
+
+from typing import Any
+
+import pytest
+
+TOP = """\
+upstreams: {{payments: "http://127.0.0.1:9000"}}
+{}
+routes:
+  - name: api
+    match: /**
+    upstream: payments
+"""
+ROUTE = """\
+upstreams: {{payments: "http://127.0.0.1:9000"}}
+routes:
+  - name: api
+    match: /**
+    upstream: payments
+    {}
+"""
+MATCH = """\
+upstreams: {{payments: "http://127.0.0.1:9000"}}
+routes:
+  - name: api
+    match: {}
+    upstream: payments
+"""
+UPSTREAM = """\
+upstreams:
+  api: {}
+routes:
+  - match: /**
+    upstream: api
+"""
+
+
+def in_file(identifier: str, text: str, expected: str) -> Any:  # noqa: ANN401 - of pytest's own
+    """A row: the mistake, with » before the place to be named, and the line that it gets."""
+    return pytest.param(text, expected, id=identifier)

@@ -1,0 +1,27 @@
+"""What a scraper reads, as Prometheus' own parser understands it."""
+
+from collections.abc import Iterator
+
+from prometheus_client import parser
+from prometheus_client.core import Metric
+from prometheus_client.samples import Sample
+
+from proxy.observe.metrics import Metrics
+
+
+async def families(metrics: Metrics) -> dict[str, Metric]:
+    text, content_type = await metrics.exposition("")
+    assert content_type.startswith("text/plain")
+    return {family.name: family for family in parser.text_string_to_metric_families(text.decode())}
+
+
+async def samples(metrics: Metrics) -> Iterator[Sample]:
+    return (sample for family in (await families(metrics)).values() for sample in family.samples)
+
+
+async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """The value of the one series with exactly these labels."""
+    for sample in await samples(metrics):
+        if sample.name == name and sample.labels == labels:
+            return float(sample.value)
+    return None

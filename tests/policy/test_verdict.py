@@ -1,0 +1,388 @@
+"""Whether another attempt follows: every reason, and the order in which they are asked."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.policy.hints import NO_ADVICE, Advice
+from proxy.policy.outcome import Kind, Pause
+from proxy.policy.reasons import Why
+from proxy.policy.settings import (
+    Backoff,
+    Outcomes,
+    RetrySettings,
+    UpstreamSettings,
+)
+from proxy.policy.verdict import (
+    LEAST_ATTEMPT,
+    Request,
+    Result,
+    RetryRules,
+    Situation,
+    Verdict,
+    choose_wait,
+    decide,
+)
+from tests.vectors.load import cases
+
+CALM = Situation(made=1, time_left=30.0, roll=0.0)
+GET = Request("GET")
+POST = Request("POST")
+KEYED = Request("POST", has_key=True)
+
+
+def rules(
+    *,
+    honours_key: str = "",
+    refused: frozenset[int] = frozenset({421, 425, 429}),
+    **retry: Any,  # noqa: ANN401 - whatever RetrySettings takes
+) -> RetryRules:
+    upstream = UpstreamSettings("u", (), honours_key=honours_key, refused=refused)
+    return RetryRules(RetrySettings(**retry), upstream)
+
+
+def verdict(
+    request: Request,
+    result: Result,
+    situation: Situation = CALM,
+    by: RetryRules | None = None,
+    *,
+    breaker: bool = True,
+    budget: bool = True,
+) -> Verdict:
+    return decide(
+        by or rules(),
+        request,
+        result,
+        situation,
+        breaker_admits=lambda _: breaker,
+        take_budget=lambda: budget,
+    )
+
+
+# The shared vectors.
+
+EVENTS: dict[str, Result] = {
+    "connect_refused": Result(Kind.CONNECT, sent=False),
+    "connect_timeout": Result(Kind.CONNECT, sent=False),
+    "tls_handshake_failure": Result(Kind.CONNECT, sent=False),
+    "write_failed_before_any_byte_sent": Result(Kind.RESET, sent=False),
+    "reset_before_response_reused_connection": Result(Kind.RESET),
+    "read_timeout": Result(Kind.TIMEOUT),
+    "total_deadline_exceeded": Result(Kind.TIMEOUT),
+    "malformed_response": Result(Kind.PROTOCOL),
+    "client_disconnected": Result(Kind.CANCELLED),
+    "upgrade_101": Result(None, 101),
+    "request_body_not_replayable": Result(None, 503),
+}
+
+
+@pytest.mark.parametrize("case", cases("retry_decision"))
+def test_the_decisions_of_the_vectors(case: dict[str, Any]) -> None:
+    event = case["event"]
+    if event.startswith("status_"):
+        result = Result(None, int(event.split("_")[1]))
+    else:
+        result = EVENTS[event]
+    by = rules(
+        honours_key="idempotency-key" if case.get("honours_key") else "",
+        unsafe=case.get("unsafe", "auto"),
+        refused=frozenset(case.get("refused", (421, 425, 429))),
+    )
+    request = Request(
+        case["method"],
+        has_key=case.get("idempotency_key", False),
+        early_data=case.get("early_data", False),
+    )
+    situation = replace(
+        CALM,
+        expired=event == "total_deadline_exceeded",
+        body_lost=Why.BODY_TOO_LARGE if event == "request_body_not_replayable" else None,
+    )
+    reached = verdict(request, result, situation, by, budget="budget_empty" not in event)
+    assert (reached.why is Why.RETRIED) == (case["expect"] == "retry"), reached
+
+
+@pytest.mark.parametrize("case", cases("delay_choice"))
+def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
+    hint = None if case["hint"] == "ignore" else case["hint"]
+    if case.get("client_gone"):
+        assert verdict(GET, Result(Kind.CANCELLED)).why is Why.CLIENT_GONE
+        assert case["expect"] == "abort"
+        return
+    chosen = choose_wait(
+        case["computed"],
+        hint,
+        time_left=case["remaining"],
+        longest=case["cap"],
+        roll=0.0,
+        least_attempt=case.get("min_attempt_time", 0.0),
+    )
+    if case["expect"] == "give_up":
+        assert isinstance(chosen, Why)
+    else:
+        assert isinstance(chosen, Pause)
+        assert chosen.seconds == case["expect"]
+
+
+# Every reason.
+
+MISDIRECTED = Result(None, 421)
+LISTED = Result(None, 503)
+LATE = Result(None, 503, advice=Advice(wait=20.0))
+
+
+def advised(status: int, *, wait: float | None = None, should_retry: bool | None = None) -> Result:
+    return Result(None, status, advice=Advice(wait, should_retry))
+
+
+@pytest.mark.parametrize(
+    ("request_", "result", "why"),
+    [
+        pytest.param(GET, Result(None, 200), Why.SUCCESS, id="a good answer"),
+        pytest.param(GET, Result(None, 301), Why.SUCCESS, id="a redirect is for the client"),
+        pytest.param(GET, Result(None, 404), Why.SUCCESS, id="an answer that says no"),
+        pytest.param(GET, Result(None, 409), Why.SUCCESS, id="a conflict stays one"),
+        pytest.param(GET, Result(None, 500), Why.NOT_RETRYABLE_STATUS, id="500 is not listed"),
+        pytest.param(GET, Result(None, 501), Why.NOT_RETRYABLE_STATUS, id="501 will stay so"),
+        pytest.param(GET, LISTED, Why.RETRIED, id="503 is listed"),
+        pytest.param(GET, Result(None, 408), Why.RETRIED, id="408 is listed"),
+        pytest.param(POST, LISTED, Why.NOT_REPEATABLE, id="a POST may have run before its 503"),
+        pytest.param(KEYED, LISTED, Why.RETRIED, id="a key asks to be repeated after 503"),
+        pytest.param(
+            Request("PURGE", has_key=True), LISTED, Why.NOT_REPEATABLE, id="not any method's key"
+        ),
+        pytest.param(KEYED, Result(None, 502), Why.NOT_REPEATABLE, id="but not after 502"),
+        pytest.param(POST, Result(None, 429), Why.RETRIED, id="a refused POST did not run"),
+        pytest.param(Request("get"), LISTED, Why.NOT_REPEATABLE, id="get is not GET"),
+        pytest.param(GET, Result(Kind.RESET), Why.RETRIED, id="a GET after a reset"),
+        pytest.param(POST, Result(Kind.RESET), Why.NOT_REPEATABLE, id="a POST after a reset"),
+        pytest.param(
+            POST, Result(Kind.RESET, sent=False), Why.RETRIED, id="a POST of which nothing left"
+        ),
+        pytest.param(POST, Result(Kind.TIMEOUT), Why.NOT_REPEATABLE, id="a POST after silence"),
+        pytest.param(
+            POST, Result(Kind.TIMEOUT, sent=False), Why.RETRIED, id="a POST that waited in vain"
+        ),
+        pytest.param(POST, Result(Kind.CONNECT, sent=False), Why.RETRIED, id="nothing was sent"),
+        pytest.param(GET, Result(Kind.PROTOCOL), Why.NOT_RETRYABLE_KIND, id="nonsense"),
+        pytest.param(
+            GET, Result(Kind.CERTIFICATE, sent=False), Why.NOT_RETRYABLE_KIND, id="a stranger"
+        ),
+        pytest.param(GET, Result(Kind.BUSY, sent=False), Why.NOT_RETRYABLE_KIND, id="no place"),
+        pytest.param(GET, Result(Kind.UNKNOWN), Why.NOT_RETRYABLE_KIND, id="who knows"),
+        pytest.param(GET, Result(Kind.TRUNCATED, 200), Why.RESPONSE_STARTED, id="cut short"),
+        pytest.param(GET, Result(Kind.CANCELLED), Why.CLIENT_GONE, id="nobody waits for it"),
+        pytest.param(
+            GET, advised(503, should_retry=False), Why.SERVER_SAID_NO, id="told not to retry"
+        ),
+        pytest.param(
+            GET, advised(500, should_retry=False), Why.SERVER_SAID_NO, id="told so after 500, too"
+        ),
+        pytest.param(
+            GET, advised(404, should_retry=False), Why.SUCCESS, id="a no to what nobody asked"
+        ),
+        pytest.param(GET, advised(409, should_retry=True), Why.RETRIED, id="told to retry a 409"),
+        pytest.param(
+            POST, advised(409, should_retry=True), Why.NOT_REPEATABLE, id="but not for a POST"
+        ),
+        pytest.param(
+            GET, advised(200, should_retry=True), Why.SUCCESS, id="a good answer is good enough"
+        ),
+        pytest.param(
+            Request("GET", early_data=True),
+            Result(None, 425),
+            Why.NOT_RETRYABLE_STATUS,
+            id="too early is the client's business if its data was early",
+        ),
+        pytest.param(GET, advised(503, wait=61.0), Why.HINT_TOO_LONG, id="told to wait too long"),
+        pytest.param(GET, advised(503, wait=45.0), Why.DEADLINE, id="told to wait past the end"),
+    ],
+)
+def test_by_default(request_: Request, result: Result, why: Why) -> None:
+    assert verdict(request_, result).why is why
+
+
+@pytest.mark.parametrize(
+    ("situation", "why"),
+    [
+        pytest.param(replace(CALM, expired=True), Why.DEADLINE, id="the time was up"),
+        pytest.param(replace(CALM, made=3), Why.ATTEMPTS_EXHAUSTED, id="it was the last one"),
+        pytest.param(
+            replace(CALM, body_lost=Why.BODY_TOO_LARGE), Why.BODY_TOO_LARGE, id="no body is left"
+        ),
+        pytest.param(
+            replace(CALM, body_lost=Why.BUFFER_FULL), Why.BUFFER_FULL, id="no memory was left"
+        ),
+        pytest.param(replace(CALM, shutting_down=True), Why.SHUTDOWN, id="we are leaving"),
+        pytest.param(
+            replace(CALM, time_left=LEAST_ATTEMPT / 2), Why.DEADLINE, id="no time for an attempt"
+        ),
+        pytest.param(replace(CALM, time_left=-1.0), Why.DEADLINE, id="no time at all"),
+    ],
+)
+def test_what_may_stand_in_the_way(situation: Situation, why: Why) -> None:
+    assert verdict(GET, LISTED, situation) == Verdict(why)
+
+
+def test_a_body_that_was_not_sent_is_not_lost() -> None:
+    situation = replace(CALM, body_lost=Why.BODY_TOO_LARGE)
+    assert verdict(POST, Result(Kind.CONNECT, sent=False), situation).why is Why.RETRIED
+
+
+def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
+    charged = []
+
+    def take() -> bool:
+        charged.append(1)
+        return True
+
+    for result, situation, breaker in (
+        (Result(None, 500), CALM, True),
+        (LISTED, replace(CALM, made=3), True),
+        (LISTED, replace(CALM, shutting_down=True), True),
+        (advised(503, wait=99.0), CALM, True),
+        (LISTED, CALM, False),
+    ):
+        decide(
+            rules(),
+            GET,
+            result,
+            situation,
+            breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
+            take_budget=take,
+        )
+    assert charged == []
+    verdict(GET, LISTED)
+    assert verdict(GET, LISTED, budget=False) == Verdict(Why.BUDGET)
+    assert verdict(GET, LISTED, breaker=False, budget=False) == Verdict(Why.BREAKER_OPEN)
+
+
+def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
+    asked: list[float] = []
+    decide(
+        rules(backoff=Backoff("constant", base=2.0, jitter="none")),
+        GET,
+        LISTED,
+        CALM,
+        breaker_admits=lambda wait: bool(asked.append(wait)),
+        take_budget=lambda: True,
+    )
+    assert asked == [2.0]
+
+
+def test_success_after_a_retry_is_called_recovered() -> None:
+    good = Result(None, 404)
+    assert verdict(GET, good, replace(CALM, made=2)).why is Why.RECOVERED
+    assert verdict(GET, good, replace(CALM, replaced=1)).why is Why.RECOVERED
+
+
+def test_misdirected_is_tried_once_more() -> None:
+    assert verdict(POST, MISDIRECTED).why is Why.RETRIED
+    again = replace(CALM, made=2, was_misdirected=True)
+    assert verdict(POST, MISDIRECTED, again).why is Why.ATTEMPTS_EXHAUSTED
+
+
+# What the file may say.
+
+
+@pytest.mark.parametrize(
+    ("unsafe", "request_", "result", "why"),
+    [
+        ("never", POST, Result(Kind.CONNECT, sent=False), Why.RETRIED),
+        ("never", POST, Result(None, 429), Why.NOT_REPEATABLE),
+        ("never", KEYED, LISTED, Why.NOT_REPEATABLE),
+        ("never", KEYED, Result(Kind.RESET), Why.NOT_REPEATABLE),
+        ("never", GET, LISTED, Why.RETRIED),
+        ("auto", KEYED, Result(Kind.RESET), Why.RETRIED),
+        ("auto", Request("PATCH", has_key=True), Result(Kind.TIMEOUT), Why.RETRIED),
+        ("auto", POST, Result(Kind.RESET), Why.NOT_REPEATABLE),
+        ("always", POST, Result(Kind.RESET), Why.RETRIED),
+        ("always", Request("PURGE"), Result(Kind.TIMEOUT), Why.RETRIED),
+        ("always", POST, Result(Kind.PROTOCOL), Why.NOT_RETRYABLE_KIND),
+    ],
+)
+def test_unsafe(unsafe: str, request_: Request, result: Result, why: Why) -> None:
+    by = rules(unsafe=unsafe, honours_key="idempotency-key")
+    assert verdict(request_, result, by=by).why is why
+
+
+@pytest.mark.parametrize(
+    ("on", "result", "why"),
+    [
+        (Outcomes(frozenset({"protocol"})), Result(Kind.PROTOCOL), Why.RETRIED),
+        (Outcomes(frozenset({"protocol"})), Result(Kind.RESET), Why.NOT_RETRYABLE_KIND),
+        (Outcomes(frozenset({"connect"})), Result(Kind.RESET, sent=False), Why.RETRIED),
+        (Outcomes(frozenset({"reset"})), Result(Kind.RESET, sent=False), Why.RETRIED),
+        (
+            Outcomes(frozenset({"connect"})),
+            Result(Kind.BUSY, sent=False),
+            Why.NOT_RETRYABLE_KIND,
+        ),
+        (Outcomes(frozenset(), frozenset({429})), Result(None, 429), Why.RETRIED),
+        (Outcomes(frozenset()), Result(None, 429), Why.SUCCESS),
+        (Outcomes(frozenset(), hinted=frozenset({403})), Result(None, 403), Why.SUCCESS),
+        (Outcomes(frozenset(), hinted=frozenset({403})), advised(403, wait=1.0), Why.RETRIED),
+    ],
+)
+def test_on(on: Outcomes, result: Result, why: Why) -> None:
+    assert verdict(GET, result, by=rules(on=on)).why is why
+
+
+def test_a_listed_status_that_is_a_refusal_is_repeated_for_every_method() -> None:
+    by = rules(on=Outcomes(frozenset(), frozenset({429, 500})))
+    assert verdict(POST, Result(None, 429), by=by).why is Why.RETRIED
+    assert verdict(POST, Result(None, 500), by=by).why is Why.NOT_REPEATABLE
+
+
+# Waiting.
+
+
+def waits(result: Result, situation: Situation = CALM, **retry: Any) -> Pause | Why:  # noqa: ANN401 - as rules
+    return rules(**retry).wait(result, situation)
+
+
+def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
+    hinted = advised(503, wait=2.0)
+    assert waits(hinted) == Pause(2.0, "hint")
+    assert waits(hinted, replace(CALM, roll=0.5)) == Pause(2.5, "hint")
+    assert waits(hinted, backoff=Backoff(jitter="none")) == Pause(2.0, "hint")
+
+
+def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
+    situation = replace(CALM, roll=0.99, time_left=20.0 + LEAST_ATTEMPT + 1.0)
+    assert waits(LATE, situation) == Pause(20.5, "hint")
+    assert waits(LATE, replace(situation, time_left=20.0)) is Why.DEADLINE
+
+
+def test_our_own_wait_rules_if_it_is_longer() -> None:
+    backoff = Backoff("constant", base=4.0, jitter="none")
+    assert waits(advised(503, wait=2.0), backoff=backoff) == Pause(4.0, "backoff")
+
+
+def test_hints_can_be_switched_off() -> None:
+    backoff = Backoff("constant", base=0.25, jitter="none")
+    assert waits(LATE, backoff=backoff, longest_hint=None) == Pause(0.25, "backoff")
+
+
+def test_after_429_without_a_hint_the_base_is_a_second() -> None:
+    none = Backoff(base=0.1, jitter="none")
+    assert waits(Result(None, 429), backoff=none) == Pause(1.0, "backoff")
+    assert waits(Result(None, 429), replace(CALM, made=2), backoff=none) == Pause(2.0, "backoff")
+    assert waits(advised(429, wait=0.0), backoff=none) == Pause(0.1, "backoff")
+    unheard = waits(advised(429, wait=5.0), backoff=none, longest_hint=None)
+    assert unheard == Pause(1.0, "backoff")
+
+
+def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
+    backoff = Backoff("constant", base=8.0, jitter="none")
+    assert waits(LISTED, replace(CALM, time_left=5.0), backoff=backoff) is Why.DEADLINE
+    assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == Pause(
+        8.0, "backoff"
+    )
+
+
+def test_no_advice_is_no_hint() -> None:
+    assert Result(None, 503).advice is NO_ADVICE
