@@ -106,6 +106,13 @@ def _holdfast(place: Place, *more: str) -> Command:
     return [sys.executable, "-m", "proxy", "run", *arguments], environment
 
 
+def _holdfast_with_retry(place: Place) -> Command:
+    """Holdfast with retries on, none of which is ever needed."""
+    file = place.folder / "retry.yaml"
+    file.write_text(yaml.safe_dump({"defaults": {"retry": True}}))
+    return _holdfast(place, str(file))
+
+
 def _holdfast_with_routes(count: int) -> Callable[[Place], Command]:
     """Holdfast with *count* routes, the last of which is the one that matches."""
 
@@ -167,6 +174,7 @@ def _nginx(place: Place) -> Command:
 
 PROXIES: dict[str, Callable[[Place], Command]] = {
     "holdfast": _holdfast,
+    "holdfast-retry": _holdfast_with_retry,
     "holdfast-10-routes": _holdfast_with_routes(10),
     "holdfast-1000-routes": _holdfast_with_routes(1000),
     "envoy": _envoy,

@@ -24,17 +24,47 @@ RESULTS = Path(__file__).parent / "results" / "latest.json"
 # The most that Holdfast may need, as a multiple of Envoy; both with a bare route.
 BARS = {"get": 0.9, "post": 1.0, "large": 1.2, "single": 1.0}
 
-# The most that a thousand routes may cost, as a multiple of ten.
-ROUTES_BAR = 1.3
-
-ROUTES = Scenario(
-    "routes",
-    "small GET, the last of 1,000 routes against the last of 10, CPU",
-    connections=64,
-    path="/service-last/items",
-)
 START = "start"
-FEW_ROUTES, MANY_ROUTES = "holdfast-10-routes", "holdfast-1000-routes"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Holdfast against Holdfast: what something costs that a route may have."""
+
+    scenario: Scenario
+    subject: str
+    against: str
+    bar: float
+    """The most that it may cost, as a multiple."""
+
+
+COMPARISONS = (
+    Comparison(
+        Scenario(
+            "routes",
+            "small GET, the last of 1,000 routes against the last of 10, CPU",
+            connections=64,
+            path="/service-last/items",
+        ),
+        "holdfast-1000-routes",
+        "holdfast-10-routes",
+        1.3,
+    ),
+    Comparison(
+        Scenario("retry-get", "small GET, retries on against off, CPU", connections=64),
+        "holdfast-retry",
+        "holdfast",
+        1.15,
+    ),
+    Comparison(
+        Scenario(
+            "retry-post", "POST 1 KiB, retries on against off, CPU", connections=64, post_bytes=1024
+        ),
+        "holdfast-retry",
+        "holdfast",
+        1.15,
+    ),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=7, help="of every scenario (default: 7)")
     parser.add_argument("--seconds", type=int, default=2, help="per measurement (default: 2)")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s; never fails")
-    names = [*BARS, ROUTES.name, START]
+    names = [*BARS, *(comparison.scenario.name for comparison in COMPARISONS), START]
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="scenarios")
     parser.add_argument("--subject", choices=PROXIES, default="holdfast", help="what to judge")
     parser.add_argument("--peer", choices=PROXIES, default="envoy", help="what to hold it against")
@@ -82,21 +112,22 @@ class Results:
     findings: list[Finding] = field(default_factory=list)
     samples: dict[str, Series] = field(default_factory=dict)
     """By name of the scenario."""
-    routes: Finding | None = None
+    comparisons: list[Finding] = field(default_factory=list)
     startup: Startup | None = None
 
     def remarks(self) -> Iterator[str]:
         """What does not fit into the table."""
-        if self.routes is not None:
-            yield f"{self.routes.title}: {self.routes.ratio}"
+        for comparison in self.comparisons:
+            yield f"{comparison.title}: {comparison.ratio}"
         if self.startup is not None:
             yield str(self.startup)
 
     def faults(self) -> Iterator[str]:
         """What is wrong, one sentence each."""
-        for part in (*self.findings, self.startup):
-            if part is not None:
-                yield from part.faults()
+        for finding in (*self.findings, *self.comparisons):
+            yield from finding.faults()
+        if self.startup is not None:
+            yield from self.startup.faults()
 
 
 def _measure(options: argparse.Namespace, plan: Plan) -> Results:
@@ -110,11 +141,15 @@ def _measure(options: argparse.Namespace, plan: Plan) -> Results:
                 series = results.samples[scenario.name] = run_rounds(proxies, scenario, plan)
                 bar = BARS[scenario.name]
                 results.findings.append(find(scenario, series, subject, peer, bar))
-    if ROUTES.name in options.only:
-        _announce(ROUTES.title)
-        with all_running((FEW_ROUTES, MANY_ROUTES)) as proxies:
-            series = results.samples[ROUTES.name] = run_rounds(proxies, ROUTES, plan)
-        results.routes = find(ROUTES, series, MANY_ROUTES, FEW_ROUTES, ROUTES_BAR)
+    for comparison in COMPARISONS:
+        scenario = comparison.scenario
+        if scenario.name in options.only:
+            _announce(scenario.title)
+            with all_running((comparison.against, comparison.subject)) as proxies:
+                series = results.samples[scenario.name] = run_rounds(proxies, scenario, plan)
+            results.comparisons.append(
+                find(scenario, series, comparison.subject, comparison.against, comparison.bar)
+            )
     if START in options.only:
         _announce("start to ready")
         results.startup = Startup(start_times(subject, count=5), bar=1.0)

@@ -162,10 +162,11 @@ class App:
             key: self._upstreams.get(key) or self._new_upstream(key[0], context)
             for key, context in prepared.upstreams.items()
         }
+        retried = {route.upstream for route in settings.routes if route.retry is not None}
         budgets = {
             upstream.name: self._budget(upstream.name, upstream.budget)
             for upstream in settings.upstreams
-            if upstream.budget is not None
+            if upstream.budget is not None and upstream.name in retried
         }
         timeouts: dict[float, Deadlines] = {}
 

@@ -8,6 +8,7 @@ from proxy.core import Exchange, SystemClock
 from proxy.outbox import SMALL as LARGEST_DEFERRED, Outbox
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.response_head import ResponseHead
+from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection
 from tests.support import (
@@ -122,6 +123,13 @@ class Silent(Exchange):
     def answer_options(self) -> None:
         raise NotImplementedError
 
+    def answer_fallback(self, fallback: FallbackSettings) -> None:
+        raise NotImplementedError
+
+    @property
+    def was_cut(self) -> bool:
+        raise NotImplementedError
+
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         del head, pieces, complete
         self.answered = True
@@ -162,7 +170,7 @@ class Upstream:
         self.connection = Connection(self.home, loop, Outbox(), 30.0)
         self.connection.connection_made(self.transport)
         self.attempt = Attempt(1, "upstream", 0.0)
-        self.call = Call(self.exchange, self.attempt, loop, SystemClock())
+        self.call = Call(self.exchange, self.attempt, None, loop, SystemClock())
         assert self.connection.send(self.call, b"head", b"body", more=False)
         self.attempt.sent = True
         self.call.connection = self.connection

@@ -36,7 +36,7 @@ class Fallback:
         """Whether it can be had. A fixed answer always can; another upstream is an attempt."""
         if self._forward is None:
             return True
-        in_time = self._forward.deadline(exchange) - now >= LEAST_ATTEMPT
+        in_time = self._forward.time_left(exchange, now) >= LEAST_ATTEMPT
         if exchange.expired or self._pauses.is_over or not in_time:
             return False
         return self._may_be_sent(exchange) and self._forward.upstream.admits(now)
@@ -62,4 +62,6 @@ class Fallback:
         if self._forward is None:
             exchange.answer_fallback(self._settings)
             return None
-        return await self._forward.send(exchange)
+        other = self._forward
+        attempt = await other.upstream.attempt(exchange, other.give_up(exchange))
+        return await other.unless_stale(exchange, attempt)

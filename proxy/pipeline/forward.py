@@ -1,12 +1,11 @@
 """The bare stage: one request to one upstream, within its time."""
 
 import math
-from collections.abc import Collection
 
 from proxy.core import Exchange
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
-from proxy.policy.outcome import Attempt, Pause
+from proxy.policy.outcome import Attempt
 from proxy.policy.refusal import Refusal
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
@@ -34,7 +33,9 @@ class Forward:
         if exchange.expired:
             return TOO_LATE
         try:
-            attempt = await self.send(exchange)
+            attempt = await self.upstream.attempt(exchange, self.give_up(exchange))
+            if attempt.kind is not None:
+                attempt = await self.unless_stale(exchange, attempt)
         finally:
             self.stop_clock(ticket)
         return None if attempt.kind is None else answer_for(exchange, attempt)
@@ -56,39 +57,34 @@ class Forward:
         if ticket is not None:
             self._deadlines.finish(ticket)
 
-    def deadline(self, exchange: Exchange) -> float:
-        """When the time for the whole exchange is over, as things stand."""
-        timeout = self._timeout
-        if exchange.asked_timeout is not None:
-            timeout = min(timeout, exchange.asked_timeout)
-        return exchange.started + timeout + exchange.client_wait
+    def time_left(self, exchange: Exchange, now: float) -> float:
+        """Seconds until the time for the whole exchange is over, as things stand."""
+        return exchange.started + self._limit(exchange) + exchange.uncounted(now) - now
 
-    async def send(
-        self,
-        exchange: Exchange,
-        *,
-        judge: Judge | None = None,
-        pause: Pause | None = None,
-        avoid: Collection[str] = (),
-        fresh: bool = False,
+    def _limit(self, exchange: Exchange) -> float:
+        asked = exchange.asked_timeout
+        return self._timeout if asked is None else min(self._timeout, asked)
+
+    def give_up(self, exchange: Exchange) -> float:
+        """When an attempt that begins now must have its connection."""
+        # Nobody waits for the client just now, so no other time is uncounted.
+        return exchange.started + self._limit(exchange) + exchange.client_wait + _AFTERWARDS
+
+    async def unless_stale(
+        self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
     ) -> Attempt:
-        """One attempt, or two if the first only found that its connection had ended.
+        """A failed *attempt*, or the one that takes its place at once.
 
-        It ended while it was idle, and we learned of it by sending, or just before.
+        It is replaced if it only found that its connection had ended: while that was
+        idle, and we learned of it by sending, or just before.
         """
-        upstream = self.upstream
-        give_up = self.deadline(exchange) + _AFTERWARDS
-        attempt = await upstream.attempt(
-            exchange, give_up, fresh=fresh, judge=judge, avoid=avoid, pause=pause
+        if not attempt.found_stale or (attempt.sent and not self._may_be_sent_again(exchange)):
+            return attempt
+        return await self.upstream.attempt(
+            exchange, self.give_up(exchange), fresh=True, judge=judge
         )
-        if attempt.kind is not None and attempt.found_stale and self._may_replace(exchange):
-            attempt = await upstream.attempt(exchange, give_up, fresh=True, judge=judge)
-        return attempt
 
-    def _may_replace(self, exchange: Exchange) -> bool:
-        """Whether the same may be sent again at once, over a new connection."""
-        if not exchange.attempts[-1].sent:
-            return True
+    def _may_be_sent_again(self, exchange: Exchange) -> bool:
         if exchange.upgrade or not self.upstream.may_repeat(exchange):
             return False
         return exchange.body is None or exchange.body.lost is None

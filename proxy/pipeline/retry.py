@@ -8,7 +8,7 @@ asked before the response in hand is given up.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
@@ -93,6 +93,7 @@ class _Run:
         "_made",
         "_pause",
         "_settled",
+        "_spent",
         "_stage",
         "_taken_at",
         "_verdict",
@@ -112,51 +113,57 @@ class _Run:
         """Before the attempt under way."""
         self._taken_at: float | None = None
         """When the budget was charged for a retry that has not begun."""
+        self._spent: float | None = None
+        """When it was charged for the one under way."""
 
     async def until_settled(self) -> Refusal | None:
-        exchange = self._exchange
+        """Make attempts until none may follow; the client has its response, or gets a refusal."""
+        exchange, stage = self._exchange, self._stage
         while True:
+            deadlines = stage.attempt_deadlines
+            ticket = None if deadlines is None else deadlines.start_attempt(exchange)
             try:
-                attempt = await self._attempt()
+                attempt = await self._next_attempt()
+                if attempt.kind is not None:
+                    attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
             except Refused as refused:
                 if refused.refusal.reason is not Reason.BREAKER_OPEN:
                     raise
                 return await self._left_alone(refused.refusal)
+            finally:
+                if deadlines is not None and ticket is not None:
+                    deadlines.finish(ticket)
+            if attempt.number == 1 and attempt.kind is None and attempt.status < _FIRST_FAILURE:
+                attempt.why = Why.SUCCESS
+                exchange.route.recorder.judged(Why.SUCCESS)
+                return None  # nearly every request
             verdict = self._verdict or self._judge_end(attempt)
             pause = self._pause = verdict.pause
             if pause is None:
                 self.settle(verdict.why)
-                if self._falls_back and self._stage.fallback is not None:
-                    return await self._fall_back(self._stage.fallback)
+                if self._falls_back and stage.fallback is not None:
+                    return await self._fall_back(stage.fallback)
                 return answer_for(exchange, attempt)
             if not await self._wait(pause):
                 self.settle(Why.SHUTDOWN)
                 return DRAINING
 
-    async def _attempt(self) -> Attempt:
+    def _next_attempt(self) -> Awaitable[Attempt]:
         stage, exchange = self._stage, self._exchange
+        upstream, give_up = stage.forward.upstream, stage.forward.give_up(exchange)
         self._made += 1
+        if self._made == 1:
+            return upstream.attempt(exchange, give_up, judge=self._judge_head)
         self._verdict = None
-        fresh, charged = False, None
-        avoid: Collection[str] = ()
-        if self._made > 1:
-            fresh = exchange.attempts[-1].status == _MISDIRECTED
-            avoid = [earlier.address for earlier in exchange.attempts]
-            # Spent, unless there is no address to send it to.
-            charged, self._taken_at = self._taken_at, None
-        deadlines = stage.attempt_deadlines
-        ticket = None if deadlines is None else deadlines.start_attempt(exchange)
-        try:
-            return await stage.forward.send(
-                exchange, judge=self._judge_head, pause=self._pause, avoid=avoid, fresh=fresh
-            )
-        except Refused as refused:
-            if refused.refusal.reason is Reason.BREAKER_OPEN:
-                self._taken_at = charged
-            raise
-        finally:
-            if deadlines is not None and ticket is not None:
-                deadlines.finish(ticket)
+        self._spent, self._taken_at = self._taken_at, None
+        return upstream.attempt(
+            exchange,
+            give_up,
+            fresh=exchange.attempts[-1].status == _MISDIRECTED,
+            judge=self._judge_head,
+            avoid=[earlier.address for earlier in exchange.attempts],
+            pause=self._pause,
+        )
 
     async def _wait(self, pause: Pause) -> bool:
         """Wait between two attempts; False if no further one is to be made."""
@@ -182,7 +189,7 @@ class _Run:
     def _judge_end(self, attempt: Attempt) -> Verdict:
         """The verdict on an attempt whose response was good, or that had none."""
         if attempt.kind is None and attempt.status < _FIRST_FAILURE:
-            return _SUCCESS if attempt.number == 1 else _RECOVERED
+            return _RECOVERED
         return self._judge(attempt, NO_ADVICE)
 
     def _judge(self, attempt: Attempt, advice: Advice) -> Verdict:
@@ -191,14 +198,14 @@ class _Run:
         request = Request(
             exchange.method,
             has_key=carries(headers, stage.rules.key_header),
-            early_data=carries(headers, b"early-data"),
+            early_data=any(name.lower() == b"early-data" for name, _ in headers),
         )
         result = Result(attempt.kind, attempt.status, attempt.sent, advice)
         now = stage.clock.monotonic()
         situation = Situation(
             made=self._made,
             replaced=attempt.number - self._made,
-            time_left=stage.forward.deadline(exchange) - now,
+            time_left=stage.forward.time_left(exchange, now),
             roll=stage.clock.roll(),
             previous=0.0 if self._pause is None else self._pause.seconds,
             was_misdirected=any(e.status == _MISDIRECTED for e in exchange.attempts[:-1]),
@@ -256,6 +263,7 @@ class _Run:
 
     async def _left_alone(self, refusal: Refusal) -> Refusal | None:
         """The breakers of all addresses are open: nobody to ask for now."""
+        self._taken_at = self._spent
         self.settle(Why.BREAKER_OPEN)
         stage, exchange = self._stage, self._exchange
         fallback = stage.fallback
@@ -278,5 +286,4 @@ class _Run:
         return answer_for(self._exchange, attempt)
 
 
-_SUCCESS = Verdict(Why.SUCCESS)
 _RECOVERED = Verdict(Why.RECOVERED)

@@ -5,24 +5,57 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from proxy.config import ConfigError, load
-from proxy.config.models import FileKeys, HeaderEditKeys, MatchKeys, RouteKeys, UpstreamKeys
+from proxy.config.models import (
+    BackoffKeys,
+    BreakerKeys,
+    FallbackKeys,
+    FileKeys,
+    HeaderEditKeys,
+    MatchKeys,
+    RetryKeys,
+    RouteKeys,
+    UpstreamKeys,
+)
+from tests.config.core_schema import read
 
 SECRET = "hunter2"
 # With a quote it is no name, host or address: those are meant to be seen.
 ENVIRON = {"SECRET": f'{SECRET}"', "ODD": f"{SECRET}\n\udcff", "EMPTY": ""}
 
-REFERENCE = yaml.safe_load((Path(__file__).parents[2] / "config/holdfast.yaml").read_text())
+REFERENCE = read((Path(__file__).parents[2] / "config/holdfast.yaml").read_text())
 KEYS = sorted(
     {
         key
-        for model in (FileKeys, RouteKeys, UpstreamKeys, MatchKeys, HeaderEditKeys)
+        for model in (
+            FileKeys,
+            RouteKeys,
+            UpstreamKeys,
+            MatchKeys,
+            HeaderEditKeys,
+            RetryKeys,
+            BackoffKeys,
+            FallbackKeys,
+            BreakerKeys,
+        )
         for key in model.model_fields
     }
-    | {"retry", "on", "<<", "url", "tiemout", "cert", "verify", "request", "X-Api-Key", "a\nb"}
+    | {
+        "true",
+        "max_retries",
+        "delay",
+        "circuitBreaker",
+        "<<",
+        "url",
+        "tiemout",
+        "cert",
+        "verify",
+        "request",
+        "X-Api-Key",
+        "a\nb",
+    }
 )
 
 values = st.one_of(
@@ -53,6 +86,15 @@ values = st.one_of(
             "payments",
             "none",
             "[::1]:1",
+            "default",
+            "5xx",
+            "503+hint",
+            "gateway-error",
+            "always",
+            "linear",
+            "true",
+            "false",
+            "off",
         ]
     ),
 )

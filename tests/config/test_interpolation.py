@@ -52,6 +52,15 @@ def test_what_is_put_in(
     assert settings.routes[0].request_headers.set == (("X-Value", expected),)
 
 
+def test_it_is_put_in_once_where_a_short_form_is_spelled_out(loaded: Callable[..., Loaded]) -> None:
+    settings = loaded(
+        "upstreams: {a: '${URL}'}\nroutes: [{match: /$$$$, upstream: a}]\n",
+        {"URL": "http://127.0.0.1:1/$$"},
+    ).settings
+    assert settings.upstreams[0].origins[0].base_path == "/$$"
+    assert settings.routes[0].match.paths == ("/$$",)
+
+
 def test_text_is_read_as_what_the_key_takes(loaded: Callable[..., Loaded]) -> None:
     settings = loaded(written(connections="${N}", timeout="${T}s"), {"N": "7", "T": "9"}).settings
     assert settings.limits.connections == 7

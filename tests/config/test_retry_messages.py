@@ -20,6 +20,8 @@ routes:
     policy: patient
     {}
 """
+FIRST_HAND = ("unknown key", "is no ", "no unit", "neither true nor false")
+"""Words of messages about a single value."""
 TWO = """\
 upstreams: {{payments: "http://127.0.0.1:9000", us: "http://127.0.0.1:9001"}}
 {}
@@ -340,10 +342,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
                 "invalid_header": "protocol",
                 "500-504": "each status as an item, or a class such as 5xx",
                 "5xx+hint": "a single status with a hint: 503+hint (say)",
-                "*": "some of connect, refused, reset, timeout, protocol, default, 503, 5xx, "
-                "403+hint",
             }.items()
-            if theirs != "*"
         ),
         in_file(
             "an outcome that is nearly right",
@@ -615,3 +614,107 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
 )
 def test_sibling(only_line: Callable[..., None], marked: str, expected: str) -> None:
     only_line(marked, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(RETRY.format("on: [connect, 529]"), id="a list by someone who knows it"),
+        pytest.param(RETRY.format("on: [default, 529]"), id="a list that adds"),
+        pytest.param(
+            RETRY.format("unsafe: always, on: [connect, refused, 408, 409]"),
+            id="always, after nothing that may have run",
+        ),
+        pytest.param(
+            RETRY.format("unsafe: always").replace("match: /**", "match: GET /x"),
+            id="always, on a route that takes nothing unsafe",
+        ),
+        pytest.param(
+            ROUTE.format("timeout: none\n    retry: {attempt_timeout: 1h}"),
+            id="an attempt is limited and the exchange is not",
+        ),
+        pytest.param(
+            ROUTE.format("timeout: 5s\n    retry: {attempts: 1, attempt_timeout: 9s}"),
+            id="a single attempt",
+        ),
+        pytest.param(
+            TWO.format(
+                "",
+                "timeout: 10s\n    retry: {attempt_timeout: 4s}\n    fallback: {status: 200}",
+            ),
+            id="a fixed answer takes no time",
+        ),
+        pytest.param(
+            TWO.format(
+                "",
+                "timeout: 13s\n    retry: {attempt_timeout: 4s}\n    fallback: {upstream: us}",
+            ),
+            id="attempts that leave time for the fallback",
+        ),
+        pytest.param(
+            LAYERS.format(
+                "retry: {backoff: {strategy: linear, increment: 1s}}",
+                "",
+                "retry: {backoff: {strategy: constant}}",
+            ),
+            id="an increment for those routes that do not choose for themselves",
+        ),
+        pytest.param(
+            LAYERS.format("retry: {unsafe: always, backoff: {base: 1m}}", "", "retry: false"),
+            id="whatever is wrong with what is off",
+        ),
+        pytest.param(TOP.format("limits: {replay_memory: 0B}"), id="nothing is kept, on purpose"),
+        pytest.param(KEYS.format("refused: []"), id="nothing is refused, on purpose"),
+        pytest.param(
+            "upstreams: {a: 'http://127.0.0.1:1', b: 'http://127.0.0.1:2'}\n"
+            "defaults: {fallback: {upstream: b}}\n"
+            "routes: [{match: /**, upstream: a}]\n",
+            id="an upstream that is used as a fallback only",
+        ),
+    ],
+)
+def test_nothing_to_say(lines: Callable[..., list[str]], text: str) -> None:
+    assert lines(text) == []
+
+
+def test_an_upstream_behind_a_fallback_that_is_off_is_not_used(
+    only_line: Callable[..., None],
+) -> None:
+    only_line(
+        "upstreams: {a: 'http://127.0.0.1:1', »b: 'http://127.0.0.1:2'}\n"
+        "defaults: {fallback: {upstream: b}}\n"
+        "routes: [{match: /**, upstream: a, fallback: false}]\n",
+        "upstreams.b: warning: no route uses it, write upstream: b in a route or remove it",
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param("timeout: 5\n    retry: {attempt_timeout: 9s}", id="the timeout"),
+        pytest.param("timeout: 5s\n    retry: {attempts: x, attempt_timeout: 9s}", id="attempts"),
+        pytest.param("retry: {backoff: {base: 5s, max: 1}}", id="the longest wait"),
+        pytest.param("retry: {backoff: {max: 1ms, base: 1}}", id="the first wait"),
+        pytest.param("retry: {unsafe: always, on: [x]}", id="an outcome"),
+        pytest.param("fallback: {status: x}", id="the status of a fallback"),
+        pytest.param("fallback: {upstreem: us}", id="a key of a fallback"),
+        pytest.param("fallback: {colour: red}", id="a key of a fallback that nobody knows"),
+        pytest.param("timeout: 5s\n    retry: off\n    fallback: {status: 200}", id="a switch"),
+        pytest.param("buffer: 1GB", id="the buffer"),
+    ],
+)
+def test_what_cannot_be_read_is_all_that_is_said(
+    lines: Callable[..., list[str]], broken: str
+) -> None:
+    found = lines(ROUTE.format(broken))
+    assert found
+    assert all(any(word in line for word in FIRST_HAND) for line in found)
+
+
+def test_a_value_from_outside_is_not_shown(only_line: Callable[..., None]) -> None:
+    only_line(
+        ROUTE.format("timeout: ${T}\n    retry: {attempt_timeout: »'${A}'}"),
+        "routes.api.retry.attempt_timeout: the value of ${A} is not below timeout the value of "
+        "${T}, so no second attempt can follow, write a shorter one or a longer timeout",
+        {"A": "71s", "T": "61s"},
+    )

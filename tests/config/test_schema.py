@@ -8,10 +8,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from proxy.config import ConfigError, Loaded, load
 from proxy.config.schema import json_schema
+from tests.config.core_schema import read
 
 CONFIG = Path(__file__).parents[2] / "config"
 REFERENCE = (CONFIG / "holdfast.yaml").read_text()
@@ -24,12 +24,10 @@ UPSTREAM_KEYS = (
     "max_connections",
     "keepalive",
     "host",
+    "honours_key",
+    "refused",
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-
-
-def read(text: str) -> Any:  # noqa: ANN401 - any YAML
-    return yaml.safe_load(text)
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - any JSON
@@ -82,17 +80,27 @@ def test_the_reference_has_every_key() -> None:
 
 def test_the_reference_shows_the_defaults() -> None:
     reference = read(REFERENCE)
+    payments = reference["upstreams"]["payments"]
+    retry = reference["policies"]["patient"]["retry"]
     for written, section in (
         (reference["limits"], "LimitKeys"),
         (reference["defaults"], "PolicyKeys"),
-        ({key: reference["upstreams"]["payments"][key] for key in UPSTREAM_KEYS}, "UpstreamKeys"),
+        ({key: payments[key] for key in UPSTREAM_KEYS}, "UpstreamKeys"),
+        (payments["budget"], "BudgetKeys"),
+        (payments["breaker"], "BreakerKeys"),
+        ({key: retry[key] for key in ("attempts", "on", "unsafe", "attempt_timeout")}, "RetryKeys"),
+        (retry["backoff"], "BackoffKeys"),
+        (retry["retry_after"], "RetryAfterKeys"),
         ({key: reference[key] for key in TOP_KEYS}, None),
     ):
         described = (SCHEMA if section is None else SCHEMA["$defs"][section])["properties"]
         assert written == {key: described[key]["default"] for key in written}
 
 
-GOOD = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{match: /**, upstream: a}]\n"
+GOOD = """\
+upstreams: {a: 'http://127.0.0.1:1', b: 'http://127.0.0.1:2'}
+routes: [{match: /**, upstream: a}]
+"""
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,22 @@ GOOD = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{match: /**, upstream: a}
         "policies: {a: {timeout: none, max_body: 1.5KiB}}",
         "upstreams: {a: '${URL}', 'b c': {urls: ['http://a.example']}}",
         "routes: [{match: {path: [/x], host: a.example, headers: {X-A: 1}}, upstream: a}]",
+        "defaults: {retry: 5}",
+        "defaults: {retry: true}",
+        "defaults: {retry: false, fallback: false}",
+        "defaults: {retry: {}}",
+        "defaults: {retry: '${N}'}",
+        "defaults: {retry: {attempts: '${N}', on: [default, '529', '${N}03', 4xx, 403+hint]}}",
+        "defaults: {retry: {unsafe: never, attempt_timeout: 2s, retry_after: false}}",
+        "defaults: {retry: {backoff: {strategy: linear, increment: 1s, jitter: 0.2}}}",
+        "defaults: {retry: {backoff: {factor: 1.5, jitter: none}, retry_after: {max: 5s}}}",
+        "defaults: {fallback: {status: 503, headers: {Content-Type: text/plain}, body: sorry}}",
+        "defaults: {fallback: {upstream: b, on: [breaker_open, protocol]}, buffer: 0B}",
+        "limits: {replay_memory: 1GiB}",
+        "upstreams: {a: {urls: ['http://a.example'], honours_key: true, budget: false}}",
+        "upstreams: {a: {urls: ['http://a.example'], honours_key: X-Key, budget: {ratio: 1}}}",
+        "upstreams: {a: {urls: ['http://a.example'], breaker: {probes: 1}, refused: [429, 503]}}",
+        "upstreams: {a: {urls: ['http://a.example'], breaker: true, budget: {}}}",
     ],
 )
 def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) -> None:
@@ -124,7 +148,24 @@ def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) 
         "defaults: {match: /**}",
         "defaults: {headers: {Authorization: a}}",
         "defaults: {headers: {request: {set: {'A B': a}}}}",
-        "defaults: {retry: {attempts: 3}}",
+        "defaults: {throttle: {rate: 100/s}}",
+        "defaults: {retry: 0}",
+        "defaults: {retry: often}",
+        "defaults: {retry: {max_retries: 3}}",
+        "defaults: {retry: {on: []}}",
+        "defaults: {retry: {on: [200]}}",
+        "defaults: {retry: {on: [5XX]}}",
+        "defaults: {retry: {on: [breaker_open]}}",
+        "defaults: {retry: {unsafe: true}}",
+        "defaults: {retry: {backoff: {jitter: 2}}}",
+        "defaults: {retry: {backoff: {factor: 0.5}}}",
+        "defaults: {fallback: {status: 100}}",
+        "defaults: {breaker: true}",
+        "upstreams: {a: {urls: ['http://a.example'], retry: 3}}",
+        "upstreams: {a: {urls: ['http://a.example'], refused: [200]}}",
+        "upstreams: {a: {urls: ['http://a.example'], breaker: 5}}",
+        "upstreams: {a: {urls: ['http://a.example'], breaker: {failure_ratio: 0}}}",
+        "upstreams: {a: {urls: ['http://a.example'], budget: {ratio: -1}}}",
         "listen: 8080",
         "listen: []",
         "admin: true",

@@ -22,6 +22,37 @@ _edits = st.fixed_dictionaries(
         "remove": st.lists(_names, max_size=2, unique=True),
     },
 )
+_outcomes = st.lists(
+    st.sampled_from(["default", "connect", "reset", "protocol", 503, "5xx", "403+hint"]),
+    min_size=1,
+    max_size=3,
+)
+_retries = (
+    st.booleans()
+    | st.integers(1, 3)
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "attempts": st.integers(1, 3),
+            "on": _outcomes,
+            "unsafe": st.sampled_from(["auto", "never", "always"]),
+            "backoff": st.fixed_dictionaries(
+                {},
+                optional={
+                    "strategy": st.sampled_from(["exponential", "linear", "constant", "fibonacci"]),
+                    "base": st.sampled_from(["0s", "1ms"]),
+                    "max": st.sampled_from(["1ms", "20ms"]),
+                    "jitter": st.sampled_from(["full", "equal", "decorrelated", "none", 0.5]),
+                },
+            ),
+            "retry_after": st.sampled_from([True, False, {"max": "1s"}]),
+        },
+    )
+)
+_fallbacks = st.just(False) | st.fixed_dictionaries(  # noqa: FBT003 - what the file says
+    {"status": st.sampled_from([200, 503])},
+    optional={"on": _outcomes, "headers": st.just({"X-Colour": "grey"}), "body": st.just("later")},
+)
 _policies = st.fixed_dictionaries(
     {},
     optional={
@@ -31,6 +62,9 @@ _policies = st.fixed_dictionaries(
         "max_body": _sizes | st.sampled_from(["0B", "none"]),
         "upgrades": st.sampled_from([[], ["websocket"]]),
         "headers": st.fixed_dictionaries({}, optional={"request": _edits, "response": _edits}),
+        "buffer": _sizes | st.just("0B"),
+        "retry": _retries,
+        "fallback": _fallbacks,
     },
 )
 _matches = st.fixed_dictionaries(
@@ -56,6 +90,10 @@ def _files(draw: st.DrawFn) -> dict[str, Any]:
             "keepalive": _durations,
             "host": st.sampled_from(["upstream", "preserve"]),
             "tls": st.sampled_from([{"verify": False}, {"server_name": "b.example"}]),
+            "honours_key": st.sampled_from([True, False, "X-Request-Id"]),
+            "refused": st.sampled_from([[], [429, 503]]),
+            "budget": st.sampled_from([True, False, {"ratio": 0, "min_per_second": 0.5}]),
+            "breaker": st.sampled_from([True, False, {"min_requests": 1, "open_for": "1ms"}]),
         },
     )
     file: dict[str, Any] = draw(
@@ -73,6 +111,7 @@ def _files(draw: st.DrawFn) -> dict[str, Any]:
                         "header_timeout": _durations,
                         "keepalive": _durations,
                         "connections": st.integers(1, 9),
+                        "replay_memory": _sizes | st.just("0B"),
                     },
                 ),
                 "defaults": _policies,
@@ -81,17 +120,26 @@ def _files(draw: st.DrawFn) -> dict[str, Any]:
     )
     file["policies"] = {"p": draw(_policies)}
     file["upstreams"] = {"u": draw(upstream), "v": draw(upstream)}
-    file["routes"] = [
-        {
-            "name": f"r{number}",
-            "match": draw(_matches),
-            "upstream": draw(st.sampled_from(["u", "v"])),
-            "policy": draw(st.sampled_from([[], ["p"]])),
-            **draw(_policies),
-        }
-        for number in range(draw(st.integers(0, 3)))
-    ]
+    file["routes"] = [draw(_routes(number)) for number in range(draw(st.integers(0, 3)))]
     return file
+
+
+@st.composite
+def _routes(draw: st.DrawFn, number: int) -> dict[str, Any]:
+    first, other = draw(st.permutations(["u", "v"]))
+    route = {
+        "name": f"r{number}",
+        "match": draw(_matches),
+        "upstream": first,
+        "policy": draw(st.sampled_from([[], ["p"]])),
+        **draw(_policies),
+    }
+    # These two are good or bad by what is beside them.
+    if draw(st.booleans()):
+        route["fallback"] = {"upstream": other}
+    if draw(st.booleans()):
+        route |= {"timeout": "1s", "retry": {"attempt_timeout": "20ms"}}
+    return route
 
 
 def _text(file: dict[str, Any], upstream: ScriptedUpstream) -> str:

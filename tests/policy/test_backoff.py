@@ -91,6 +91,7 @@ ALMOST_ONE = 1 - 2**-53
         pytest.param(
             Backoff(jitter="decorrelated"), 1, 2.0, 0.0, 0.1, id="or fall back to the base"
         ),
+        pytest.param(Backoff(jitter="decorrelated"), 1, 0.01, 0.9, 0.1, id="but not below it"),
         pytest.param(
             Backoff(jitter="decorrelated"), 1, 1e308, 0.0, 0.1, id="even after a very long wait"
         ),

@@ -88,6 +88,7 @@ def test_no_date(text: str) -> None:
         pytest.param(2026, "01-Jan-26", 2026, id="this year"),
         pytest.param(2026, "01-Jan-75", 2075, id="49 years ahead"),
         pytest.param(2026, "01-Jan-76", 2076, id="50 years ahead to the second"),
+        pytest.param(2024, "01-Jan-74", 2074, id="also where an average year ends late"),
         pytest.param(2026, "02-Jan-76", 1976, id="a day more than 50 years ahead"),
         pytest.param(2026, "01-Jan-77", 1977, id="51 years ahead"),
         pytest.param(2026, "31-Dec-99", 1999, id="73 years ahead"),

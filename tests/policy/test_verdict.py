@@ -262,12 +262,17 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
 
 def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
     asked: list[float] = []
+
+    def admits(wait: float) -> bool:
+        asked.append(wait)
+        return True
+
     decide(
         rules(backoff=Backoff("constant", base=2.0, jitter="none")),
         GET,
         LISTED,
         CALM,
-        breaker_admits=lambda wait: bool(asked.append(wait)),
+        breaker_admits=admits,
         take_budget=lambda: True,
     )
     assert asked == [2.0]

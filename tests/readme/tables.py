@@ -24,8 +24,8 @@ from proxy.config.kinds.addresses import (
 from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
 from proxy.config.kinds.headers import HeaderName, HeaderValue, KeyHeader
 from proxy.config.kinds.locations import FilePath
-from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.outcomes import Outcome, Status
+from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.retrying import Jitter
 from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
@@ -150,10 +150,9 @@ def _kind(kind: Kind[Any]) -> str:
             return f"size{least_size}{' or `none`' if none else ''}"
         case Status():
             return "status"
-        case Integer(least=least, most=most):
-            return f"{least} to {most}"
-        case Number(least=least, most=most, above=above):
-            return f"{'above ' if above else ''}{least} to {most}"
+        case Integer(least=least, most=most) | Number(least=least, most=most):
+            above = "above " if isinstance(kind, Number) and kind.above else ""
+            return f"{above}{least} to {most}"
         case Choice(words=words):
             return " or ".join(f"`{word}`" for word in words)
     return next(words for known, words in _WORDS.items() if isinstance(kind, known))
