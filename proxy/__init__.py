@@ -8,16 +8,19 @@ The life of a request, and where to read it:
 2.  ``server/serve.py`` handles one request from here to its last byte.
 3.  ``server/admission.py`` reads the head, finds the route (first match wins,
     ``policy/routes.py``) and applies its limits.
-4.  ``pipeline/__init__.py`` shows the stages of a route in their order; the
-    innermost is ``pipeline/forward.py``.
+4.  ``pipeline/__init__.py`` shows the stages of a route in their order:
+    ``pipeline/retry.py`` makes attempts until one is good enough or none may
+    follow, ``pipeline/forward.py`` is all that a route without policies has.
 5.  ``upstream/upstream.py`` picks an address, takes or makes a connection and
     sends. The bytes that go out are made anew from what was read.
 6.  ``upstream/connection.py`` reads the response. When its head is complete it
-    is decided at once, in that very callback, what becomes of it; body pieces
-    go on to the client as they came (``server/exchange.py``), and a client that
-    reads slowly slows its upstream down.
+    is decided at once, in that very callback, what becomes of it: set aside
+    because another attempt follows (``policy/verdict.py``), or relayed. Body
+    pieces go on to the client as they came (``server/exchange.py``), and a
+    client that reads slowly slows its upstream down.
 7.  Every attempt is recorded on its own with the one word that says how it ended
-    (``policy/outcome.py``); an answer of our own has its reason
+    (``policy/outcome.py``) and the one that says why it was the last, or was
+    not (``policy/reasons.py``); an answer of our own has its reason
     (``policy/refusal.py``). Metrics, log and tests use the same words.
 
 ``app.py`` wires all of it, reloads it and drains it. ``policy/`` decides and

@@ -15,9 +15,10 @@ from proxy.admin import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
 from proxy.config import load, models
-from proxy.observe.series import PHASES
+from proxy.observe.series import PHASES, WAIT_SOURCES
 from proxy.policy.fields import HOP_BY_HOP
 from proxy.policy.outcome import STATUS_CLASSES, Kind
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Listen
 from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
@@ -99,7 +100,7 @@ def test_every_key_has_a_row() -> None:
     ]
     keys = {key for model in models_of_keys for key in model.model_fields}
     # Mappings that have a row for each of their keys.
-    assert keys - documented == {"limits", "tls", "request", "response"}
+    assert keys - documented == {"limits", "tls", "request", "response", "backoff"}
 
 
 def test_answers() -> None:
@@ -123,8 +124,16 @@ def test_kinds() -> None:
             assert answer == f"{Refusal(Reason(reason), '').status} `{reason}`"
 
 
+def test_reasons() -> None:
+    table = rows(TEXT, "### Why was my request not retried?")
+    assert [code(reason)[0] for reason, *_ in table] == [why.value for why in Why]
+
+
 async def test_metrics() -> None:
-    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, "retry: true", options="breaker: true")) as proxy,
+    ):
         await proxy.get("/")
         exposed = (await proxy.admin("GET", "/metrics")).body.decode()
     families = {
@@ -145,6 +154,8 @@ async def test_metrics() -> None:
     [
         ("phase", {*PHASES}),
         ("outcome", {*STATUS_CLASSES[1:], "other", "a kind"}),
+        ("reason", {*Why}),
+        ("source", {*WAIT_SOURCES}),
         ("result", {"success", "failure"}),
     ],
 )
@@ -157,7 +168,8 @@ def test_metric_labels_have_these_values(label: str, values: set[str]) -> None:
 def test_access_log() -> None:
     shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
     (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
-    assert shown == (line.keys() - {"attempts"}) | {"attempts[]"} | line["attempts"][0].keys()
+    fields = {field for attempt in line["attempts"] for field in attempt}
+    assert shown == (line.keys() - {"attempts"}) | {"attempts[]", "refusal"} | fields
 
 
 def test_admin_endpoints() -> None:
@@ -189,4 +201,4 @@ def test_commands_and_their_options() -> None:
 
 def test_removed_fields_are_those_that_end_here() -> None:
     removed = {name.lower().encode() for name in code(rows(TEXT, "## Header fields")[0][1])}
-    assert removed - {b"expect", b"x_forwarded_for"} == HOP_BY_HOP
+    assert removed - {b"expect", b"x_forwarded_for", b"holdfast-timeout"} == HOP_BY_HOP

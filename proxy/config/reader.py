@@ -168,8 +168,7 @@ class Reader:
 
     def _section(self, node: Node, model: type[Section], path: str) -> Branch:
         if not isinstance(node, Mapping):
-            keys = ", ".join(model.model_fields)
-            self._findings.fault(node.spot, path, f"keys belong here, write some of {keys}")
+            self._findings.fault(node.spot, path, f"keys belong here, write {_keys_of(model)}")
             return Branch(path, node.spot, {}, model, frozenset(model.model_fields))
         self._report_repeated(node, path)
         entries: dict[str, Entry[Read]] = {}
@@ -278,6 +277,14 @@ def _item_path(path: str, index: int, item: Node) -> str:
         except Mistake:
             pass
     return f"{path}[{index}]"
+
+
+def _keys_of(model: type[Section]) -> str:
+    """What could stand in such a section."""
+    (first, model_field), *others = model.model_fields.items()
+    if not others:
+        return f"{{{first}: {_example(model_field)}}}"
+    return f"some of {', '.join(model.model_fields)}"
 
 
 def _example(model_field: FieldInfo) -> str:

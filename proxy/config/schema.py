@@ -19,7 +19,7 @@ def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
         return [_tidied(item) for item in part]
     if not isinstance(part, dict):
         return part
-    tidy = {
+    tidy: dict[str, Any] = {
         # Under `properties` a key is a name of the file, even one called title.
         key: {name: _tidied(value) for name, value in inner.items()}
         if key in {"properties", "$defs"}
@@ -33,8 +33,7 @@ def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
     if tidy.get("default", ...) is None:
         del tidy["default"]
     if "anyOf" in tidy:
-        forms = _forms(tidy["anyOf"])
-        tidy["anyOf"] = forms
+        forms = tidy["anyOf"] = _forms(tidy["anyOf"])
         if len(forms) == 1:
             del tidy["anyOf"]
             tidy |= forms[0]
@@ -46,7 +45,7 @@ def _forms(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     flat: list[dict[str, Any]] = []
     for form in written:
         flat += form["anyOf"] if form.keys() == {"anyOf"} else [form]
-    covered = [{"type": "null"}]
+    covered: list[dict[str, Any]] = [{"type": "null"}]
     if {"type": "boolean"} in flat:
         covered.append({"type": "boolean", "const": False})
     return [form for i, form in enumerate(flat) if form not in covered and form not in flat[:i]]

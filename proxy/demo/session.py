@@ -21,14 +21,14 @@ STOP_WITHIN = 10.0
 INVITATION = """
 Holdfast listens on {proxy}, in front of a flaky upstream. Try, in another terminal:
 
-  # passed on, with header edits, and X-Request-Id in the answer
-  curl -i {proxy}/api/echo -d hello
+  # fails twice, then answers: the caller sees one answer, and Holdfast-Attempts: 3
+  curl -i '{proxy}/flaky?fail=2'
 
-  # slower than the route allows: a problem+json answer with status 504
-  curl -i {proxy}/delay/1500ms
+  # a POST that failed may have run, so it is not sent again
+  curl -i '{proxy}/flaky?fail=1' -d hello
 
-  # what has happened so far
-  curl -s {admin}/metrics | grep holdfast_requests_total
+  # what was decided after each attempt, and why
+  curl -s {admin}/metrics | grep 'retry_verdicts.*[1-9].0$'
 
 {proxy}/ lists what else the upstream can do; {file} holds the routes. Ctrl-C stops both.
 """

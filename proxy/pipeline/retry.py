@@ -74,7 +74,7 @@ class Retry:
         try:
             return await run.until_settled()
         except asyncio.CancelledError:
-            run.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+            run.settle_cancelled()
             raise
         except Refused:
             run.settle(Why.NOT_RETRYABLE_KIND)  # the client's own body is bad
@@ -260,6 +260,17 @@ class _Run:
             attempt.why = why
         recorder.judged(why)
         self._settled += len(attempts)
+
+    def settle_cancelled(self) -> None:
+        """It was ended from outside: by its client, by a drain, or because we cut the client off.
+
+        That is how a client learns that its response broke off.
+        """
+        attempts = self._exchange.attempts
+        if attempts and attempts[-1].kind is Kind.TRUNCATED:
+            self.settle(Why.RESPONSE_STARTED)
+        else:
+            self.settle(Why.SHUTDOWN if self._exchange.was_cut else Why.CLIENT_GONE)
 
     async def _left_alone(self, refusal: Refusal) -> Refusal | None:
         """The breakers of all addresses are open: nobody to ask for now."""

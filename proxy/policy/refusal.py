@@ -60,7 +60,7 @@ _ANSWERS = {
     Reason.CERTIFICATE: _Answer(502, "Upstream is not trusted", "tls_certificate_error"),
     Reason.UNKNOWN: _Answer(502, "Upstream failed", "proxy_internal_error"),
     Reason.BUSY: _Answer(503, "No free connection", "connection_limit_reached", 1),
-    Reason.BREAKER_OPEN: _Answer(503, "Upstream left alone for now", "destination_unavailable"),
+    Reason.BREAKER_OPEN: _Answer(503, "Upstream left alone for now", "destination_unavailable", 1),
     Reason.OVERLOAD: _Answer(503, "Too many connections", "connection_limit_reached", 1),
     Reason.DRAINING: _Answer(503, "Shutting down", "proxy_internal_response", 1),
     Reason.TIMEOUT: _Answer(504, "Upstream timed out", "http_response_timeout"),

@@ -10,6 +10,7 @@ Time that steps back counts as no time gone by; a leap ahead empties the window.
 from collections import deque
 
 _SLICES = 20
+_LONG_AGO = -1e18
 
 
 class Window:
@@ -19,7 +20,7 @@ class Window:
 
     def __init__(self, seconds: float) -> None:
         self._width = seconds / _SLICES
-        self._begin = self._end = 0.0
+        self._begin = self._end = _LONG_AGO
         """Of the current slice. The first event begins the first one."""
         self._current = 0
         self._past = deque([0] * _SLICES, maxlen=_SLICES)
@@ -55,15 +56,17 @@ class Window:
 
     def _advance(self, now: float) -> None:
         """Make the slice that holds *now* the current one."""
-        ended = (now - self._begin) // self._width
-        if 0 < ended <= _SLICES:
-            self._past.append(self._current)
-            self._past.extend([0] * (int(ended) - 1))
-            self._current = 0
-            self._begin += ended * self._width
-        else:
-            if ended > 0:
-                self._past.extend([0] * _SLICES)
-                self._current = 0
+        if now < self._begin:
             self._begin = now
+        else:
+            # At least one: rounding may say that the end, which has come, is yet to come.
+            ended = max((now - self._begin) // self._width, 1.0)
+            if ended <= _SLICES:
+                self._past.append(self._current)
+                self._past.extend([0] * (int(ended) - 1))
+                self._begin += ended * self._width
+            else:
+                self._past.extend([0] * _SLICES)
+                self._begin = now
+            self._current = 0
         self._end = self._begin + self._width

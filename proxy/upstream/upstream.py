@@ -288,6 +288,8 @@ class Upstream:
         if exchange.expired:
             # Its deadline came while it waited for the connection, and comes only once.
             pool.give_back(connection, used=False)
+            if call.standing is not None:
+                call.standing.not_reached(Kind.CONNECT, blame=False)
             raise DialError(Kind.CONNECT)
         body = exchange.body
         try:

@@ -54,11 +54,11 @@ def test_what_is_put_in(
 
 def test_it_is_put_in_once_where_a_short_form_is_spelled_out(loaded: Callable[..., Loaded]) -> None:
     settings = loaded(
-        "upstreams: {a: '${URL}'}\nroutes: [{match: /$$$$, upstream: a}]\n",
+        "upstreams: {a: '${URL}'}\nroutes: [{match: /$$$$/a, upstream: a}]\n",
         {"URL": "http://127.0.0.1:1/$$"},
     ).settings
     assert settings.upstreams[0].origins[0].base_path == "/$$"
-    assert settings.routes[0].match.paths == ("/$$",)
+    assert settings.routes[0].match.paths == ("/$$/a",)
 
 
 def test_text_is_read_as_what_the_key_takes(loaded: Callable[..., Loaded]) -> None:

@@ -272,6 +272,11 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
             "upstreams.api.breaker: keys belong here, write some of failure_ratio, min_requests, "
             "window, open_for, probes",
         ),
+        in_file(
+            "a duration in place of its mapping",
+            RETRY.format("retry_after: »10s"),
+            "routes.api.retry.retry_after: keys belong here, write {max: 30s (say)}",
+        ),
         # Outcomes
         in_file(
             "an empty list",

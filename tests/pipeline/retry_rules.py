@@ -1,4 +1,4 @@
-"""Design section 5's table in a test's own words: how often a request may be sent, and why not more.
+"""The rules of retrying in a test's own words: how often a request may be sent, and no more.
 
 It shares nothing with the code under test. A case names everything that matters; the
 rules below are read from top to bottom, and the first that says no gives the reason.
@@ -36,6 +36,10 @@ class Fault:
     """Of the response, if there is one."""
     listed: bool = True
     """Whether ``on`` names it."""
+    to_early_data: bool = False
+    """Whether the request says that it came before a handshake was complete (RFC 8470)."""
+    lasts: bool = False
+    """Whether it befalls every attempt, whatever the case says."""
 
     @property
     def label(self) -> str:
@@ -80,7 +84,7 @@ def expected(case: Case, fault: Fault) -> Expected:
     if refusal is not None:
         return Expected(1, refusal)
     allowed = 2 if fault.status == 421 else ATTEMPTS
-    if case.failures < allowed:
+    if case.failures < allowed and not fault.lasts:
         return Expected(case.failures + 1, "recovered")
     return Expected(allowed, "attempts_exhausted")
 
@@ -90,14 +94,19 @@ def refusal_to_repeat(case: Case, fault: Fault) -> str | None:
     if fault.kind == "truncated":
         return "response_started"
     if RETRIED[fault.kind] == "never" or not fault.listed:
-        if not fault.status:
-            return "not_retryable_kind"
-        return "not_retryable_status" if fault.status >= 500 else "success"
+        return reason_for_what_is_not_listed(fault)
+    if fault.status == 425 and fault.to_early_data:
+        return "not_retryable_status"  # only its client can know whether it was replayed
     if not may_be_repeated_after(case, fault):
         return "not_repeatable"
-    if case.body.size > BUFFER and fault.kind not in NEVER_SENT:
-        return "body_too_large"
-    return None
+    too_large = case.body.size > BUFFER and fault.kind not in NEVER_SENT
+    return "body_too_large" if too_large else None
+
+
+def reason_for_what_is_not_listed(fault: Fault) -> str:
+    if not fault.status:
+        return "not_retryable_kind"
+    return "not_retryable_status" if fault.status >= 500 else "success"
 
 
 def may_be_repeated_after(case: Case, fault: Fault) -> bool:

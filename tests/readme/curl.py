@@ -9,6 +9,7 @@ parser.add_argument("-i", action="store_true", help="show the head too")
 parser.add_argument("-s", action="store_true", help="silent, as this one always is")
 parser.add_argument("-X", metavar="METHOD")
 parser.add_argument("-d", metavar="BODY")
+parser.add_argument("-H", metavar="FIELD", action="append", default=[])
 parser.add_argument("url", type=urlsplit)
 options = parser.parse_args()
 
@@ -17,6 +18,7 @@ connection.request(
     options.X or ("GET" if options.d is None else "POST"),
     options.url._replace(scheme="", netloc="").geturl(),
     options.d,
+    dict(field.split(": ", 1) for field in options.H),
 )
 response = connection.getresponse()
 if options.i:

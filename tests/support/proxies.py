@@ -10,7 +10,7 @@ import signal
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from textwrap import indent
@@ -140,6 +140,11 @@ class RunningProxy(ServedBy):
         return sum(pool["idle"] for pools in addresses.values() for pool in pools)
 
     @property
+    def waiting_requests(self) -> int:
+        """Requests that wait between two attempts."""
+        return len(self.app._pauses)
+
+    @property
     def client_connections(self) -> int:
         """Connections of clients."""
         connections: int = self.app.status()["connections"]  # type: ignore[assignment]  # JSON
@@ -151,12 +156,14 @@ async def running(
     config: str,
     files: Mapping[str, str] | None = None,
     *,
+    upon: Sequence[Path] = (),
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[RunningProxy]:
     """The proxy, started from the text of a configuration file in a folder of its own.
 
-    *files* are written beside it. What the text does not say about ``listen``,
+    *files* are written beside it; files that are there already and are read before it
+    are named with *upon*. What the text does not say about ``listen``,
     ``admin``, ``access_log`` and ``drain_timeout`` is filled in: free ports of
     127.0.0.1, everything logged, two seconds. At the end it is drained, and the
     test fails if anything is left or an error was logged.
@@ -168,7 +175,7 @@ async def running(
         before = _open_files()
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            app = App(lambda: load([path], environ or {}), clock, log_fd)
+            app = App(lambda: load([*upon, path], environ or {}), clock, log_fd)
             await app.start()
         finally:
             os.close(log_fd)

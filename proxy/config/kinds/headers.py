@@ -8,13 +8,12 @@ from proxy.config.kinds.base import JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
 from proxy.config.words import OFF, ON
 from proxy.policy.fields import HOP_BY_HOP
+from proxy.policy.verdict import USUAL_KEY
 
 # RFC 9110 5.6.2.
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5: visible characters, spaces and tabs; bytes beyond ASCII are opaque.
 _VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t \x21-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
-
-_USUAL_KEY = "idempotency-key"
 
 _SECRET_NAME = re.compile(
     r"(?:^|-)(?:authorization|cookie|auth|api-?key|access-?key|token|secret|password|signature)"
@@ -79,7 +78,7 @@ class KeyHeader(Kind[str]):
 
     def read(self, scalar: Scalar) -> str:
         if scalar.type == "bool":
-            return _USUAL_KEY if scalar.text[0] in "tT" else ""
+            return USUAL_KEY if scalar.text[0] in "tT" else ""
         if scalar.text.lower() in OFF | ON:
             raise Mistake(f"{scalar.shown} is neither true nor false, write one of them")
         return HeaderName().read(scalar).lower()

@@ -1,0 +1,34 @@
+"""What a request may leave behind once it is over: nothing."""
+
+from tests.support.proxies import RunningProxy
+from tests.support.waiting import eventually
+
+
+def leftovers(proxy: RunningProxy) -> dict[str, int]:
+    """What is held for requests now, by name; empty if nothing is."""
+    app = proxy.app
+    routes: dict[str, dict[str, int]] = app.status()["routes"]  # type: ignore[assignment]  # JSON
+    held = {
+        "requests in flight": sum(route["in_flight"] for route in routes.values()),
+        "upstream connections in use": (
+            proxy.open_upstream_connections - proxy.idle_upstream_connections
+        ),
+        "waits": len(app._pauses),
+        "deadlines": sum(deadlines.watched for deadlines in app._deadlines.values()),
+        "bytes kept for another attempt": app._listener.server.replay_memory.used,
+    }
+    return {name: count for name, count in held.items() if count}
+
+
+async def nothing_left(proxy: RunningProxy, *, clients: int | None = None) -> None:
+    """Wait until nothing is held for any request, and only *clients* are connected."""
+
+    def is_clean() -> bool:
+        return not leftovers(proxy) and clients in {None, proxy.client_connections}
+
+    try:
+        await eventually(is_clean)
+    except AssertionError:
+        raise AssertionError(
+            f"left: {leftovers(proxy)}, {proxy.client_connections} clients"
+        ) from None
