@@ -3,18 +3,7 @@
 import re
 from fractions import Fraction
 
-from proxy.policy.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
-
-__all__ = [
-    "DURATION_PATTERN",
-    "SIZE_PATTERN",
-    "duration_with_other_unit",
-    "format_duration",
-    "format_size",
-    "parse_duration",
-    "parse_size",
-    "size_with_other_unit",
-]
+from proxy.policy.durations import NUMBER_PATTERN, SECONDS
 
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 

@@ -2,6 +2,9 @@
 
 import asyncio
 
+_GRAIN = 0.001
+"""Seconds by which uvloop, which counts whole milliseconds, may call too early."""
+
 
 class Pauses:
     """All waits of the process: nothing of them is left when they are over."""
@@ -18,11 +21,11 @@ class Pauses:
         return len(self._waiting)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait; False if it was ended because no further attempt is to be made."""
+        """Wait, never for less; False if it was ended because no further attempt is to be made."""
         if self.is_over:
             return False
         awake: asyncio.Future[bool] = self._loop.create_future()
-        timer = self._loop.call_later(seconds, _wake, awake)
+        timer = self._loop.call_later(seconds + _GRAIN if seconds else 0.0, _wake, awake)
         self._waiting.add(awake)
         try:
             return await awake

@@ -3,7 +3,7 @@
 Nothing here draws a random number. The caller passes ``roll``, from 0 up to but
 not including 1, so that a test names the shortest and the longest wait.
 
-The curve says how long at most, the jitter thins it out: callers that failed
+The curve says about how long, the jitter makes it differ: callers that failed
 together shall not come back together.
 """
 

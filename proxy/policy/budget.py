@@ -33,7 +33,7 @@ class Budget:
 
     def take(self, now: float) -> bool:
         """Whether one more retry may be; if so, it is counted."""
-        if self.remaining(now) < 1:
+        if self.remaining(now) < 1 - _ROUNDING:
             return False
         self._retries.add(now)
         return True
@@ -46,7 +46,7 @@ class Budget:
         """How many retries could be taken now."""
         # Where the window's edge cuts a slice in two, err towards fewer retries.
         allowed = self.settings.ratio * self._firsts.at_least(now) + self._reserve
-        return max(allowed + _ROUNDING - self._retries.at_most(now), 0.0)
+        return max(allowed - self._retries.at_most(now), 0.0)
 
     def __repr__(self) -> str:
         return f"<budget {self.settings}>"

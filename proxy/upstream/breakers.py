@@ -68,10 +68,15 @@ class Breakers:
         """The breaker of *address*."""
         return self._breakers.setdefault(address, Breaker(self.settings))
 
-    def keep_only(self, addresses: Collection[Address]) -> None:
-        """Forget those of all other addresses."""
+    def keep_only(self, addresses: Collection[Address], unknown: Collection[Origin]) -> None:
+        """Forget those of all other addresses.
+
+        But not of the *unknown*, whose names were not looked up since the last reload:
+        they may stand for what they stood for before.
+        """
         for gone in self._breakers.keys() - set(addresses):
-            del self._breakers[gone]
+            if gone[0] not in unknown:
+                del self._breakers[gone]
 
     def best(self) -> State:
         """The state of the address that is best off."""

@@ -276,7 +276,8 @@ class Upstream:
         self._order = [self._pools[key] for key in wanted]
         if self.breakers is not None:
             if not self._retired:  # then they are another's
-                self.breakers.keep_only(wanted)
+                unknown = [origin for origin, a in self._addresses.items() if not a.found]
+                self.breakers.keep_only(wanted, unknown)
         elif len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
             self._only = self._order[0]
 

@@ -4,7 +4,8 @@ from hypothesis import given, strategies as st
 from proxy.config.faults import Mistake, Source, Spot
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.nodes import Scalar
-from proxy.config.units import format_duration, format_size, parse_duration, parse_size
+from proxy.config.units import format_duration, format_size, parse_size
+from proxy.policy.durations import parse_duration
 
 
 def scalar(text: str) -> Scalar:

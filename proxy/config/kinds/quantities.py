@@ -7,15 +7,14 @@ from proxy.config.faults import Mistake
 from proxy.config.kinds.base import JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
 from proxy.config.units import (
-    DURATION_PATTERN,
     SIZE_PATTERN,
     duration_with_other_unit,
     format_duration,
     format_size,
-    parse_duration,
     parse_size,
     size_with_other_unit,
 )
+from proxy.policy.durations import DURATION_PATTERN, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4
