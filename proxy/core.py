@@ -170,6 +170,7 @@ class Exchange(ABC):
 
     __slots__ = (
         "asked_timeout",
+        "attempt_expired",
         "attempts",
         "body",
         "bytes_sent",
@@ -219,6 +220,8 @@ class Exchange(ABC):
     """The attempt under way, from its first byte to its last."""
     expired: bool
     """Whether the route's timeout has passed."""
+    attempt_expired: bool
+    """Whether the time for the attempt under way has passed."""
     pausing: bool
     """Whether it waits between two attempts."""
     refusal: Refusal | None
@@ -246,8 +249,10 @@ class Exchange(ABC):
 
     def expire_attempt(self) -> None:
         """The time for one attempt is over. Means as little once the head is relayed."""
-        if not self.code and self.stream is not None:
-            self.stream.fail(Kind.TIMEOUT)
+        if not self.code:
+            self.attempt_expired = True
+            if self.stream is not None:
+                self.stream.fail(Kind.TIMEOUT)
 
     @property
     @abstractmethod

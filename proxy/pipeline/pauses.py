@@ -2,8 +2,9 @@
 
 import asyncio
 
-_GRAIN = 0.001
-"""Seconds by which uvloop, which counts whole milliseconds, may call too early."""
+_GRAIN = 0.0015
+"""Seconds by which uvloop may call too early: it rounds to milliseconds, on a clock that
+counts whole ones."""
 
 
 class Pauses:

@@ -31,6 +31,7 @@ class ClientBody:
     """Implements :class:`proxy.core.RequestBody`."""
 
     __slots__ = (
+        "_ahead",
         "_buffer",
         "_exchange",
         "_is_held",
@@ -69,6 +70,8 @@ class ClientBody:
         self._is_kept = route.keeps_bodies
         self._is_held = False
         """Whether it was promised that it will be sent again."""
+        self._ahead = b""
+        """What came since then: the first that is read after what is kept."""
         self._buffer = route.settings.buffer
         self._kept: list[bytes] = []
         """The pieces from the first on."""
@@ -103,17 +106,36 @@ class ClientBody:
         return self._whole
 
     def hold(self) -> None:
-        """It will be sent again: what its reader still takes in is kept, limit or not.
+        """It will be sent again: from here on nothing that is kept of it is given up.
 
-        The reader is about to be stopped, and may have one more piece in hand.
+        Its reader is about to be stopped, but may be awake already and take in one
+        more piece. That one waits, as if it had not been read yet: whether there is
+        room to keep it is for the next attempt to see.
         """
         self._is_held = True
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end."""
         if self._position < len(self._kept):
-            self._position += 1
-            return self._kept[self._position - 1]
+            return self._read_kept()
+        if self._ahead and not self._is_held:
+            data, self._ahead = self._ahead, b""
+        else:
+            data = await self._receive()
+        if self._is_held:
+            self._ahead += data
+        elif data:
+            self._keep(data)
+        return data
+
+    def _read_kept(self) -> bytes:
+        piece = self._kept[self._position]
+        self._position += 1
+        if not self._is_kept:
+            self.let_go()  # nobody will come back for it
+        return piece
+
+    async def _receive(self) -> bytes:
         exchange = self._exchange
         if self.waits_for_continue:
             # Only now is it certain that somebody wants the body.
@@ -131,8 +153,6 @@ class ClientBody:
             exchange.client_wait += exchange.now() - exchange.waiting_since
             exchange.waiting_since = 0.0
         self._count(len(data))
-        if data:
-            self._keep(data)
         return data
 
     def _keep(self, data: bytes) -> None:
@@ -146,12 +166,12 @@ class ClientBody:
     def _reserve(self, size: int) -> bool:
         """Whether *size* more bytes may be kept; if not, the body is lost from here on."""
         # Of a body that announces more than fits, not even the beginning is kept.
-        if max(self._seen, self.length) > self._buffer and not self._is_held:
+        if max(self._seen, self.length) > self._buffer:
             self.lost = Why.BODY_TOO_LARGE
             return False
         if not self._is_kept:
             return True  # not for long: it goes out with its head
-        if not self._exchange.take_replay_memory(size, at_any_rate=self._is_held):
+        if not self._exchange.take_replay_memory(size):
             self.lost = Why.BUFFER_FULL
             return False
         self._reserved += size
@@ -159,8 +179,8 @@ class ClientBody:
 
     def let_go(self) -> None:
         """It will not be sent again: forget it, but for what the present attempt still needs."""
+        self._is_kept = False
         if self._position >= len(self._kept):
-            self._is_kept = False
             self._kept = []
             self._position = 0
             if self._whole is not None:

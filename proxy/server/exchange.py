@@ -7,7 +7,6 @@ together.
 """
 
 import asyncio
-import math
 import socket
 import struct
 from typing import TYPE_CHECKING
@@ -99,6 +98,7 @@ class ClientExchange(Exchange):
         self.attempts: list[Attempt] = []
         self.stream = None
         self.expired = False
+        self.attempt_expired = False
         self.pausing = False
         self.refusal = None
         self.fallback = False
@@ -138,9 +138,9 @@ class ClientExchange(Exchange):
         """Whether the drain has run out of time for it."""
         return self.client.is_cut
 
-    def take_replay_memory(self, size: int, *, at_any_rate: bool) -> bool:
+    def take_replay_memory(self, size: int) -> bool:
         """Whether *size* more bytes of its body may be kept."""
-        limit = math.inf if at_any_rate else self.site.settings.limits.replay_memory
+        limit = self.site.settings.limits.replay_memory
         return self.client.server.replay_memory.take(size, limit)
 
     def give_back_replay_memory(self, size: int) -> None:

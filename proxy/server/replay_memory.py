@@ -10,7 +10,7 @@ class ReplayMemory:
         self.used = 0
         """Bytes that are kept now."""
 
-    def take(self, size: int, limit: float) -> bool:
+    def take(self, size: int, limit: int) -> bool:
         """Count *size* more bytes as kept, unless that would be more than *limit* in all."""
         if self.used + size > limit:
             return False

@@ -5,6 +5,7 @@ import logging
 import math
 import ssl
 from collections.abc import Collection
+from itertools import count
 
 from proxy.core import Clock, Exchange, Refused, RequestBody
 from proxy.outbox import Outbox
@@ -47,7 +48,8 @@ class Upstream:
         self._order: list[Pool] = []
         self._only: Pool | None = None
         """The one address there is and ever will be, if that is so."""
-        self._next = 0
+        self._first_turns = count(1)
+        self._retry_turns = count(1)
         self._retired = False
         self._renew_at = float("-inf")
         self._addresses = {
@@ -163,15 +165,17 @@ class Upstream:
             for addresses in self._addresses.values():
                 addresses.renew_if_old()
         order = self._order
-        count = len(order)
+        size = len(order)
         if not order:
             return None
         start = 0
         if self.settings.balance == "round_robin":
-            start = self._next = (self._next + 1) % count
+            # Each has turns of its own. If retries took those of first attempts, then with
+            # one of two addresses down every request would begin at that one.
+            start = next(self._retry_turns if avoid else self._first_turns)
         best, least = None, 4
-        for step in range(count):
-            pool = order[(start + step) % count]
+        for step in range(size):
+            pool = order[(start + step) % size]
             if pool.breaker is not None and not pool.breaker.would_admit(now):
                 continue
             # Better one that failed this very request than one that nobody can reach.
@@ -286,7 +290,7 @@ class Upstream:
     def _send(self, call: Call, pool: Pool, connection: Connection) -> RequestBody | None:
         """Put the request on the wire; returns its body if that is still to be sent."""
         exchange = call.exchange
-        if exchange.expired:
+        if exchange.expired or exchange.attempt_expired:
             # Its deadline came while it waited for the connection, and comes only once.
             pool.give_back(connection, used=False)
             if call.standing is not None:

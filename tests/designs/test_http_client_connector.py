@@ -26,18 +26,23 @@ ROUTE = "/**"
 UNAVAILABLE = answer(response(503, b"try later"))
 
 
-def overlay(*urls: str) -> str:
+def overlay(*urls: str, attempt_timeout: str = "30s") -> str:
     """Leads to *urls*, the first that works, with waits of milliseconds."""
     return f"""
         upstreams: {{api: {{urls: [{", ".join(urls)}], balance: first}}}}
         policies:
-          connector: {{retry: {{attempt_timeout: 50ms, backoff: {{base: 1ms}}}}}}
+          connector: {{retry: {{attempt_timeout: {attempt_timeout}, backoff: {{base: 1ms}}}}}}
     """
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
-    async with ScriptedUpstream() as api, DESIGN.running(overlay(api.url)) as proxy:
+async def stage(
+    *, attempt_timeout: str = "30s"
+) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
+    async with (
+        ScriptedUpstream() as api,
+        DESIGN.running(overlay(api.url, attempt_timeout=attempt_timeout)) as proxy,
+    ):
         yield api, proxy
 
 
@@ -83,7 +88,7 @@ async def test_a_refused_connection_then_success() -> None:
     ],
 )
 async def test_a_broken_connection_then_success(failure: Behaviour, outcome: str) -> None:
-    async with stage() as (api, proxy):
+    async with stage(attempt_timeout="200ms") as (api, proxy):
         api.script(failure)
         assert (await proxy.get("/items")).status == 200
         assert len(api.requests) == 2
@@ -118,7 +123,7 @@ async def test_any_other_status_is_final_after_one_attempt(status: int) -> None:
     ],
 )
 async def test_every_method_is_retried(method: str, failure: Behaviour) -> None:
-    async with stage() as (api, proxy), proxy.client() as client:
+    async with stage(attempt_timeout="200ms") as (api, proxy), proxy.client() as client:
         api.script(failure, answer(response(201)))
         client_got = await client.request(method, "/items", body=b"an order")
         assert client_got.status == 201
