@@ -65,11 +65,11 @@ class Retry:
         """Relay a response, the first good one or the last, or say why there is none."""
         if exchange.upgrade:
             return await self.forward.handle(exchange)  # a tunnel gets one attempt
-        if self.budget is not None:
-            self.budget.first(exchange.started)
         ticket = self.forward.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
+        if self.budget is not None:
+            self.budget.first(exchange.started)
         run = _Run(self, exchange)
         try:
             return await run.until_settled()
@@ -266,11 +266,24 @@ class _Run:
 
         That is how a client learns that its response broke off.
         """
-        attempts = self._exchange.attempts
-        if attempts and attempts[-1].kind is Kind.TRUNCATED:
+        exchange = self._exchange
+        last = exchange.attempts[-1] if exchange.attempts else None
+        if last is not None and last.kind is Kind.TRUNCATED:
             self.settle(Why.RESPONSE_STARTED)
+        elif last is not None and last.kind is None and exchange.code:
+            self._settle_answered(last)  # all of it was handed over in that very moment
         else:
-            self.settle(Why.SHUTDOWN if self._exchange.was_cut else Why.CLIENT_GONE)
+            self.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+
+    def _settle_answered(self, attempt: Attempt) -> None:
+        """The whole response of *attempt* has gone to the client."""
+        if self._exchange.fallback:
+            good = attempt.status < _FIRST_SERVER_ERROR
+            self.settle(Why.RECOVERED if good else Why.ATTEMPTS_EXHAUSTED)
+        elif self._verdict is not None:
+            self.settle(self._verdict.why)
+        else:
+            self.settle(Why.SUCCESS if attempt.number == 1 else Why.RECOVERED)
 
     async def _left_alone(self, refusal: Refusal) -> Refusal | None:
         """The breakers of all addresses are open: nobody to ask for now."""
@@ -288,10 +301,10 @@ class _Run:
         attempt = await fallback.answer(self._exchange)
         if attempt is None:
             return None
-        if attempt.kind is Kind.TRUNCATED:
+        if attempt.kind is None:
+            self._settle_answered(attempt)
+        elif attempt.kind is Kind.TRUNCATED:
             self.settle(Why.RESPONSE_STARTED)
-        elif attempt.kind is None and attempt.status < _FIRST_SERVER_ERROR:
-            self.settle(Why.RECOVERED)
         else:
             self.settle(Why.ATTEMPTS_EXHAUSTED)
         return answer_for(self._exchange, attempt)

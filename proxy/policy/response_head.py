@@ -38,6 +38,8 @@ _FIELDS: dict[bytes, int] = {
     b"date": _DATE,
     # The request's own id goes back; an echo of it would stand there twice.
     b"x-request-id": _DROP,
+    # How many attempts there were is for us to say.
+    b"holdfast-attempts": _DROP,
 }
 
 _keep_alive_timeout = re.compile(rb"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE).search

@@ -117,9 +117,10 @@ class Pool:
             connection.close()
         return None
 
-    async def connect(self, within: float, *, blame: bool) -> Connection:
+    async def connect(self, within: float, *, blame: bool, fresh: bool = False) -> Connection:
         """A new connection, or one that another request gives back while we wait.
 
+        With *fresh* that one is closed to make room for a new one.
         Raises :class:`DialError` when there is none *within* that many seconds.
         Whether that speaks against the address is for the caller to say: *blame*.
         """
@@ -131,8 +132,13 @@ class Pool:
             granted = await self._wait_for_place(give_up - self._clock.monotonic())
             if granted is None:
                 break  # the place of another, and counted as its
-            if not granted.is_closing:
+            if granted.is_closing:
+                continue
+            if not fresh:
                 return granted
+            granted.is_member = False  # its place is ours now
+            granted.abandon()
+            break
         else:
             self._open += 1
         try:

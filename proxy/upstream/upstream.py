@@ -97,7 +97,7 @@ class Upstream:
                 call.standing = self._admitted(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await self._connect(call, pool, give_up)
+                pool, connection = await self._connect(call, pool, give_up, fresh=fresh)
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -201,7 +201,7 @@ class Upstream:
         return Standing(pool.breaker, ticket, self.settings.refused, self._clock)
 
     async def _connect(
-        self, call: Call, pool: Pool | None, give_up: float | None
+        self, call: Call, pool: Pool | None, give_up: float | None, *, fresh: bool
     ) -> tuple[Pool, Connection]:
         """A new connection to *pool*, or to another address of the same name.
 
@@ -225,7 +225,7 @@ class Upstream:
             # Each gets its share of the time, the last one all that is left.
             share = (limit - now) / (len(candidates) + 1)
             try:
-                return candidate, await candidate.connect(share, blame=not cut_short)
+                connection = await candidate.connect(share, blame=not cut_short, fresh=fresh)
             except DialError as error:
                 now = self._clock.monotonic()
                 if error.kind is Kind.CONNECT:
@@ -236,6 +236,8 @@ class Upstream:
                 if not candidates or error.kind is Kind.CERTIFICATE:
                     raise
                 call.standing = self._admitted(candidates[0], now)
+            else:
+                return candidate, connection
 
     def _dial_time(self, exchange: Exchange) -> float:
         """Seconds in which a connection must be there."""

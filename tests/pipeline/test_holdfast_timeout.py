@@ -83,6 +83,17 @@ async def test_no_time_at_all_is_over_before_anything_is_sent(route: str, value:
         assert (await told(proxy, 2))["code"] == 200
 
 
+async def test_what_is_over_before_it_began_earns_nobody_a_retry() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, "retry: true")) as proxy,
+    ):
+        for _ in range(5):
+            await proxy.get("/", "Holdfast-Timeout: 0ms")
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_retry_budget_remaining") == 10
+
+
 async def test_it_is_for_us_and_goes_no_further(route: str) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         assert (await proxy.get("/", "Holdfast-Timeout: 1500ms")).status == 200

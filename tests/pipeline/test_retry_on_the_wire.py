@@ -105,7 +105,7 @@ TRIALS = {
     "RST once the request was read": Trial(Fault("reset"), reset, 502),
     "FIN before a response": Trial(Fault("reset"), hang_up, 502),
     "no response within attempt_timeout": Trial(
-        Fault("timeout"), hang, 504, retry="attempt_timeout: 300ms"
+        Fault("timeout"), hang, 504, retry="attempt_timeout: 400ms"
     ),
     "408": status(408),
     "500 is not listed": status(500, listed=False),

@@ -192,6 +192,13 @@ async def test_the_last_response_is_handed_over_as_it_came() -> None:
         assert whys(await told(proxy)) == ["retried", "retried", "attempts_exhausted"]
 
 
+@pytest.mark.parametrize(("failures", "claimed"), [(0, None), (1, "2")])
+async def test_the_number_of_attempts_is_ours_to_tell(failures: int, claimed: str | None) -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, RETRY)) as proxy:
+        upstream.script(*[answer(DOWN)] * failures, answer(ok(b"", "Holdfast-Attempts: 7")))
+        assert (await proxy.get()).get("Holdfast-Attempts") == claimed
+
+
 async def test_an_earlier_response_is_not_shown_in_place_of_the_last_failure() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, RETRY)) as proxy:
         upstream.script(answer(response(503, b"", "Connection: close")), reset, reset)
@@ -364,6 +371,26 @@ async def test_another_address_is_asked_than_the_one(balance: str, fault: Behavi
             assert max(len(record["attempts"]) for record in log) == 2
             assert len(bad.requests) == (6 if balance == "first" else 3)
             assert len(good.requests) == 6
+
+
+async def test_after_421_not_even_the_only_connection_there_is_serves_again() -> None:
+    async def take_a_while(visit: Visit) -> None:
+        await asyncio.sleep(0.01)
+        await visit.send(ok())
+
+    options = "max_connections: 1\nconnect_timeout: 5s"
+    async with (
+        ScriptedUpstream(take_a_while) as upstream,
+        running(one_route(upstream, RETRY, options=options)) as proxy,
+    ):
+        upstream.script(answer(response(421)))
+        # The others are in line for it, and hand it from one to the next.
+        answers = await asyncio.gather(*(proxy.get(f"/{n}") for n in range(4)))
+        assert [got.status for got in answers] == [200] * 4
+        misdirected = upstream.requests[0]
+        [again] = [r for r in upstream.requests[1:] if r.target == misdirected.target]
+        assert again.connection != misdirected.connection
+        assert len(upstream.requests) == 5
 
 
 async def test_where_all_addresses_failed_they_are_asked_in_turn_nevertheless() -> None:

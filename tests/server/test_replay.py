@@ -4,19 +4,14 @@ However a body comes (at once, piece by piece, while its first attempt is alread
 answered), what the upstream reads is held against what the client sent, by SHA-256.
 """
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable
 from hashlib import sha256
-from random import Random
 
 import pytest
 
+from tests.server.replaying import UNAVAILABLE, Framed, body_of, by_chunks, by_length, kept_by
 from tests.support import (
     Behaviour,
-    RawClient,
     Request,
-    Response,
     RunningProxy,
     ScriptedUpstream,
     Visit,
@@ -26,44 +21,17 @@ from tests.support import (
     both_loops,
     eventually,
     hang,
-    ok,
     one_route,
     request,
     reset,
-    response,
     running,
 )
-from tests.support.depth import DEEP
 from tests.support.ports import refusing_port
 from tests.support.records import outcomes, told
 
 BUFFER = 1000
 ROUTE = f"buffer: {BUFFER}B\nretry: {{backoff: {{base: 1ms, max: 1ms}}}}"
 WHOLE = 1_000_000
-
-UNAVAILABLE = response(503, b"not now")
-
-
-def body_of(size: int) -> bytes:
-    """*size* bytes that are nowhere the same: lost, doubled or swapped pieces show."""
-    return Random(size).randbytes(size)
-
-
-def in_chunks(body: bytes, size: int) -> list[bytes]:
-    """*body* in chunks of *size* bytes, the last chunk included; each as it goes on the wire."""
-    pieces = [body[start : start + size] for start in range(0, len(body), size)]
-    return [*(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces), b"0\r\n\r\n"]
-
-
-def by_length(body: bytes, size: int) -> tuple[bytes, list[bytes]]:
-    """A request with a Content-Length: its head, and its body in pieces of *size*."""
-    head = request("PUT", "/", f"Content-Length: {len(body)}")
-    return head, [body[start : start + size] for start in range(0, len(body), size)]
-
-
-def by_chunks(body: bytes, size: int) -> tuple[bytes, list[bytes]]:
-    """The same with a Transfer-Encoding."""
-    return request("PUT", "/", "Transfer-Encoding: chunked"), in_chunks(body, size)
 
 
 def whys(record: dict[str, list[dict[str, str]]]) -> list[str]:
@@ -97,7 +65,7 @@ def assert_identical(requests: list[Request], body: bytes, framing: str) -> None
 )
 @pytest.mark.parametrize("together", [True, False], ids=["with the head", "after the head"])
 async def test_every_attempt_carries_the_same_body(
-    framed: Callable[[bytes, int], tuple[bytes, list[bytes]]],
+    framed: Framed,
     size: int,
     piece: int,
     together: bool,  # noqa: FBT001 - a parameter of the test
@@ -123,7 +91,7 @@ async def test_every_attempt_carries_the_same_body(
         # What was here when it was first sent needs no chunks any more.
         chunked = framed is by_chunks and not together and size
         assert_identical(upstream.requests, body, "chunked" if chunked else "length")
-        assert proxy.app._listener.server.replay_memory.used == 0
+        assert kept_by(proxy) == 0
 
 
 @pytest.mark.parametrize("piece", [1000, 16_384, 65_536, 300_000])
@@ -165,7 +133,7 @@ def early(status_line: bytes, after: int) -> Behaviour:
     "taken", [0, 1, 50, 100, 200], ids=lambda taken: f"after {taken} of 900 bytes"
 )
 async def test_an_early_answer_the_next_attempt_replays_and_goes_on(
-    framed: Callable[[bytes, int], tuple[bytes, list[bytes]]], taken: int
+    framed: Framed, taken: int
 ) -> None:
     body = body_of(900)
     head, pieces = framed(body, 100)
@@ -234,7 +202,7 @@ async def test_a_reload_in_the_middle_changes_nothing_for_the_body() -> None:
         assert (await client.response("PUT")).status == 200
         assert_identical(upstream.requests[-1:], body, "length")
         assert (await client.request("PUT", "/", body=body)).status == 200
-        assert proxy.app._listener.server.replay_memory.used == 0
+        assert kept_by(proxy) == 0
 
 
 async def reload(proxy: RunningProxy, config: str) -> None:
@@ -258,7 +226,7 @@ async def reload(proxy: RunningProxy, config: str) -> None:
 )
 @pytest.mark.parametrize("fault", [answer(UNAVAILABLE), reset], ids=["answered", "reset"])
 async def test_a_body_beyond_the_limit_is_sent_once_and_whole(
-    framed: Callable[[bytes, int], tuple[bytes, list[bytes]]],
+    framed: Framed,
     size: int,
     piece: int,
     fault: Behaviour,
@@ -389,7 +357,7 @@ async def test_a_bad_body_is_not_retried(fields: str, sent: bytes, status: int) 
         assert outcomes(await told(proxy)) == ["cancelled"]
         assert len(upstream.requests) == 1
         assert not upstream.requests[0].complete
-        assert proxy.app._listener.server.replay_memory.used == 0
+        assert kept_by(proxy) == 0
 
 
 @pytest.mark.parametrize(
@@ -429,111 +397,3 @@ async def test_a_client_that_leaves_mid_body_is_not_retried() -> None:
         record = await told(proxy)
         assert (record["code"], whys(record)) == (499, ["client_gone"])
         assert len(upstream.requests) == 1
-
-
-# The race: a piece comes in the very turn of the loop in which its attempt is given up.
-# Its reader is already awake, and takes it in before it can be stopped.
-
-RACES = 4_000 if DEEP else 400
-AT_ONCE = 20
-
-
-class Upload:
-    """A body of which a piece arrives together with each early answer, as chance will have it."""
-
-    def __init__(self, seed: int, client: RawClient) -> None:
-        self.chance = chance = Random(seed)
-        self.body = chance.randbytes(chance.choice((300, BUFFER, BUFFER + 300, 3 * BUFFER)))
-        self.is_chunked = chance.random() < 0.7
-        framed = by_chunks if self.is_chunked else by_length
-        self._client = client
-        self._head, self._pieces = framed(self.body, chance.choice((40, 150, 400, 600)))
-        self._head = self._head.replace(b" / ", b" /%d " % seed)
-        self._attempts = 0
-        self.seen: list[Request] = []
-
-    def start(self) -> None:
-        self._client.wire.write(self._head)
-        if self.chance.random() < 0.5:
-            self._send_piece()
-
-    def _send_piece(self) -> None:
-        if self._pieces:
-            self._client.wire.write(self._pieces.pop(0))
-
-    async def attempt(self, visit: Visit) -> None:
-        """Early 503s, each in one turn with a piece; the fourth attempt gets the rest."""
-        self._attempts += 1
-        self.seen.append(visit.request)
-        if self._attempts == 4:
-            while self._pieces:
-                self._send_piece()
-            await visit.read_body()
-            await visit.send(ok())
-            return
-        for _ in range(self.chance.randrange(6)):
-            await asyncio.sleep(0)
-        writes = [self._send_piece, lambda: visit.wire.write(UNAVAILABLE)]
-        if self.chance.random() < 0.3:
-            writes.insert(0, self._send_piece)
-        self.chance.shuffle(writes)
-        for write in writes:
-            write()
-        # All of it may have come by now: then another request may follow.
-        await visit.read_body()
-
-    def check(self, seen: Response) -> None:
-        for attempt in self.seen:
-            if attempt.complete or not self.is_chunked:
-                assert self.body.startswith(attempt.body)
-        assert len({attempt.raw_head for attempt in self.seen}) == 1
-        if seen.status == 200:
-            last = self.seen[-1]
-            assert last.complete
-            assert sha256(last.body).digest() == sha256(self.body).digest()
-            assert len(self.seen) == 4
-        else:
-            assert (seen.status, seen.body) == (503, b"not now")
-
-
-@both_loops
-@pytest.mark.parametrize(
-    "memory",
-    [
-        pytest.param(1_000_000, id="enough memory"),
-        pytest.param(5 * BUFFER, id="never enough memory"),
-    ],
-)
-async def test_no_attempt_carries_a_wrong_body_however_the_moments_fall(memory: int) -> None:
-    uploads: dict[str, Upload] = {}
-    statuses: Counter[int] = Counter()
-
-    async def play(visit: Visit) -> None:
-        await uploads[visit.request.target].attempt(visit)
-
-    async def some(seeds: range) -> None:
-        for seed in seeds:
-            async with proxy.client() as client:
-                upload = uploads[f"/{seed}"] = Upload(seed, client)
-                upload.start()
-                seen = await client.response("PUT")
-            statuses[seen.status] += 1
-            try:
-                upload.check(seen)
-                if len(upload.body) <= BUFFER < memory / AT_ONCE:
-                    assert seen.status == 200
-            except AssertionError as error:
-                error.add_note(f"seed {seed}")
-                raise
-
-    route = f"buffer: {BUFFER}B\nretry: {{attempts: 4, backoff: {{base: 1ms, max: 1ms}}}}"
-    limits = f"limits: {{replay_memory: {memory}B}}"
-    async with (
-        ScriptedUpstream(play) as upstream,
-        running(one_route(upstream, route, options="budget: false", top=limits)) as proxy,
-    ):
-        await asyncio.gather(*(some(range(first, RACES, AT_ONCE)) for first in range(AT_ONCE)))
-        assert proxy.app._listener.server.replay_memory.used == 0
-    # Else nothing was tried.
-    assert statuses[200] > RACES / 20
-    assert statuses[503] > RACES / 20

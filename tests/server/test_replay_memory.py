@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
 
 import pytest
 
+from tests.server.replaying import UNAVAILABLE, kept_by, watching
 from tests.support import (
     Behaviour,
     RawClient,
@@ -34,33 +34,8 @@ from tests.support.ports import refusing_port
 
 SIZE = 20_000
 ROUTE = "retry: {backoff: {base: 1ms, max: 1ms}}"
-UNAVAILABLE = response(503, b"not now")
 COME_BACK_LATER = response(503, b"", "Retry-After: 20")
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def kept_by(proxy: RunningProxy) -> int:
-    """Bytes that are kept now."""
-    return proxy.app._listener.server.replay_memory.used
-
-
-@asynccontextmanager
-async def watching(proxy: RunningProxy) -> AsyncIterator[Callable[[], int]]:
-    """Looks at every turn of the loop: the most that was ever kept."""
-    most = 0
-
-    async def look() -> None:
-        nonlocal most
-        while True:
-            most = max(most, kept_by(proxy))
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(look())
-    try:
-        yield lambda: most
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 # A crowd.

@@ -108,7 +108,9 @@ class ServedBy:
     @property
     def log(self) -> list[LogRecord]:
         """The access log so far; lines come up to 20 ms after their requests."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        # Whoever writes may be in the middle of the last line.
+        *lines, _ = self._log.read_text().split("\n")
+        return [json.loads(line) for line in lines]
 
     async def logged(self, count: int = 1) -> list[LogRecord]:
         """The access log, once it has *count* lines."""
