@@ -25,6 +25,7 @@ from proxy.observe.metrics import Metrics
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.pauses import Pauses
+from proxy.policy.breaker import Breaker
 from proxy.policy.budget import Budget
 from proxy.policy.settings import (
     BudgetSettings,
@@ -130,7 +131,7 @@ class App:
 
     async def _close(self) -> None:
         for upstream in self._upstreams.values():
-            upstream.close()
+            upstream.fleet.close()
         for deadlines in self._deadlines.values():
             deadlines.close()
         if self._admin is not None:
@@ -201,12 +202,12 @@ class App:
         breakers = None
         if settings.breaker is not None:
             known = [
-                upstream.breakers
+                upstream.fleet.breakers
                 for upstream in self._upstreams.values()
                 if upstream.settings.name == settings.name
                 and upstream.settings.breaker == settings.breaker
             ]
-            breakers = next(iter(known), None) or Breakers(settings.breaker, self._clock)
+            breakers = next(iter(known), None) or Breakers(settings.breaker)
         return Upstream(settings, tls, self._clock, self._outbox, breakers)
 
     def _budget(self, name: str, settings: BudgetSettings) -> Budget:
@@ -223,7 +224,7 @@ class App:
         self._listener.server.site = built.site
         for key, upstream in old_upstreams.items():
             if key not in built.upstreams:
-                upstream.retire()
+                upstream.fleet.retire()
         self._drop_unused_series()
 
     def _drop_unused_series(self) -> None:
@@ -240,10 +241,11 @@ class App:
         return {name: budget.remaining(now) for name, budget in self._budgets.items()}
 
     def _breaker_states(self) -> dict[str, int]:
+        now = self._clock.monotonic()
         return {
-            upstream.settings.name: upstream.breakers.best()
+            upstream.settings.name: upstream.fleet.best_state(now)
             for upstream in self._upstreams.values()
-            if upstream.breakers is not None
+            if upstream.fleet.breakers is not None
         }
 
     # What the admin listener may see and do (admin.Operations).
@@ -262,10 +264,11 @@ class App:
 
     def status(self) -> dict[str, object]:
         """What goes on, for a person."""
+        now = self._clock.monotonic()
         return {
             "version": __version__,
             "state": self._state,
-            "uptime_seconds": round(self._clock.monotonic() - self._started, 3),
+            "uptime_seconds": round(now - self._started, 3),
             "connections": self._listener.server.open_connections,
             "addresses": {
                 upstream.settings.name: [
@@ -273,9 +276,10 @@ class App:
                         "address": pool.label,
                         "open": pool.open_connections,
                         "idle": pool.idle_connections,
-                        "failing": pool.just_failed(self._clock.monotonic()),
+                        "failing": pool.just_failed(now),
+                        **_breaker_state(pool.breaker, now),
                     }
-                    for pool in upstream.pools
+                    for pool in upstream.fleet.pools
                 ]
                 for upstream in self._upstreams.values()
             },
@@ -347,6 +351,10 @@ def _upstreams_of(route: RouteSettings) -> list[str]:
     """Its own, and the one that stands in for it."""
     other = "" if route.fallback is None else route.fallback.upstream
     return [route.upstream, other] if other else [route.upstream]
+
+
+def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:
+    return {} if breaker is None else {"breaker": breaker.state(now).name.lower()}
 
 
 def _makes_verdicts(route: RouteSettings) -> bool:

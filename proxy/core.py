@@ -255,6 +255,20 @@ class Exchange(ABC):
                 self.stream.fail(Kind.TIMEOUT)
 
     @property
+    def was_hurried(self) -> bool:
+        """Whether it ended because its client grants it less time than its route does."""
+        asked, granted = self.asked_timeout, self.route.settings.timeout
+        return self.expired and asked is not None and (granted is None or asked < granted)
+
+    @abstractmethod
+    def sends_once(self, name: bytes) -> bool:
+        """Whether the upstream gets the client's own field *name* (in lower case) once.
+
+        Two keys are none: nobody knows which of them the upstream goes by. Nor does
+        one help that is empty, that the route takes out, or that it sets for everybody.
+        """
+
+    @property
     @abstractmethod
     def was_cut(self) -> bool:
         """Whether it was cancelled because our own time is up, and not by its client."""

@@ -123,6 +123,9 @@ class Silent(Exchange):
     def answer_options(self) -> None:
         raise NotImplementedError
 
+    def sends_once(self, name: bytes) -> bool:
+        raise NotImplementedError
+
     def answer_fallback(self, fallback: FallbackSettings) -> None:
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from proxy.config.rounding import rounded_down, rounded_up
 from proxy.config.standing import Standing
 from proxy.config.units import format_duration
 
-_WITHOUT_BODY = frozenset({204, 304})  # RFC 9110 6.4.1
+_WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
 
 
 def check_fallback(route: Standing, findings: Findings) -> None:

@@ -111,7 +111,7 @@ class SeriesCollector(Collector):
     def _retries(self) -> Iterator[Metric]:
         verdicts = CounterMetricFamily(
             "holdfast_retry_verdicts",
-            "Attempts on routes that retry, by why they were the last or were not.",
+            "Attempts on routes that retry or fall back, by why they were the last or were not.",
             labels=("route", "reason"),
         )
         for route, series in self._collected.retries.items():

@@ -3,10 +3,14 @@
 A route's chain is built once, when the configuration is loaded. A route without
 policies gets the bare upstream call: no wrapper, no buffering, no further await.
 
-==============  =====================================================================
-``retry.py``    attempts, verdicts, waits; and the fallback when none was good
-``forward.py``  one attempt, within the time for the whole exchange
-==============  =====================================================================
+================  ===================================================================
+``retry.py``      attempts until one is good (``run.py`` is one request's), and then
+                  the fallback (``fallback.py``)
+``forward.py``    one attempt, within the time for the whole exchange
+================  ===================================================================
+
+What they share: ``deadlines.py`` watches over exchanges and attempts, ``pauses.py``
+over the waits between attempts, ``answers.py`` has the words for failures.
 """
 
 from collections.abc import Callable, Mapping

@@ -87,7 +87,6 @@ class Deadlines:
 
     def start_attempt(self, exchange: Exchange) -> Ticket:
         """Watch the attempt that begins now, until :meth:`finish`."""
-        exchange.attempt_expired = False
         now = self._clock.monotonic()
         ticket = Ticket(
             exchange, now, self.timeout, exchange.uncounted(now), exchange.expire_attempt

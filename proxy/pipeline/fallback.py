@@ -12,7 +12,7 @@ from proxy.upstream.upstream import Upstream
 class Fallback:
     """The last resort of a route."""
 
-    __slots__ = ("_forward", "_pauses", "_settings", "_upstream", "covers_open_breaker")
+    __slots__ = ("_pauses", "_upstream", "covers_open_breaker", "forward", "settings")
 
     def __init__(
         self,
@@ -22,46 +22,38 @@ class Fallback:
         pauses: Pauses,
     ) -> None:
         """*upstream* is the one that failed; *forward* leads to the other, if there is one."""
-        self._settings = settings
+        self.settings = settings
         self._upstream = upstream
-        self._forward = forward
+        self.forward = forward
         self._pauses = pauses
         self.covers_open_breaker = "breaker_open" in settings.on.words
 
     def covers(self, result: Result) -> bool:
         """Whether it stands in for this outcome."""
-        return is_listed(self._settings.on, result, self._upstream.settings.refused)
+        return is_listed(self.settings.on, result, self._upstream.settings.refused)
 
     def is_possible(self, exchange: Exchange, now: float) -> bool:
         """Whether it can be had. A fixed answer always can; another upstream is an attempt."""
-        if self._forward is None:
+        if self.forward is None:
             return True
-        in_time = self._forward.time_left(exchange, now) >= LEAST_ATTEMPT
+        in_time = self.forward.time_left(exchange, now) >= LEAST_ATTEMPT
         if exchange.expired or self._pauses.is_over or not in_time:
             return False
-        return self._may_be_sent(exchange) and self._forward.upstream.admits(now)
+        return self._may_be_sent(exchange) and self.forward.upstream.fleet.admits(now)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:
         sent = [attempt for attempt in exchange.attempts if attempt.sent]
         if sent and exchange.body is not None and exchange.body.lost is not None:
             return False
-        if self._forward is None or not any(self._may_have_run(attempt) for attempt in sent):
+        unsafe = exchange.route.unsafe
+        if self.forward is None or not any(self._may_have_run(a, unsafe) for a in sent):
             return True
         # Both, because what the one upstream remembers of a key the other may not know.
-        upstreams = (self._upstream, self._forward.upstream)
+        upstreams = (self._upstream, self.forward.upstream)
         return all(upstream.may_repeat(exchange) for upstream in upstreams)
 
-    def _may_have_run(self, attempt: Attempt) -> bool:
-        if attempt.kind is None:
-            return attempt.status not in self._upstream.settings.refused
-        return attempt.kind.may_have_run
-
-    async def answer(self, exchange: Exchange) -> Attempt | None:
-        """Give the fixed answer, or make the attempt at the other upstream."""
-        exchange.fallback = True
-        if self._forward is None:
-            exchange.answer_fallback(self._settings)
-            return None
-        other = self._forward
-        attempt = await other.upstream.attempt(exchange, other.give_up(exchange))
-        return await other.unless_stale(exchange, attempt)
+    def _may_have_run(self, attempt: Attempt, unsafe: str) -> bool:
+        if attempt.kind is not None:
+            return attempt.kind.may_have_run
+        # ``unsafe: never`` takes no upstream's word for it.
+        return unsafe == "never" or attempt.status not in self._upstream.settings.refused

@@ -14,7 +14,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: set[asyncio.Future[bool]] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
         self.is_over = False
         """Whether no attempt is to follow another any more: the process is about to end."""
 
@@ -25,23 +25,23 @@ class Pauses:
         """Wait, never for less; False if it was ended because no further attempt is to be made."""
         if self.is_over:
             return False
-        awake: asyncio.Future[bool] = self._loop.create_future()
+        awake: asyncio.Future[None] = self._loop.create_future()
         timer = self._loop.call_later(seconds + _GRAIN if seconds else 0.0, _wake, awake)
         self._waiting.add(awake)
         try:
-            return await awake
+            await awake
         finally:
             timer.cancel()
             self._waiting.discard(awake)
+        return not self.is_over
 
     def end(self) -> None:
         """Wake everybody: no further attempts."""
         self.is_over = True
         for awake in self._waiting:
-            if not awake.done():
-                awake.set_result(False)
+            _wake(awake)
 
 
-def _wake(awake: asyncio.Future[bool]) -> None:
+def _wake(awake: asyncio.Future[None]) -> None:
     if not awake.done():
-        awake.set_result(True)
+        awake.set_result(None)

@@ -10,6 +10,10 @@ from enum import StrEnum
 
 from proxy.policy.reasons import Why
 
+FIRST_FAILURE = 400
+"""From this status on a response is not what the client hoped for."""
+FIRST_SERVER_ERROR = 500
+
 
 class Kind(StrEnum):
     """How an attempt failed. The values are metric labels and log words."""

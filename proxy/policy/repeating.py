@@ -1,7 +1,5 @@
 """Which requests do no harm if they run twice."""
 
-from collections.abc import Iterable
-
 # RFC 9110 9.2.2. TRACE is idempotent too, but is never forwarded.
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
@@ -18,12 +16,3 @@ def is_repeatable(method: str, unsafe: str, *, carries_honoured_key: bool) -> bo
     if method in REPEATABLE_METHODS or unsafe == "always":
         return True
     return carries_honoured_key and method in MAY_CARRY_KEY and unsafe != "never"
-
-
-def carries(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
-    """Whether the field *name* (in lower case) is there once, and says something.
-
-    Two keys are none: nobody knows which of them the upstream goes by.
-    """
-    values = [value for field, value in headers if field.lower() == name]
-    return len(values) == 1 and bool(values[0].strip())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from proxy.policy.backoff import delay, lengthened
 from proxy.policy.hints import NO_ADVICE, Advice
-from proxy.policy.outcome import Kind, Pause
+from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Kind, Pause
 from proxy.policy.reasons import Why
 from proxy.policy.repeating import MAY_CARRY_KEY, is_repeatable
 from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
@@ -27,10 +27,8 @@ LEAST_ATTEMPT = 0.01
 USUAL_KEY = "idempotency-key"
 """The header that carries a key, unless the upstream names another."""
 
-_FIRST_FAILURE = 400
-_FIRST_SERVER_ERROR = 500
-_MISDIRECTED = 421
-_TOO_EARLY = 425
+MISDIRECTED = 421
+TOO_EARLY = 425
 _TOO_MANY = 429
 _UNAVAILABLE = 503
 _LEAST_BASE_AFTER_429 = 1.0
@@ -60,6 +58,8 @@ class Result:
     sent: bool = True
     """Whether a byte of the request may have reached the upstream."""
     advice: Advice = NO_ADVICE
+    is_first: bool = True
+    """Whether no attempt was made before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,6 @@ class Situation:
     """Chance, from 0 up to 1."""
     previous: float = 0.0
     """The wait before this attempt; 0 if there was none."""
-    replaced: int = 0
-    """How many attempts did not count."""
     was_misdirected: bool = False
     """Whether an earlier attempt was answered with 421."""
     body_lost: Why | None = None
@@ -97,11 +95,13 @@ class Verdict:
 class RetryRules:
     """A route's retry settings, and what its upstream promises."""
 
-    __slots__ = ("honours_key", "key_header", "refused", "retry")
+    __slots__ = ("honours_key", "key_header", "refused", "retry", "statuses")
 
     def __init__(self, retry: RetrySettings, upstream: UpstreamSettings) -> None:
         self.retry = retry
         self.refused = upstream.refused
+        self.statuses = retry.on.statuses | retry.on.hinted | upstream.refused
+        """Those after which another attempt may follow unless the upstream itself objects."""
         self.honours_key = bool(upstream.honours_key)
         self.key_header = (upstream.honours_key or USUAL_KEY).encode()
         """In lower case."""
@@ -132,11 +132,11 @@ class RetryRules:
     def _would_after_response(self, request: Request, result: Result) -> Why | None:
         status, advice = result.status, result.advice
         listed = is_listed(self.retry.on, result, self.refused) or advice.should_retry is True
-        if status < _FIRST_FAILURE or not (listed or status >= _FIRST_SERVER_ERROR):
+        if status < FIRST_FAILURE or not (listed or status >= FIRST_SERVER_ERROR):
             return Why.SUCCESS
         if advice.should_retry is False:
             return Why.SERVER_SAID_NO
-        if not listed or (status == _TOO_EARLY and request.early_data):
+        if not listed or (status == TOO_EARLY and request.early_data):
             return Why.NOT_RETRYABLE_STATUS
         if self.repeatable(request) or self._did_not_run(request, status):
             return None
@@ -158,7 +158,7 @@ class RetryRules:
             return Why.DEADLINE
         if situation.made >= self.retry.attempts:
             return Why.ATTEMPTS_EXHAUSTED
-        if result.status == _MISDIRECTED and situation.was_misdirected:
+        if result.status == MISDIRECTED and situation.was_misdirected:
             return Why.ATTEMPTS_EXHAUSTED  # RFC 9110 15.5.20: once, on another connection
         if result.sent and situation.body_lost is not None:
             return situation.body_lost
@@ -229,19 +229,22 @@ def decide(
     rules: RetryRules,
     request: Request,
     result: Result,
-    situation: Situation,
+    look: Callable[[], Situation],
     *,
     breaker_admits: Callable[[float], bool],
     take_budget: Callable[[], bool],
 ) -> Verdict:
     """Whether another attempt follows, and when.
 
-    *breaker_admits* tells whether an address would be tried that many seconds from
-    now; *take_budget* charges the budget for a retry if it has one left.
+    *look* tells the situation, if that comes to matter; *breaker_admits* whether an
+    address would be tried that many seconds from now; *take_budget* charges the
+    budget for a retry if it has one left.
     """
-    why = rules.would(request, result) or rules.may(result, situation)
-    if why is Why.SUCCESS and situation.made + situation.replaced > 1:
-        why = Why.RECOVERED
+    why = rules.would(request, result)
+    if why is not None:
+        return Verdict(Why.RECOVERED if why is Why.SUCCESS and not result.is_first else why)
+    situation = look()
+    why = rules.may(result, situation)
     if why is not None:
         return Verdict(why)
     pause = rules.wait(result, situation)

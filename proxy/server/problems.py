@@ -91,15 +91,20 @@ def _answer_bytes(
     close: bool,
 ) -> bytes:
     has_body = status not in _WITHOUT_BODY
-    whole = [status_line(status, b""), *lines]
-    if has_body:
-        whole.append(b"Content-Length: %d" % len(body))
-    whole.append(date_line())
+    ours = [b"Content-Length: %d" % len(body)] if has_body else []
+    ours.append(date_line())
     if request_id:
-        whole.append(b"X-Request-Id: %b" % request_id.encode())
+        ours.append(b"X-Request-Id: %b" % request_id.encode())
     if attempts and len(attempts) > 1:
-        whole.append(b"Holdfast-Attempts: %d" % len(attempts))
+        ours.append(b"Holdfast-Attempts: %d" % len(attempts))
     if close:
-        whole.append(b"Connection: close")
-    head = b"\r\n".join((*whole, b"", b""))
+        ours.append(b"Connection: close")
+    # A fallback may bring a field that we would add.
+    theirs = {_name(line) for line in lines}
+    ours = [line for line in ours if _name(line) not in theirs]
+    head = b"\r\n".join((status_line(status, b""), *lines, *ours, b"", b""))
     return head if method == "HEAD" or not has_body else head + body
+
+
+def _name(line: bytes) -> bytes:
+    return line.partition(b":")[0].lower()

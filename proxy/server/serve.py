@@ -4,12 +4,12 @@ import asyncio
 import logging
 
 from proxy.core import Refused
+from proxy.pipeline.answers import DRAINING
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
 from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
 
-_DRAINING = Refusal(Reason.DRAINING, "This proxy is shutting down.", close=True)
 _UNKNOWN = Refusal(Reason.UNKNOWN, "The request could not be served.", close=True)
 _CLIENT_LEFT = 499
 _SWITCHING = 101
@@ -71,7 +71,7 @@ def _cut_by_us(exchange: ClientExchange) -> bool:
     """Whether the drain's time has run out; the client gets to know if it still can."""
     if not exchange.client.is_cut:
         return False
-    _answer_or_cut(exchange, _DRAINING)
+    _answer_or_cut(exchange, DRAINING)
     return True
 
 

@@ -7,7 +7,7 @@ not forget which address is down.
 from collections.abc import Collection
 
 from proxy.core import Clock
-from proxy.policy.breaker import Breaker, State, speaks
+from proxy.policy.breaker import Breaker, speaks
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.settings import BreakerSettings, Origin
 
@@ -32,10 +32,12 @@ class Standing:
         """The head of a response came: no need to wait for a stream to end."""
         self._tell(speaks(None, status, self._refused))
 
-    def ended(self, attempt: Attempt) -> None:
-        """The attempt is over."""
-        if attempt.found_stale:
-            self._tell(None)  # an idle connection ended, which says nothing
+    def ended(self, attempt: Attempt, *, hurried: bool) -> None:
+        """The attempt is over; *hurried* by a client who gave it less time than the route."""
+        # Neither an idle connection that ended nor an impatient caller says anything.
+        impatience = hurried and attempt.kind is Kind.TIMEOUT
+        if attempt.found_stale or impatience:
+            self._tell(None)
         else:
             self._tell(speaks(attempt.kind, attempt.status, self._refused))
 
@@ -52,17 +54,9 @@ class Standing:
 class Breakers:
     """Finds the breaker of an address, and remembers it while the address is in use."""
 
-    def __init__(self, settings: BreakerSettings, clock: Clock) -> None:
+    def __init__(self, settings: BreakerSettings) -> None:
         self.settings = settings
-        self._clock = clock
         self._breakers: dict[Address, Breaker] = {}
-
-    def __repr__(self) -> str:
-        return f"<breakers {[b.state(self._clock.monotonic()).name for b in self._all]}>"
-
-    @property
-    def _all(self) -> Collection[Breaker]:
-        return self._breakers.values()
 
     def of(self, address: Address) -> Breaker:
         """The breaker of *address*."""
@@ -77,13 +71,3 @@ class Breakers:
         for gone in self._breakers.keys() - set(addresses):
             if gone[0] not in unknown:
                 del self._breakers[gone]
-
-    def best(self) -> State:
-        """The state of the address that is best off."""
-        now = self._clock.monotonic()
-        return min((breaker.state(now) for breaker in self._all), default=State.CLOSED)
-
-    def retry_after(self) -> float:
-        """Seconds until one of them may be tried."""
-        now = self._clock.monotonic()
-        return min((breaker.retry_after(now) for breaker in self._all), default=0.0)

@@ -4,15 +4,13 @@ from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 
 from proxy.core import Clock, Exchange
-from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.response_head import ResponseHead
 from proxy.upstream.breakers import Standing
 from proxy.upstream.connection import Connection
 
 Judge = Callable[[Attempt, ResponseHead], bool]
 """Asked about a response that tells of a failure: True sets it aside, unseen by the client."""
-
-_FIRST_FAILURE = 400
 
 SET_ASIDE_BYTES = 64 * 1024
 SET_ASIDE_TIME = 0.05
@@ -74,7 +72,7 @@ class Call:
         status = self.attempt.status = head.status
         if self.standing is not None:
             self.standing.answered(status)
-        if status >= _FIRST_FAILURE and self._judge is not None and self._judge(self.attempt, head):
+        if status >= FIRST_FAILURE and self._judge is not None and self._judge(self.attempt, head):
             self._discard(head, complete=complete)
             return
         self.is_relaying = True
@@ -171,6 +169,6 @@ class Call:
         if self._set_aside is not None:
             self._set_aside.cancel()
         if self.standing is not None:
-            self.standing.ended(attempt)
+            self.standing.ended(attempt, hurried=self.exchange.was_hurried)
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

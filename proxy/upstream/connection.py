@@ -18,6 +18,7 @@ end inside the body                    truncated
 """
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -31,6 +32,8 @@ from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.upstream.call import Call
+
+_log = logging.getLogger("holdfast")
 
 HEAD_LIMIT = 64 * 1024
 """Most bytes before a final head is complete, interim responses included."""
@@ -214,14 +217,20 @@ class Connection(asyncio.Protocol):
             self.abandon()
             return
         mode = self._mode
-        if mode == _HEAD:
-            self._parse_head(call, data)
-        elif mode == _COUNT:
-            self._count(call, data)
-        elif mode == _CHUNKS:
-            self._parse_chunks(call, data)
-        else:
-            call.more([data], complete=False)
+        try:
+            if mode == _HEAD:
+                self._parse_head(call, data)
+            elif mode == _COUNT:
+                self._count(call, data)
+            elif mode == _CHUNKS:
+                self._parse_chunks(call, data)
+            else:
+                call.more([data], complete=False)
+        except Exception:  # noqa: BLE001 - whatever it is, somebody waits for this response
+            # The loop would only log it, and the call would wait for ever.
+            _log.exception("a response could not be handled inside the proxy")
+            self.abandon()
+            call.fail(Kind.UNKNOWN)
 
     def _count(self, call: "Call", data: bytes) -> None:
         left = self._left - len(data)

@@ -12,7 +12,7 @@ from proxy.core import Clock
 from proxy.outbox import Outbox
 from proxy.policy.breaker import Breaker
 from proxy.policy.outcome import Kind
-from proxy.policy.settings import BreakerSettings, Origin, UpstreamSettings
+from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import Connection
 
 AVOID_AFTER_FAILURE = 5.0
@@ -31,7 +31,6 @@ class Pool:
     """The connections to one address of one origin."""
 
     __slots__ = (
-        "_avoid_for",
         "_clock",
         "_closed",
         "_failed_at",
@@ -79,7 +78,6 @@ class Pool:
         self._waiters: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
         self._failed_at: float | None = None
-        self._avoid_for = _avoid_for(settings.breaker)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -97,7 +95,7 @@ class Pool:
 
     def just_failed(self, now: float) -> bool:
         """Whether the last try to connect failed, and not long ago."""
-        return self._failed_at is not None and now - self._failed_at < self._avoid_for
+        return self._failed_at is not None and now - self._failed_at < AVOID_AFTER_FAILURE
 
     def admits(self, now: float) -> bool:
         """Whether it may be tried: its breaker, if it has one, lets requests through."""
@@ -199,7 +197,9 @@ class Pool:
                 self._failed_at = self._clock.monotonic()
             raise DialError(Kind.CONNECT) from None
         except OSError:
-            self._failed_at = self._clock.monotonic()
+            # Failing costs no time, so a breaker gets to see it often enough to open.
+            if self.breaker is None:
+                self._failed_at = self._clock.monotonic()
             raise DialError(Kind.CONNECT) from None
         if connection.is_closing:
             raise DialError(Kind.CONNECT)  # it ended as soon as it was made
@@ -257,14 +257,3 @@ class Pool:
             self._sweep = None
         while self._idle:
             self._idle.pop().close()
-
-
-def _avoid_for(breaker: BreakerSettings | None) -> float:
-    """How long to avoid an address after it refused a connection.
-
-    One that is never tried would never be seen to fail, so its breaker, which settles
-    the matter for longer, gets to see twice as many failures as it needs.
-    """
-    if breaker is None:
-        return AVOID_AFTER_FAILURE
-    return min(AVOID_AFTER_FAILURE, breaker.window / (2 * breaker.min_requests))

@@ -1,23 +1,20 @@
-"""The addresses behind one configured name, and an attempt at one of them."""
+"""One attempt at an upstream: a connection, the request, and what comes back."""
 
 import asyncio
 import logging
-import math
 import ssl
 from collections.abc import Collection
-from itertools import count
 
 from proxy.core import Clock, Exchange, Refused, RequestBody
 from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.repeating import REPEATABLE_METHODS, carries, is_repeatable
-from proxy.policy.settings import Origin, UpstreamSettings
-from proxy.upstream.addresses import FRESH_FOR, Addresses
-from proxy.upstream.breakers import Breakers, Standing
+from proxy.policy.repeating import REPEATABLE_METHODS, is_repeatable
+from proxy.policy.settings import UpstreamSettings
+from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import Connection
+from proxy.upstream.fleet import Fleet
 from proxy.upstream.pool import DialError, Pool
 
 _log = logging.getLogger("holdfast")
@@ -27,7 +24,7 @@ FRESH_ENOUGH = 1.0
 
 
 class Upstream:
-    """One entry of ``upstreams``: picks an address, sends, records."""
+    """One entry of ``upstreams``: takes a connection, sends, records."""
 
     def __init__(
         self,
@@ -38,33 +35,13 @@ class Upstream:
         breakers: Breakers | None = None,
     ) -> None:
         self.settings = settings
-        self.breakers = breakers
         self._honoured_key = settings.honours_key.encode()
-        self._tls = tls
         self._clock = clock
-        self._outbox = outbox
         self._loop = asyncio.get_running_loop()
-        self._pools: dict[tuple[Origin, str], Pool] = {}
-        self._order: list[Pool] = []
-        self._only: Pool | None = None
-        """The one address there is and ever will be, if that is so."""
-        self._first_turns = count(1)
-        self._retry_turns = count(1)
-        self._retired = False
-        self._renew_at = float("-inf")
-        self._addresses = {
-            origin: Addresses(origin.host, origin.port, clock, self._arrange)
-            for origin in settings.origins
-        }
-        self._arrange()
+        self.fleet = Fleet(settings, tls, clock, outbox, breakers)
 
     def __repr__(self) -> str:
-        return f"<upstream {self.settings.name} {self._order}>"
-
-    @property
-    def pools(self) -> list[Pool]:
-        """The addresses in use, in the order of the file and of their names' answers."""
-        return list(self._order)
+        return f"<upstream {self.settings.name} {self.fleet!r}>"
 
     async def attempt(
         self,
@@ -88,16 +65,17 @@ class Upstream:
         and if the client's own body is at fault.
         """
         now = self._clock.monotonic()
-        pool = self._only or self._pick(now, avoid)
+        fleet = self.fleet
+        pool = fleet.only or fleet.pick(now, avoid)
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
         exchange.attempts.append(attempt)
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
-            if self.breakers is not None and pool is not None:
-                call.standing = self._admitted(pool, now)
+            if fleet.breakers is not None and pool is not None:
+                call.standing = fleet.admitted(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await self._connect(call, pool, give_up, fresh=fresh)
+                pool, connection = await fleet.connect(call, pool, give_up, fresh=fresh)
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -127,7 +105,7 @@ class Upstream:
         if method in REPEATABLE_METHODS:
             return True
         key = self._honoured_key
-        has_key = bool(key) and carries(exchange.raw_headers, key)
+        has_key = bool(key) and exchange.sends_once(key)
         return is_repeatable(method, exchange.route.unsafe, carries_honoured_key=has_key)
 
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
@@ -135,157 +113,6 @@ class Upstream:
         if exchange.upgrade or not self.may_repeat(exchange):
             return False
         return exchange.body is None or exchange.body.will_be_kept()
-
-    def admits(self, now: float) -> bool:
-        """Whether an attempt made at *now* would be let through by some breaker."""
-        order = self._order
-        return self.breakers is None or not order or any(p.admits(now) for p in order)
-
-    def retire(self) -> None:
-        """Keep no connection from now on; requests under way go on, and what they wait for."""
-        self._retired = True
-        for pool in self._pools.values():
-            pool.close()
-
-    def close(self) -> None:
-        """Retire, and look up no more names: nobody waits for them any longer."""
-        self.retire()
-        for addresses in self._addresses.values():
-            addresses.close()
-
-    # Choosing an address and a connection.
-
-    def _pick(self, now: float, avoid: Collection[str]) -> Pool | None:
-        """The address to try; None if none is known yet.
-
-        Raises :class:`Refused` if the breakers let none through.
-        """
-        if now >= self._renew_at:
-            self._renew_at = now + FRESH_FOR
-            for addresses in self._addresses.values():
-                addresses.renew_if_old()
-        order = self._order
-        size = len(order)
-        if not order:
-            return None
-        start = 0
-        if self.settings.balance == "round_robin":
-            # Each has turns of its own. If retries took those of first attempts, then with
-            # one of two addresses down every request would begin at that one.
-            start = next(self._retry_turns if avoid else self._first_turns)
-        best, least = None, 4
-        for step in range(size):
-            pool = order[(start + step) % size]
-            if pool.breaker is not None and not pool.breaker.would_admit(now):
-                continue
-            # Better one that failed this very request than one that nobody can reach.
-            badness = 2 * pool.just_failed(now) + (pool.label in avoid)
-            if not badness:
-                return pool
-            if badness < least:
-                best, least = pool, badness
-        if best is None:
-            raise Refused(self._left_alone())
-        return best
-
-    def _left_alone(self) -> Refusal:
-        wait = 0.0 if self.breakers is None else self.breakers.retry_after()
-        return Refusal(
-            Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=max(1, math.ceil(wait))
-        )
-
-    def _admitted(self, pool: Pool, now: float) -> Standing | None:
-        """The right to try *pool*, to be used or given back; None if it is not to be had."""
-        if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
-            return None
-        return Standing(pool.breaker, ticket, self.settings.refused, self._clock)
-
-    async def _connect(
-        self, call: Call, pool: Pool | None, give_up: float | None, *, fresh: bool
-    ) -> tuple[Pool, Connection]:
-        """A new connection to *pool*, or to another address of the same name.
-
-        A name with one dead address among several, such as a ``localhost`` that
-        is both ::1 and 127.0.0.1, serves its callers all the same.
-        """
-        now = self._clock.monotonic()
-        limit = now + self._dial_time(call.exchange)
-        # Cut short by the request's own deadline, a dial says nothing of its address.
-        cut_short = give_up is not None and give_up < limit
-        if give_up is not None:
-            limit = min(limit, give_up)
-        if pool is None:
-            pool = await self._look_up(limit)
-            now = self._clock.monotonic()
-            call.standing = self._admitted(pool, now)
-        others = (p for p in self._order if p.origin == pool.origin and p is not pool)
-        candidates = [pool, *others]
-        while True:
-            candidate = candidates.pop(0)
-            # Each gets its share of the time, the last one all that is left.
-            share = (limit - now) / (len(candidates) + 1)
-            try:
-                connection = await candidate.connect(share, blame=not cut_short, fresh=fresh)
-            except DialError as error:
-                now = self._clock.monotonic()
-                if error.kind is Kind.CONNECT:
-                    self._addresses[candidate.origin].renew()
-                if call.standing is not None:
-                    call.standing.not_reached(error.kind, blame=not cut_short)
-                candidates = [other for other in candidates if other.admits(now)]
-                if not candidates or error.kind is Kind.CERTIFICATE:
-                    raise
-                call.standing = self._admitted(candidates[0], now)
-            else:
-                return candidate, connection
-
-    def _dial_time(self, exchange: Exchange) -> float:
-        """Seconds in which a connection must be there."""
-        retry = exchange.route.settings.retry
-        if retry is None or retry.attempt_timeout is None:
-            return self.settings.connect_timeout
-        return min(self.settings.connect_timeout, retry.attempt_timeout)
-
-    async def _look_up(self, limit: float) -> Pool:
-        """Wait until one of the names has an address."""
-        lookups = {task for a in self._addresses.values() if (task := a.renew()) is not None}
-        while lookups and not self._order:
-            # Shared by all who wait: one of them leaving does not end them.
-            done, lookups = await asyncio.wait(
-                lookups,
-                timeout=max(0, limit - self._clock.monotonic()),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if not done:
-                break
-        pool = self._pick(self._clock.monotonic(), ())
-        if pool is None:
-            raise DialError(Kind.CONNECT)
-        return pool
-
-    def _arrange(self) -> None:
-        """Put the addresses in order again; the pools of lost ones are closed."""
-        wanted = [(o, address) for o, a in self._addresses.items() for address in a.found]
-        for key in self._pools.keys() - set(wanted):
-            self._pools.pop(key).close()
-        for origin, address in wanted:
-            if (origin, address) not in self._pools:
-                tls = self._tls if origin.scheme == "https" else None
-                pool = Pool(
-                    origin, address, self.settings, tls, clock=self._clock, outbox=self._outbox
-                )
-                if self.breakers is not None:
-                    pool.breaker = self.breakers.of((origin, address))
-                self._pools[origin, address] = pool
-                if self._retired:
-                    pool.close()
-        self._order = [self._pools[key] for key in wanted]
-        if self.breakers is not None:
-            if not self._retired:  # then they are another's
-                unknown = [origin for origin, a in self._addresses.items() if not a.found]
-                self.breakers.keep_only(wanted, unknown)
-        elif len(self._order) == 1 and all(a.is_fixed for a in self._addresses.values()):
-            self._only = self._order[0]
 
     # Sending.
 

@@ -37,7 +37,7 @@ def exchange_at(started: float) -> Exchange:
     made.started = started
     made.client_wait = made.waiting_since = 0.0
     made.code = 0
-    made.expired = False
+    made.expired = made.attempt_expired = False
     made.stream = None
     return made
 
@@ -195,6 +195,123 @@ class TestGranted:
         assert timer is not None
         assert timer.cancelled()
         assert stage.deadlines.watched == 0
+
+
+class TestSooner:
+    """One whose client grants less time than the others have."""
+
+    async def test_it_expires_before_the_others(self) -> None:
+        stage = Stage(timeout=3600)
+        other, _ = stage.begin()
+        sooner = exchange_at(stage.clock.monotonic())
+        stage.deadlines.start_sooner(sooner, 0.02)
+        assert stage.deadlines.watched == 2
+        await eventually(lambda: sooner.expired)
+        assert stage.clock.monotonic() - sooner.started >= 0.02
+        assert not other.expired
+        assert stage.deadlines.watched == 1
+        stage.deadlines.close()
+
+    async def test_its_time_counts_from_its_beginning(self, stage: Stage) -> None:
+        late = exchange_at(stage.clock.monotonic() - 1)
+        stage.deadlines.start_sooner(late, 0.5)
+        await eventually(lambda: late.expired, within=0.4)
+
+    async def test_its_client_s_own_time_is_granted_too(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        stage.deadlines.start_sooner(exchange, 0.01)
+        exchange.client_wait = 0.04
+        await eventually(lambda: exchange.expired)
+        assert stage.clock.monotonic() - exchange.started >= 0.05
+        assert stage.deadlines.watched == 0
+
+    @pytest.mark.parametrize("end", ["finish", "close"])
+    async def test_its_timer_goes_with_it(self, stage: Stage, end: str) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        ticket = stage.deadlines.start_sooner(exchange, 3600)
+        timer = ticket.timer
+        assert timer is not None
+        if end == "finish":
+            stage.deadlines.finish(ticket)
+        else:
+            stage.deadlines.close()
+        assert timer.cancelled()
+        assert stage.deadlines.watched == 0
+        assert not exchange.expired
+
+
+class TestAttempts:
+    """A limit for one attempt: the exchange itself goes on."""
+
+    async def test_the_attempt_is_given_up_and_the_exchange_is_not(self, stage: Stage) -> None:
+        exchange, failed = exchange_at(stage.clock.monotonic() - 10), asyncio.Event()
+        exchange.stream = FailingStream(failed.set)
+        began = stage.clock.monotonic()
+        stage.deadlines.start_attempt(exchange)
+        await failed.wait()
+        assert stage.clock.monotonic() - began >= TIMEOUT
+        assert (exchange.attempt_expired, exchange.expired) == (True, False)
+        assert stage.deadlines.watched == 0
+
+    async def test_each_begins_anew(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        for _ in range(3):
+            began = stage.clock.monotonic()
+            exchange.attempt_expired = False
+            stage.deadlines.start_attempt(exchange)
+            await eventually(lambda: exchange.attempt_expired)
+            assert stage.clock.monotonic() - began >= TIMEOUT
+
+    async def test_one_that_waits_for_a_connection_is_marked(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        assert exchange.stream is None
+        stage.deadlines.start_attempt(exchange)
+        await eventually(lambda: exchange.attempt_expired)
+
+    async def test_finished_it_is_left_alone(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        ticket = stage.deadlines.start_attempt(exchange)
+        stage.deadlines.finish(ticket)
+        other, _ = stage.begin()
+        await eventually(lambda: other.expired)
+        assert not exchange.attempt_expired
+
+    async def test_it_means_nothing_once_the_answer_began(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        exchange.stream = FailingStream(_never_called)
+        stage.deadlines.start_attempt(exchange)
+        exchange.code = 200
+        await eventually(lambda: stage.deadlines.watched == 0)
+        assert not exchange.attempt_expired
+
+    async def test_what_its_client_used_up_before_is_not_granted_again(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        exchange.client_wait = 3600.0
+        stage.deadlines.start_attempt(exchange)
+        await eventually(lambda: exchange.attempt_expired)
+
+    async def test_what_its_client_uses_up_meanwhile_is_granted(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        exchange.client_wait = 3600.0
+        began = stage.clock.monotonic()
+        stage.deadlines.start_attempt(exchange)
+        exchange.client_wait += 0.03
+        await eventually(lambda: exchange.attempt_expired)
+        assert stage.clock.monotonic() - began >= TIMEOUT + 0.03
+
+    async def test_a_wait_for_the_client_that_goes_on_holds_it_up(self, stage: Stage) -> None:
+        exchange = exchange_at(stage.clock.monotonic())
+        exchange.waiting_since = stage.clock.monotonic() - 3600
+        ticket = stage.deadlines.start_attempt(exchange)
+        await eventually(lambda: ticket.timer is not None)
+        stage.clock.advance(3600)
+        first = ticket.timer
+        await eventually(lambda: ticket.timer is not first)
+        assert not exchange.attempt_expired
+        exchange.client_wait = exchange.uncounted(stage.clock.monotonic())
+        exchange.waiting_since = 0.0
+        stage.clock.advance(TIMEOUT)
+        await eventually(lambda: exchange.attempt_expired)
 
 
 async def test_thousands_finished_behind_a_slow_one_are_not_kept() -> None:

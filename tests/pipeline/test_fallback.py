@@ -32,6 +32,7 @@ from tests.support.proxies import LogRecord
 from tests.support.records import outcomes, told
 
 FIXED = 'fallback: {status: 200, headers: {Content-Type: text/plain, X-Mood: calm}, body: "later"}'
+RETRY = "retry: {backoff: {strategy: constant, base: 1ms}}"
 FAILS = b"the upstream's own words"
 
 unavailable = answer(response(503, FAILS))
@@ -209,6 +210,19 @@ async def test_the_fixed_answer_is_framed_rightly_and_keeps_the_connection(
         assert (record["code"], outcomes(record)) == (status, ["5xx"])
 
 
+async def test_what_the_fixed_answer_says_of_our_own_fields_stands() -> None:
+    fields = "{Date: 'Thu, 01 Jan 1970 00:00:00 GMT', x-request-id: mine, Holdfast-Attempts: '0'}"
+    route = f"{RETRY}\nfallback: {{status: 200, headers: {fields}}}"
+    async with (
+        ScriptedUpstream(unavailable) as upstream,
+        running(one_route(upstream, route)) as proxy,
+    ):
+        given = await proxy.get()
+        assert given.all("Date") == ["Thu, 01 Jan 1970 00:00:00 GMT"]
+        assert given.all("X-Request-Id") == ["mine"]
+        assert given.all("Holdfast-Attempts") == ["0"]
+
+
 async def test_a_client_that_asked_to_close_is_told_so() -> None:
     async with (
         ScriptedUpstream(unavailable) as upstream,
@@ -240,8 +254,6 @@ async def test_an_upload_that_goes_on_gets_its_fixed_answer() -> None:
 
 
 # After a retry that came to nothing.
-
-RETRY = "retry: {backoff: {strategy: constant, base: 1ms}}"
 
 
 @pytest.mark.parametrize(
@@ -279,6 +291,7 @@ RETRY = "retry: {backoff: {strategy: constant, base: 1ms}}"
     ],
 )
 async def test_whatever_ends_the_retries_the_fallback_follows(
+    *,
     method: str,
     body: bytes | None,
     fields: tuple[str, ...],
@@ -419,52 +432,57 @@ async def test_with_every_breaker_open_it_is_the_only_attempt() -> None:
         assert metrics.total("holdfast_retry_verdicts_total", reason="breaker_open") == 1
 
 
+KEY, ORDER = "Idempotency-Key", "X-Order-Id"
+YES, NO = "true", "false"
+NEITHER = (NO, NO)
+ALWAYS, NEVER = "unsafe: always", "unsafe: never"
+
+
 @pytest.mark.parametrize(
-    ("failure", "sent_on", "key", "route", "promises"),
+    ("failure", "sent_on", "keys", "route", "promises"),
     [
-        pytest.param("503", False, False, "", (False, False), id="a POST that may have run is not"),
-        pytest.param("503", False, True, "", (False, False), id="nor with a key that none honours"),
-        pytest.param("503", False, True, "", (True, False), id="nor if the other does not"),
-        pytest.param("503", False, True, "", (False, True), id="nor if only the other does"),
-        pytest.param("503", False, False, "", (True, True), id="nor without a key"),
-        pytest.param("503", True, True, "", (True, True), id="with a key that both honour it is"),
-        pytest.param("reset", True, True, "", (True, True), id="after a reset too"),
-        pytest.param("reset", False, True, "", (True, False), id="after a reset neither"),
-        pytest.param("timeout", False, False, "", (False, False), id="nor after silence"),
-        pytest.param("connect", True, False, "", (False, False), id="one that was never sent is"),
-        pytest.param("refused", True, False, "", (False, False), id="one that was refused is"),
-        pytest.param(
-            *("503", True, False, "unsafe: always", (False, False)),
-            id="and one that may run twice by order",
-        ),
-        pytest.param(
-            *("503", False, True, "unsafe: never", (True, True)),
-            id="but none where that is forbidden, key or not",
-        ),
+        pytest.param("503", False, (), "", NEITHER, id="a POST that may have run is not"),
+        pytest.param("503", False, (KEY,), "", NEITHER, id="nor with a key that none honours"),
+        pytest.param("503", False, (KEY,), "", (YES, NO), id="nor if the other does not"),
+        pytest.param("503", False, (KEY,), "", (NO, YES), id="nor if only the other does"),
+        pytest.param("503", False, (KEY,), "", (YES, ORDER), id="nor if that goes by another"),
+        pytest.param("503", False, (), "", (YES, YES), id="nor without a key"),
+        pytest.param("503", True, (KEY,), "", (YES, YES), id="with one that both honour it is"),
+        pytest.param("503", True, (KEY, ORDER), "", (YES, ORDER), id="or with a key for each"),
+        pytest.param("reset", True, (KEY,), "", (YES, YES), id="after a reset too"),
+        pytest.param("reset", False, (KEY,), "", (YES, NO), id="after a reset neither"),
+        pytest.param("timeout", False, (), "", NEITHER, id="nor after silence"),
+        pytest.param("connect", True, (), "", NEITHER, id="one that was never sent is"),
+        pytest.param("refused", True, (), "", NEITHER, id="one that was refused is"),
+        pytest.param("503", True, (), ALWAYS, NEITHER, id="one that may run twice by order is"),
+        pytest.param("503", False, (KEY,), NEVER, (YES, YES), id="forbidden it is not, key or no"),
+        pytest.param("refused", False, (), NEVER, NEITHER, id="nor is one that was refused"),
+        pytest.param("connect", True, (), NEVER, NEITHER, id="but one that was never sent is"),
     ],
 )
 async def test_whether_a_post_is_sent_to_the_other(
     failure: str,
     *,
     sent_on: bool,
-    key: bool,
+    keys: tuple[str, ...],
     route: str,
-    promises: tuple[bool, bool],
+    promises: tuple[str, str],
 ) -> None:
-    words = [f"honours_key: {str(promise).lower()}" for promise in promises]
+    words = [f"honours_key: {promise}" for promise in promises]
     route = f"retry: {{attempts: 1, attempt_timeout: 60ms, {route}}}"
     async with ScriptedUpstream() as first, ScriptedUpstream() as other:
         with failing(failure, first) as url:
             config = two(url, other, route, options=words[0], other_options=words[1])
             async with running(config) as proxy, proxy.client() as client:
-                fields = ("Idempotency-Key: k1",) if key else ()
+                fields = [f"{key}: k1" for key in keys]
                 given = await client.request("POST", "/", *fields, body=b"order")
                 assert [r.body for r in other.requests] == [b"order"] * sent_on
                 if sent_on:
                     assert (given.status, given.body) == (200, b"ok")
-                    assert other.requests[0].get("Idempotency-Key") == ("k1" if key else None)
+                    assert [other.requests[0].get(key) for key in keys] == ["k1" for _ in keys]
                 else:
-                    assert given.status == {"503": 503, "timeout": 504}.get(failure, 502)
+                    statuses = {"503": 503, "timeout": 504, "refused": 429}
+                    assert given.status == statuses.get(failure, 502)
                 assert len((await told(proxy))["attempts"]) == 1 + sent_on
                 await nothing_left(proxy)
 

@@ -57,5 +57,5 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     assert isinstance(getattr(handler, "__self__", None), Forward)
     assert asked == [NO_LIMIT if limit is None else limit]
-    upstream.close()
+    upstream.fleet.close()
     await asyncio.sleep(0)

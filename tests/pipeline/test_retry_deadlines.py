@@ -32,6 +32,9 @@ from tests.support.records import outcomes, told
 
 LONG = 5.0
 """Seconds that nobody in here waits for."""
+GRAIN = 1
+"""Milliseconds by which an attempt may seem shorter than its limit: its record begins a
+moment after its limit does, and the loop's own timers count whole milliseconds."""
 NOT_WORTH_IT = 12
 """Milliseconds that are too few for another attempt, and the wait before it."""
 
@@ -118,7 +121,7 @@ async def test_told_to_come_back_after_the_deadline_the_client_hears_of_it_at_on
 
 
 @pytest.mark.parametrize(
-    ("timeout", "asked", "expected_ms"),
+    ("configured", "asked", "expected_ms"),
     [
         pytest.param("10s", "60ms", 60, id="shorter than the route's it counts"),
         pytest.param("60ms", "10s", 60, id="longer than the route's it does not"),
@@ -126,9 +129,9 @@ async def test_told_to_come_back_after_the_deadline_the_client_hears_of_it_at_on
     ],
 )
 async def test_a_client_can_only_shorten_the_time(
-    timeout: str, asked: str, expected_ms: int
+    configured: str, asked: str, expected_ms: int
 ) -> None:
-    route = retrying(f"timeout: {timeout}", attempts=50, attempt_timeout="45ms")
+    route = retrying(f"timeout: {configured}", attempts=50, attempt_timeout="45ms")
     async with stage(hang, route) as (upstream, proxy):
         given = await proxy.get("/", f"Holdfast-Timeout: {asked}")
         assert given.reason_word == "timeout"
@@ -229,15 +232,14 @@ async def test_an_attempt_after_the_upload_has_its_own_time_and_no_more() -> Non
     async with stage(hang, route) as (upstream, proxy), proxy.client() as client:
         await client.send(HEAD + b"half")
         await eventually(lambda: upstream.requests)
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.3)
         await client.send(b"half")
         assert (await client.response("PUT")).reason_word == "timeout"
         record = await told(proxy)
         assert outcomes(record) == ["timeout", "timeout"]
         first, second = record["attempts"]
-        assert first["ms"] >= 80 + 140
         # What was granted for the upload is not granted a second time.
-        assert 80 <= second["ms"]
+        assert first["ms"] >= 370 > second["ms"] >= 80 - GRAIN
         assert {r.body for r in upstream.requests} == {b"halfhalf"}
 
 
@@ -252,7 +254,7 @@ async def test_an_attempt_that_takes_too_long_is_closed_and_repeated() -> None:
         record = await told(proxy)
         assert outcomes(record) == ["timeout", "2xx"]
         assert reasons(record) == ["retried", "recovered"]
-        assert 50 <= record["attempts"][0]["ms"] < LONG * 1000
+        assert 50 - GRAIN <= record["attempts"][0]["ms"] < LONG * 1000
         # Its connection might still bring its answer, so it is not used again.
         assert [connection.requests for connection in upstream.open_connections] == [
             [upstream.requests[1]]
@@ -275,7 +277,7 @@ async def test_each_attempt_gets_the_whole_time() -> None:
         assert (await proxy.get()).reason_word == "timeout"
         record = await told(proxy)
         assert outcomes(record) == ["timeout"] * 3
-        assert all(attempt["ms"] >= 60 for attempt in record["attempts"])
+        assert all(attempt["ms"] >= 60 - GRAIN for attempt in record["attempts"])
         assert reasons(record) == ["retried", "retried", "attempts_exhausted"]
 
 
@@ -298,8 +300,7 @@ async def test_a_dial_that_takes_too_long_is_a_connect_failure_of_its_address() 
             assert given.reason_word == "connect"
             record = await told(proxy)
             assert outcomes(record) == ["connect", "connect"]
-            # The loop's timers count whole milliseconds.
-            assert all(attempt["ms"] >= 59 for attempt in record["attempts"])
+            assert all(attempt["ms"] >= 60 - GRAIN for attempt in record["attempts"])
             [address] = proxy.app.status()["addresses"]["scripted"]  # type: ignore[index]  # JSON
             assert address["failing"]
             await nothing_left(proxy)

@@ -56,7 +56,7 @@ def verdict(
         by or rules(),
         request,
         result,
-        situation,
+        lambda: situation,
         breaker_admits=lambda _: breaker,
         take_budget=lambda: budget,
     )
@@ -250,7 +250,7 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
             rules(),
             GET,
             result,
-            situation,
+            lambda situation=situation: situation,  # type: ignore[misc]  # bound here
             breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
             take_budget=take,
         )
@@ -271,7 +271,7 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
         rules(backoff=Backoff("constant", base=2.0, jitter="none")),
         GET,
         LISTED,
-        CALM,
+        lambda: CALM,
         breaker_admits=admits,
         take_budget=lambda: True,
     )
@@ -279,9 +279,22 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
 
 
 def test_success_after_a_retry_is_called_recovered() -> None:
-    good = Result(None, 404)
-    assert verdict(GET, good, replace(CALM, made=2)).why is Why.RECOVERED
-    assert verdict(GET, good, replace(CALM, replaced=1)).why is Why.RECOVERED
+    assert verdict(GET, Result(None, 404, is_first=False)).why is Why.RECOVERED
+
+
+def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
+    def look() -> Situation:
+        raise AssertionError
+
+    for result in (Result(None, 404), Result(None, 500), Result(Kind.PROTOCOL)):
+        decide(
+            rules(),
+            GET,
+            result,
+            look,
+            breaker_admits=lambda _: True,
+            take_budget=lambda: True,
+        )
 
 
 def test_misdirected_is_tried_once_more() -> None:

@@ -30,7 +30,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.leftovers import nothing_left
+from tests.support.leftovers import leftovers, nothing_left
 from tests.support.names import Names
 from tests.support.ports import black_hole, refusing_port
 from tests.support.records import outcomes, told
@@ -57,15 +57,16 @@ async def state_of(proxy: RunningProxy) -> int:
     return state
 
 
-def states_by_port(proxy: RunningProxy) -> dict[int, int]:
-    """The state of each address's breaker."""
-    now = proxy.app._clock.monotonic()
-    return {
-        pool.origin.port: int(pool.breaker.state(now))
-        for upstream in proxy.app._upstreams.values()
-        for pool in upstream.pools
-        if pool.breaker is not None
-    }
+async def states(proxy: RunningProxy) -> dict[str, int]:
+    """The state of each address's breaker, as /status tells it."""
+    status = json.loads((await proxy.admin("GET", "/status")).body)
+    addresses = status["addresses"]["scripted"]
+    return {entry["address"]: WORDS.index(entry["breaker"]) for entry in addresses}
+
+
+def at(port: int, host: str = "127.0.0.1") -> str:
+    """What log and status call an address."""
+    return f"{host}:{port}"
 
 
 async def reload(proxy: RunningProxy, old: str, new: str) -> None:
@@ -168,7 +169,7 @@ async def test_the_first_address_to_recover_says_when_to_come_back() -> None:
         assert (await client.get()).get("Retry-After") == "10"
         clock.advance(10)
         assert await state_of(proxy) == HALF_OPEN
-        assert sorted(states_by_port(proxy).values()) == [HALF_OPEN, OPEN]
+        assert sorted((await states(proxy)).values()) == [HALF_OPEN, OPEN]
 
 
 @pytest.mark.parametrize("balance", ["round_robin", "first"])
@@ -183,7 +184,7 @@ async def test_an_open_address_is_skipped(balance: str) -> None:
         statuses = [(await client.get()).status for _ in range(8)]
         assert Counter(statuses) == {200: 7, 503: 1}
         assert (len(failing.requests), len(healthy.requests)) == (1, 7)
-        assert states_by_port(proxy) == {failing.port: OPEN, healthy.port: CLOSED}
+        assert await states(proxy) == {at(failing.port): OPEN, at(healthy.port): CLOSED}
 
 
 # Closing again.
@@ -481,9 +482,7 @@ async def test_a_connection_that_ended_while_it_was_idle_says_nothing() -> None:
         ),
     ],
 )
-async def test_what_ends_a_dial(
-    fields: tuple[str, ...], route: str, counts_as: int | None
-) -> None:
+async def test_what_ends_a_dial(fields: tuple[str, ...], route: str, counts_as: int | None) -> None:
     with black_hole() as port:
         url = f"http://127.0.0.1:{port}"
         timeout = "5s" if "attempt_timeout" in route else "60ms"
@@ -513,9 +512,7 @@ async def test_a_connection_that_comes_after_the_deadline_says_nothing() -> None
             await client.send(request("GET", "/", "Holdfast-Timeout: 30ms"))
             await eventually(lambda: names.asked)
             # Answered in the moment in which the deadline has passed and nobody gave up yet.
-            watches = proxy.app._deadlines.values()
-            while any(deadlines.watched for deadlines in watches):
-                await asyncio.sleep(0)
+            await eventually(lambda: "deadlines" not in leftovers(proxy))
             names.speak()
             assert (await client.response()).reason_word == "timeout"
             assert upstream.requests == []
@@ -568,6 +565,34 @@ async def test_a_breaker_that_opens_during_the_wait_ends_it_with_our_own_answer(
         assert len(upstream.requests) == 2
 
 
+async def test_a_retry_that_comes_when_the_breaker_has_been_open_long_enough_probes_it() -> None:
+    patient = "retry: {backoff: {strategy: constant, base: 60ms, jitter: none}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, patient, options=breaker(open_for="30ms"))) as proxy,
+    ):
+        upstream.script(bad)
+        given = await proxy.get()
+        assert (given.status, given.get("Holdfast-Attempts")) == (200, "2")
+        assert await state_of(proxy) == CLOSED
+
+
+async def test_each_address_of_a_name_has_a_breaker_of_its_own() -> None:
+    Names(both=["::1", "127.0.0.1"])
+    async with ScriptedUpstream() as upstream:
+        url = f"http://both:{upstream.port}"
+        clock = FakeClock()
+        async with running(one_route(url, options=breaker(min_requests=2)), clock=clock) as proxy:
+            # One attempt tries both: callers notice nothing, though nothing is retried.
+            for _ in range(6):
+                assert (await proxy.get()).status == 200
+                clock.advance(2.5)
+            assert await states(proxy) == {
+                at(upstream.port, "[::1]"): OPEN,
+                at(upstream.port): CLOSED,
+            }
+
+
 # Reloads.
 
 
@@ -594,9 +619,10 @@ async def test_a_reload_forgets_nothing_of_a_name_either() -> None:
             upstream.script(bad)
             await proxy.get()
             await reload(proxy, "connect_timeout: 3s", "connect_timeout: 4s")
-            assert await state_of(proxy) == OPEN
+            # Looked up anew, it stands for the same address.
             refused = await proxy.get()
             assert (refused.reason_word, refused.get("Retry-After")) == ("breaker_open", "30")
+            assert await state_of(proxy) == OPEN
             assert len(upstream.requests) == 1
 
 
@@ -625,11 +651,8 @@ async def test_an_address_that_stays_keeps_its_breaker_when_others_come_and_go()
         await proxy.get()
         assert await state_of(proxy) == OPEN
         await reload(proxy, goes.url, comes.url)
-        assert states_by_port(proxy) == {stays.port: OPEN, comes.port: CLOSED}
+        assert await states(proxy) == {at(stays.port): OPEN, at(comes.port): CLOSED}
         assert await state_of(proxy) == CLOSED
-        await reload(proxy, comes.url, goes.url)
-        # It was gone, and so is what was known of it.
-        assert states_by_port(proxy) == {stays.port: OPEN, goes.port: CLOSED}
 
 
 # One of three addresses dead: the judged case.
@@ -660,10 +683,10 @@ async def assert_callers_notice_nothing(
             clock.advance(0.1)
     log = await proxy.logged(REQUESTS)
     attempts = [attempt for record in log for attempt in record["attempts"]]
-    at_the_dead = [a for a in attempts if a["address"] == f"127.0.0.1:{port}"]
+    at_the_dead = [a for a in attempts if a["address"] == at(port)]
     # Once its breaker is open nobody is sent there any more.
     assert len(at_the_dead) == 4
-    assert states_by_port(proxy)[port] == OPEN
+    assert (await states(proxy))[at(port)] == OPEN
     assert await state_of(proxy) == CLOSED
     assert sum(len(upstream.requests) for upstream in healthy) == REQUESTS
     metrics = await proxy.metrics()
@@ -680,6 +703,24 @@ async def test_one_of_three_refuses_connections_and_no_caller_notices() -> None:
         async with one_of_three(f"http://127.0.0.1:{port}") as (clock, proxy, healthy):
             ended = await assert_callers_notice_nothing(clock, proxy, healthy, port)
             assert ended == {"connect": 4}
+
+
+async def test_a_breaker_with_the_usual_settings_opens_too() -> None:
+    clock = FakeClock()
+    with refusing_port() as port:
+        async with ScriptedUpstream() as one, ScriptedUpstream() as other:
+            urls = f"{one.url}, http://127.0.0.1:{port}, {other.url}"
+            config = one_route(urls, RETRY, options="breaker: true")
+            async with running(config, clock=clock) as proxy, proxy.client() as client:
+                # Twenty a second, for twelve seconds.
+                for _ in range(240):
+                    assert (await client.get()).status == 200
+                    clock.advance(0.05)
+                assert (await states(proxy))[at(port)] == OPEN
+                metrics = await proxy.metrics()
+                ended = "holdfast_upstream_attempts_total"
+                assert metrics.total(ended, outcome="connect") == 20
+                assert metrics.total("holdfast_retry_budget_remaining") > 10
 
 
 async def test_one_of_three_always_answers_503_and_no_caller_notices() -> None:
@@ -732,4 +773,4 @@ async def test_a_dead_address_that_recovers_is_used_again() -> None:
                 for _ in range(6):
                     assert (await proxy.get()).status == 200
                 assert len(recovered.requests) == 2
-                assert states_by_port(proxy)[port] == CLOSED
+                assert (await states(proxy))[at(port)] == CLOSED

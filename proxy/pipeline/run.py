@@ -1,0 +1,311 @@
+"""The attempts for one request: made, judged, waited between and settled.
+
+After a response the verdict is reached inside the socket's callback, when the head
+is complete and nothing of it has gone to the client: a no lets it pass through as
+if nobody had asked, a yes sets it aside. Everything that could say no is asked
+before the response in hand is given up.
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from proxy.core import Exchange, Refused
+from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
+from proxy.pipeline.deadlines import Ticket
+from proxy.pipeline.fallback import Fallback
+from proxy.policy.hints import NO_ADVICE, Advice, read_advice
+from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind, Pause
+from proxy.policy.reasons import Why
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeating import MAY_CARRY_KEY
+from proxy.policy.response_head import ResponseHead
+from proxy.policy.verdict import (
+    MISDIRECTED,
+    TOO_EARLY,
+    Request,
+    Result,
+    Situation,
+    Verdict,
+    decide,
+)
+
+if TYPE_CHECKING:
+    from proxy.pipeline.retry import Retry
+
+_SUCCESS = Verdict(Why.SUCCESS)
+_RECOVERED = Verdict(Why.RECOVERED)
+
+
+class Run:
+    """All that is known of one request while it is being tried."""
+
+    __slots__ = (
+        "_exchange",
+        "_falls_back",
+        "_judged_at",
+        "_known",
+        "_made",
+        "_pause",
+        "_settled",
+        "_spent",
+        "_stage",
+        "_taken_at",
+        "_verdict",
+    )
+
+    def __init__(self, stage: "Retry", exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+        self._made = 0
+        """Attempts that count: one that only found a stale connection does not."""
+        self._known = 0
+        """Attempts on record when the present one was to begin."""
+        self._settled = 0
+        """Attempts whose record says why they were the last, or were not."""
+        self._verdict: Verdict | None = None
+        """On the attempt under way, once its head was judged."""
+        self._judged_at = 0.0
+        self._falls_back = False
+        self._pause: Pause | None = None
+        """Before the attempt under way."""
+        self._taken_at: float | None = None
+        """When the budget was charged for a retry that has not begun."""
+        self._spent: float | None = None
+        """When it was charged for the one under way."""
+
+    async def until_settled(self) -> Refusal | None:
+        """Make attempts until none may follow; the client has its response, or gets a refusal."""
+        exchange, stage = self._exchange, self._stage
+        while True:
+            ticket = self._start_attempt()
+            try:
+                attempt = await self._next_attempt()
+                if attempt.kind is not None:
+                    attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
+            except Refused as refused:
+                if refused.refusal.reason is not Reason.BREAKER_OPEN:
+                    raise
+                return await self._left_alone(refused.refusal)
+            finally:
+                self._end_attempt(ticket)
+            verdict = self._verdict_on(attempt)
+            if verdict.pause is None:
+                self.settle(verdict.why)
+                if self._falls_back and stage.fallback is not None:
+                    return await self._fall_back(stage.fallback)
+                return None if attempt.kind is None else answer_for(exchange, attempt)
+            refusal = await self._wait(verdict.pause)
+            if refusal is not None:
+                return refusal
+
+    # One attempt.
+
+    def _next_attempt(self) -> Awaitable[Attempt]:
+        stage, exchange = self._stage, self._exchange
+        upstream, give_up = stage.forward.upstream, stage.forward.give_up(exchange)
+        self._made += 1
+        if self._made == 1:
+            return upstream.attempt(exchange, give_up, judge=self._judge_head)
+        earlier = exchange.attempts
+        self._known = len(earlier)
+        self._verdict = None
+        self._spent, self._taken_at = self._taken_at, None
+        return upstream.attempt(
+            exchange,
+            give_up,
+            # A stale connection is replaced outside the count, so one such find is enough.
+            fresh=earlier[-1].status == MISDIRECTED or any(a.found_stale for a in earlier),
+            judge=self._judge_head,
+            avoid=[attempt.address for attempt in earlier],
+            pause=self._pause,
+        )
+
+    def _start_attempt(self) -> Ticket | None:
+        deadlines = self._stage.attempt_deadlines
+        return None if deadlines is None else deadlines.start_attempt(self._exchange)
+
+    def _end_attempt(self, ticket: Ticket | None) -> None:
+        deadlines = self._stage.attempt_deadlines
+        if deadlines is not None and ticket is not None:
+            deadlines.finish(ticket)
+            self._exchange.attempt_expired = False
+
+    async def _wait(self, pause: Pause) -> Refusal | None:
+        """Wait between two attempts; the answer if none is to follow after all."""
+        exchange, clock = self._exchange, self._stage.clock
+        self._pause = pause
+        exchange.pausing = True
+        try:
+            # From the verdict on: meanwhile the rest of the response was read.
+            left = self._judged_at + pause.seconds - clock.monotonic()
+            goes_on = await self._stage.pauses.wait(max(left, 0.0))
+        finally:
+            waited = Pause(clock.monotonic() - self._judged_at, pause.source)
+            exchange.route.recorder.waited(waited)
+        exchange.pausing = False
+        if not goes_on:
+            self.settle(Why.SHUTDOWN)
+            return DRAINING
+        if exchange.expired:
+            self.settle(Why.DEADLINE)
+            return TOO_LATE
+        return None
+
+    # Deciding.
+
+    def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
+        """Whether this response, which tells of a failure, shall not reach the client."""
+        stage = self._stage
+        advice = read_advice(
+            head.status,
+            head.lines[1:],
+            stage.clock.wall(),
+            wants_wait=head.status in stage.listens_to,
+        )
+        verdict = self._verdict = self._judge(attempt, advice)
+        return verdict.pause is not None or self._falls_back
+
+    def _verdict_on(self, attempt: Attempt) -> Verdict:
+        """The verdict on an attempt that is over."""
+        if attempt.kind is None:
+            if attempt.status < FIRST_FAILURE:
+                return _SUCCESS if attempt.number == 1 else _RECOVERED
+            if self._verdict is not None:
+                return self._verdict
+        return self._judge(attempt, NO_ADVICE)
+
+    def _judge(self, attempt: Attempt, advice: Advice) -> Verdict:
+        stage, exchange = self._stage, self._exchange
+        method = exchange.method
+        key = stage.rules.key_header
+        request = Request(
+            method,
+            has_key=method in MAY_CARRY_KEY and exchange.sends_once(key),
+            early_data=attempt.status == TOO_EARLY and _came_early(exchange),
+        )
+        result = Result(
+            attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
+        )
+        now = self._judged_at = stage.clock.monotonic()
+        verdict = decide(
+            stage.rules,
+            request,
+            result,
+            lambda: self._situation(now),
+            breaker_admits=lambda wait: stage.forward.upstream.fleet.admits(now + wait),
+            take_budget=lambda: self._take_budget(now),
+        )
+        fallback = stage.fallback
+        if verdict.pause is None and fallback is not None:
+            self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
+        if exchange.body is not None and (verdict.pause is not None or self._falls_back):
+            exchange.body.hold()
+        return verdict
+
+    def _situation(self, now: float) -> Situation:
+        stage, exchange = self._stage, self._exchange
+        return Situation(
+            made=self._made,
+            time_left=stage.forward.time_left(exchange, now),
+            roll=stage.clock.roll(),
+            previous=0.0 if self._pause is None else self._pause.seconds,
+            was_misdirected=any(e.status == MISDIRECTED for e in exchange.attempts[:-1]),
+            body_lost=None if exchange.body is None else exchange.body.lost,
+            expired=exchange.expired,
+            shutting_down=stage.pauses.is_over,
+        )
+
+    def _take_budget(self, now: float) -> bool:
+        budget = self._stage.budget
+        if budget is None:
+            return True
+        if not budget.take(now):
+            return False
+        self._taken_at = now
+        return True
+
+    def give_back_budget(self) -> None:
+        """Return what a retry was charged that never began."""
+        budget, taken_at = self._stage.budget, self._taken_at
+        if budget is not None and taken_at is not None:
+            self._taken_at = None
+            budget.give_back(taken_at, self._stage.clock.monotonic())
+
+    # Ending.
+
+    def settle(self, why: Why) -> None:
+        """No attempt follows the last one, and this is why."""
+        recorder = self._exchange.route.recorder
+        attempts = self._exchange.attempts[self._settled :]
+        if not attempts and self._settled:
+            return  # said already: it was cancelled before its fallback began
+        for attempt in attempts[:-1]:
+            attempt.why = Why.RETRIED
+            recorder.judged(Why.RETRIED)
+        for attempt in attempts[-1:]:
+            attempt.why = why
+        recorder.judged(why)
+        self._settled += len(attempts)
+
+    def settle_cancelled(self) -> None:
+        """The request was cancelled: its client left, our time is up, or we cut it off.
+
+        The last is how a client learns that its response broke off. And it may happen
+        in the very moment in which all of it had been handed over.
+        """
+        exchange = self._exchange
+        last = exchange.attempts[-1] if exchange.attempts else None
+        if last is not None and exchange.code and last.kind in (None, Kind.TRUNCATED):
+            self.settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
+            return
+        if last is not None and not last.sent and self._taken_at is None:
+            self._taken_at = self._spent  # nothing of the retry under way was sent
+        self.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+
+    async def _left_alone(self, refusal: Refusal) -> Refusal | None:
+        """The breakers of all addresses are open: nobody to ask for now."""
+        stage, exchange = self._stage, self._exchange
+        if len(exchange.attempts) == self._known:
+            self._taken_at = self._spent  # no attempt came of it
+        self.settle(Why.BREAKER_OPEN)
+        fallback = stage.fallback
+        if fallback is None or not fallback.covers_open_breaker:
+            return refusal
+        if not fallback.is_possible(exchange, stage.clock.monotonic()):
+            return refusal
+        self._falls_back = True
+        return await self._fall_back(fallback)
+
+    async def _fall_back(self, fallback: Fallback) -> Refusal | None:
+        """Give the fixed answer, or make one more attempt, at another upstream."""
+        exchange = self._exchange
+        if fallback.forward is None:
+            exchange.answer_fallback(fallback.settings)
+            return None
+        other = fallback.forward
+        ticket = self._start_attempt()
+        try:
+            attempt = await other.upstream.attempt(exchange, other.give_up(exchange))
+            attempt = await other.unless_stale(exchange, attempt)
+        except Refused as refused:
+            if refused.refusal.reason is not Reason.BREAKER_OPEN:
+                raise
+            return refused.refusal
+        finally:
+            exchange.fallback = exchange.code != 0
+            self._end_attempt(ticket)
+        self.settle(_end_of(attempt))
+        return answer_for(exchange, attempt)
+
+
+def _end_of(fallback: Attempt) -> Why:
+    """Why the attempt at the other upstream was the last: it always is."""
+    if fallback.kind is Kind.TRUNCATED:
+        return Why.RESPONSE_STARTED
+    if fallback.kind is None and fallback.status < FIRST_SERVER_ERROR:
+        return Why.RECOVERED
+    return Why.ATTEMPTS_EXHAUSTED
+
+
+def _came_early(exchange: Exchange) -> bool:
+    return any(name.lower() == b"early-data" for name, _ in exchange.raw_headers)

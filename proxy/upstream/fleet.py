@@ -1,0 +1,223 @@
+"""The addresses of one upstream: which to take, and a connection to it."""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Collection
+from itertools import count
+
+from proxy.core import Clock, Exchange, Refused
+from proxy.outbox import Outbox
+from proxy.policy.breaker import State
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.settings import Origin, UpstreamSettings
+from proxy.upstream.addresses import FRESH_FOR, Addresses
+from proxy.upstream.breakers import Breakers, Standing
+from proxy.upstream.call import Call
+from proxy.upstream.connection import Connection
+from proxy.upstream.pool import DialError, Pool
+
+
+class Fleet:
+    """A pool for each address that the URLs of an upstream stand for."""
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        tls: ssl.SSLContext | None,
+        clock: Clock,
+        outbox: Outbox,
+        breakers: Breakers | None,
+    ) -> None:
+        self.only: Pool | None = None
+        """The one address there is and ever will be, if that is so."""
+        self.breakers = breakers
+        self._settings = settings
+        self._tls = tls
+        self._clock = clock
+        self._outbox = outbox
+        self._pools: dict[tuple[Origin, str], Pool] = {}
+        self._order: list[Pool] = []
+        self._first_turns = count(1)
+        self._retry_turns = count(1)
+        self._retired = False
+        self._renew_at = float("-inf")
+        self._addresses = {
+            origin: Addresses(origin.host, origin.port, clock, self._rearrange)
+            for origin in settings.origins
+        }
+        self._arrange()
+
+    def __repr__(self) -> str:
+        return f"<fleet {self._order}>"
+
+    @property
+    def pools(self) -> list[Pool]:
+        """The addresses in use, in the order of the file and of their names' answers."""
+        return list(self._order)
+
+    def retire(self) -> None:
+        """Keep no connection from now on; requests under way go on, and what they wait for."""
+        self._retired = True
+        for pool in self._pools.values():
+            pool.close()
+
+    def close(self) -> None:
+        """Retire, and look up no more names: nobody waits for them any longer."""
+        self.retire()
+        for addresses in self._addresses.values():
+            addresses.close()
+
+    # Choosing.
+
+    def admits(self, now: float) -> bool:
+        """Whether some breaker would let an attempt through that is made at *now*."""
+        order = self._order
+        return self.breakers is None or not order or any(pool.admits(now) for pool in order)
+
+    def best_state(self, now: float) -> State:
+        """The state of the breaker that is best off."""
+        states = (pool.breaker.state(now) for pool in self._order if pool.breaker is not None)
+        return min(states, default=State.CLOSED)
+
+    def pick(self, now: float, avoid: Collection[str]) -> Pool | None:
+        """The address to try; None if none is known yet.
+
+        Raises :class:`Refused` if the breakers let none through.
+        """
+        if now >= self._renew_at:
+            self._renew_at = now + FRESH_FOR
+            for addresses in self._addresses.values():
+                addresses.renew_if_old()
+        order = self._order
+        size = len(order)
+        if not order:
+            return None
+        start = 0
+        if self._settings.balance == "round_robin":
+            # Each has turns of its own. If retries took those of first attempts, then with
+            # one of two addresses down every request would begin at that one.
+            start = next(self._retry_turns if avoid else self._first_turns)
+        best, least = None, 4
+        for step in range(size):
+            pool = order[(start + step) % size]
+            if not pool.admits(now):
+                continue
+            # Better one that failed this very request than one that nobody can reach.
+            badness = 2 * pool.just_failed(now) + (pool.label in avoid)
+            if not badness:
+                return pool
+            if badness < least:
+                best, least = pool, badness
+        if best is None:
+            raise Refused(self._left_alone(now))
+        return best
+
+    def _left_alone(self, now: float) -> Refusal:
+        waits = [pool.breaker.retry_after(now) for pool in self._order if pool.breaker is not None]
+        wait = max(1, math.ceil(min(waits)))
+        return Refusal(Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
+
+    def admitted(self, pool: Pool, now: float) -> Standing | None:
+        """The right to try *pool*, to be used or given back; None if it is not to be had."""
+        if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
+            return None
+        return Standing(pool.breaker, ticket, self._settings.refused, self._clock)
+
+    # Connecting.
+
+    async def connect(
+        self, call: Call, pool: Pool | None, give_up: float | None, *, fresh: bool
+    ) -> tuple[Pool, Connection]:
+        """A new connection to *pool*, or to another address of the same name.
+
+        A name with one dead address among several, such as a ``localhost`` that
+        is both ::1 and 127.0.0.1, serves its callers all the same.
+        """
+        now = self._clock.monotonic()
+        limit = now + self._dial_time(call.exchange)
+        # Cut short by the request's own deadline, a dial says nothing of its address.
+        cut_short = give_up is not None and give_up < limit
+        if give_up is not None:
+            limit = min(limit, give_up)
+        if pool is None:
+            pool = await self._look_up(limit)
+            now = self._clock.monotonic()
+            call.standing = self.admitted(pool, now)
+        origin = pool.origin
+        others = (p for p in self._order if p.origin == origin and p is not pool and p.admits(now))
+        candidates = [pool, *others]
+        while True:
+            candidate = candidates.pop(0)
+            # Each gets its share of the time, the last one all that is left.
+            share = (limit - now) / (len(candidates) + 1)
+            try:
+                connection = await candidate.connect(share, blame=not cut_short, fresh=fresh)
+            except DialError as error:
+                now = self._clock.monotonic()
+                if error.kind is Kind.CONNECT:
+                    self._addresses[candidate.origin].renew()
+                if call.standing is not None:
+                    call.standing.not_reached(error.kind, blame=not cut_short)
+                candidates = [other for other in candidates if other.admits(now)]
+                if not candidates or error.kind is Kind.CERTIFICATE:
+                    raise
+                call.standing = self.admitted(candidates[0], now)
+            else:
+                return candidate, connection
+
+    def _dial_time(self, exchange: Exchange) -> float:
+        """Seconds in which a connection must be there."""
+        retry = exchange.route.settings.retry
+        if retry is None or retry.attempt_timeout is None:
+            return self._settings.connect_timeout
+        return min(self._settings.connect_timeout, retry.attempt_timeout)
+
+    async def _look_up(self, limit: float) -> Pool:
+        """Wait until one of the names has an address."""
+        lookups = {task for a in self._addresses.values() if (task := a.renew()) is not None}
+        while lookups and not self._order:
+            # Shared by all who wait: one of them leaving does not end them.
+            done, lookups = await asyncio.wait(
+                lookups,
+                timeout=max(0, limit - self._clock.monotonic()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not done:
+                break
+        pool = self.pick(self._clock.monotonic(), ())
+        if pool is None:
+            raise DialError(Kind.CONNECT)
+        return pool
+
+    def _rearrange(self) -> None:
+        """A name stands for other addresses than before."""
+        self._arrange()
+        if self.breakers is not None and not self._retired:  # then they are another's
+            unknown = [origin for origin, a in self._addresses.items() if not a.found]
+            self.breakers.keep_only(self._pools.keys(), unknown)
+
+    def _arrange(self) -> None:
+        """Put the addresses in order again; the pools of lost ones are closed."""
+        wanted = [(o, address) for o, a in self._addresses.items() for address in a.found]
+        for key in self._pools.keys() - set(wanted):
+            self._pools.pop(key).close()
+        for origin, address in wanted:
+            if (origin, address) not in self._pools:
+                tls = self._tls if origin.scheme == "https" else None
+                pool = Pool(
+                    origin, address, self._settings, tls, clock=self._clock, outbox=self._outbox
+                )
+                if self.breakers is not None:
+                    pool.breaker = self.breakers.of((origin, address))
+                self._pools[origin, address] = pool
+                if self._retired:
+                    pool.close()
+        self._order = [self._pools[key] for key in wanted]
+        if (
+            self.breakers is None
+            and len(self._order) == 1
+            and all(a.is_fixed for a in self._addresses.values())
+        ):
+            self.only = self._order[0]
