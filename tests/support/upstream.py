@@ -12,6 +12,9 @@ from tests.support.messages import NotCanonical, Request, read_body, read_reques
 from tests.support.waiting import eventually
 from tests.support.wire import Wire, WireEnded
 
+_BACKLOG = 1024
+"""A crowd may come at once, and whom the system turns away comes back a second later."""
+
 
 class Visit:
     """One request, and the connection to answer it on."""
@@ -132,7 +135,9 @@ class ScriptedUpstream:
         sock.bind(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, sock=sock, ssl=self._tls)
+        self._server = await loop.create_server(
+            self._accept, sock=sock, ssl=self._tls, backlog=_BACKLOG
+        )
         return self
 
     async def __aexit__(
