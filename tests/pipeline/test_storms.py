@@ -24,7 +24,6 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import told
 
 CALLERS = 1_000
 UNAVAILABLE = response(503, b"not now")
@@ -157,7 +156,8 @@ async def test_retries_that_are_called_off_are_given_back() -> None:
         await eventually(lambda: len(proxy.app._pauses) == 10)
         assert await budget_left(proxy) == 0
         assert (await proxy.get()).get("Retry-After") == "20"  # no retry is left for it
-        assert [a["why"] for a in (await told(proxy))["attempts"]] == ["budget"]
+        (record,) = await proxy.logged()
+        assert [attempt["why"] for attempt in record["attempts"]] == ["budget"]
         for left, caller in enumerate(waiting, start=1):
             await caller.wire.close_and_wait()
             await proxy.logged(1 + left)

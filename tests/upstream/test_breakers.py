@@ -353,6 +353,16 @@ async def test_what_an_outcome_says(behaviour: Behaviour, counts_as: int | None)
         assert await failures_until_open(proxy) == counts_as
 
 
+async def test_an_impatient_client_says_nothing() -> None:
+    async with (
+        ScriptedUpstream(bad) as upstream,
+        running(one_route(upstream, options=JUDGE)) as proxy,
+    ):
+        upstream.script(hang)
+        assert (await proxy.get("/", "Holdfast-Timeout: 30ms")).reason_word == "timeout"
+        assert await failures_until_open(proxy) == NOTHING
+
+
 async def test_503_says_nothing_where_the_upstream_refuses_by_it() -> None:
     options = f"{JUDGE}\nrefused: [429, 503]"
     async with (
