@@ -411,7 +411,7 @@ class FileKeys(Section):
         "How long readiness fails before the listeners close.", "0s"
     )
     access_log: Annotated[str, Choice("notable", "all", "none")] = _key(
-        "Which requests to log: notable (refused, failed, repeated, given a fallback), all or none.",
+        "What to log: notable (refused, failed, repeated or fallen back), all or none.",
         "notable",
     )
     trusted_proxies: list[Annotated[IPv4Network | IPv6Network | str, TrustedPeer()]] = _key(
