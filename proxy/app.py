@@ -5,41 +5,30 @@ immutable :class:`~proxy.server.site.Site`; a reload builds another and swaps it
 """
 
 import asyncio
-import hashlib
 import logging
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TextIO
 
-from proxy import __version__, pipeline
+from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Loaded
-from proxy.core import Clock, Route, SystemClock
+from proxy.core import Clock, SystemClock
+from proxy.estate import Builder, Contexts, Estate
 from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.outbox import Outbox
-from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
-from proxy.policy.budget import Budget
 from proxy.policy.settings import (
-    BudgetSettings,
     RouteSettings,
     Settings,
-    UpstreamSettings,
-    UpstreamTls,
 )
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
-from proxy.upstream.breakers import Breakers
-from proxy.upstream.tls import client_context
-from proxy.upstream.upstream import Upstream
 
 _log = logging.getLogger("holdfast")
 
@@ -55,16 +44,14 @@ class App:
     ) -> None:
         """*load* reads the configuration, now and at every reload."""
         self._load = load
-        self._upstreams: dict[_UpstreamKey, Upstream] = {}
-        self._budgets: dict[str, Budget] = {}
-        self._deadlines: dict[float, Deadlines] = {}
-        prepared = self._prepare()
-        self._loaded = prepared.loaded
+        self._estate = Estate()
+        self._loaded, contexts = self._prepare()
         self._clock: Clock = clock or SystemClock()
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
-        self._outbox = Outbox()
+        outbox = Outbox()
         self._pauses = Pauses()
+        self._builder = Builder(self._clock, outbox, self._pauses)
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -75,11 +62,11 @@ class App:
             parser=parser_name(),
             loaded_at=self._clock.wall(),
             lost_lines=lambda: self._lines.dropped,
-            budgets=self._budgets_left,
-            breakers=self._breaker_states,
+            budgets=lambda: self._estate.budgets_left(self._clock.monotonic()),
+            breakers=lambda: self._estate.breaker_states(self._clock.monotonic()),
         )
-        built = self._build(prepared)
-        self._listener = Listener(self.settings.listen, built.site, self._clock, self._outbox)
+        built = self._build(self._loaded, contexts)
+        self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
 
     # Start and stop.
@@ -130,10 +117,7 @@ class App:
         await self._close()
 
     async def _close(self) -> None:
-        for upstream in self._upstreams.values():
-            upstream.fleet.close()
-        for deadlines in self._deadlines.values():
-            deadlines.close()
+        self._estate.close()
         if self._admin is not None:
             await self._admin.close()
         self._lines.close()
@@ -142,89 +126,30 @@ class App:
 
     # Building what is served.
 
-    def _prepare(self) -> "_Prepared":
+    def _prepare(self) -> tuple[Loaded, Contexts]:
         """Read the configuration, and all files that it names; this may take its time."""
         loaded = self._load()
-        # Most upstreams have the same settings, and the system's authorities are many.
-        context_for = cache(client_context)
-        upstreams = {}
-        for wanted in loaded.settings.upstreams:
-            key = (wanted, _fingerprint(wanted.tls))
-            is_new = key not in self._upstreams
-            speaks_tls = any(origin.scheme == "https" for origin in wanted.origins)
-            upstreams[key] = context_for(wanted.tls) if is_new and speaks_tls else None
-        return _Prepared(loaded, upstreams)
+        return loaded, self._estate.contexts(loaded.settings)
 
-    def _build(self, prepared: "_Prepared") -> "_Built":
-        """Routes, upstreams and deadlines, keeping what did not change. Touches nothing else."""
-        settings = prepared.loaded.settings
+    def _build(self, loaded: Loaded, contexts: Contexts) -> "_Built":
+        """All that serves a configuration, keeping what did not change. Touches nothing else."""
+        settings = loaded.settings
         log = self._access_log.hook(settings.access_log)
-        upstreams = {
-            key: self._upstreams.get(key) or self._new_upstream(key[0], context)
-            for key, context in prepared.upstreams.items()
-        }
-        retried = {route.upstream for route in settings.routes if route.retry is not None}
-        budgets = {
-            upstream.name: self._budget(upstream.name, upstream.budget)
-            for upstream in settings.upstreams
-            if upstream.budget is not None and upstream.name in retried
-        }
-        timeouts: dict[float, Deadlines] = {}
 
-        def deadlines(seconds: float) -> Deadlines:
-            if seconds not in timeouts:
-                kept = self._deadlines.get(seconds)
-                timeouts[seconds] = Deadlines(seconds, self._clock) if kept is None else kept
-            return timeouts[seconds]
+        def recorder(route: RouteSettings) -> RouteRecorder:
+            retries = _makes_verdicts(route)
+            return self._metrics.route(route.name, _upstreams_of(route), log, retries=retries)
 
-        around = pipeline.Surroundings(
-            upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
-            budgets=budgets,
-            deadlines=deadlines,
-            pauses=self._pauses,
-            clock=self._clock,
-        )
-        routes = [
-            Route(
-                route,
-                pipeline.build(route, around),
-                self._metrics.route(
-                    route.name, _upstreams_of(route), log, retries=_makes_verdicts(route)
-                ),
-            )
-            for route in settings.routes
-        ]
-        site = Site(settings, routes, self._metrics.unmatched(log))
-        return _Built(prepared.loaded, site, upstreams, budgets, timeouts)
-
-    def _new_upstream(self, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> Upstream:
-        """An upstream that knows what its predecessor's breakers knew, if those stay the same."""
-        breakers = None
-        if settings.breaker is not None:
-            known = [
-                upstream.fleet.breakers
-                for upstream in self._upstreams.values()
-                if upstream.settings.name == settings.name
-                and upstream.settings.breaker == settings.breaker
-            ]
-            breakers = next(iter(known), None) or Breakers(settings.breaker)
-        return Upstream(settings, tls, self._clock, self._outbox, breakers)
-
-    def _budget(self, name: str, settings: BudgetSettings) -> Budget:
-        """The budget of an upstream, going on with what was spent if it stays the same."""
-        known = self._budgets.get(name)
-        return known if known is not None and known.settings == settings else Budget(settings)
+        estate = self._builder.build(settings, contexts, self._estate, recorder)
+        site = Site(settings, estate.routes, self._metrics.unmatched(log))
+        return _Built(loaded, estate, site)
 
     def _put_in_force(self, built: "_Built") -> None:
         """Serve what was built from now on. Nothing in here can fail."""
-        old_upstreams, self._upstreams = self._upstreams, built.upstreams
-        self._budgets = built.budgets
-        self._deadlines = built.deadlines
+        old, self._estate = self._estate, built.estate
         self._loaded = built.loaded
         self._listener.server.site = built.site
-        for key, upstream in old_upstreams.items():
-            if key not in built.upstreams:
-                upstream.fleet.retire()
+        old.retire_all_but(built.estate)
         self._drop_unused_series()
 
     def _drop_unused_series(self) -> None:
@@ -235,18 +160,6 @@ class App:
             retrying=[route.name for route in routes if _makes_verdicts(route)],
             upstreams=[upstream.name for upstream in self.settings.upstreams],
         )
-
-    def _budgets_left(self) -> dict[str, float]:
-        now = self._clock.monotonic()
-        return {name: budget.remaining(now) for name, budget in self._budgets.items()}
-
-    def _breaker_states(self) -> dict[str, int]:
-        now = self._clock.monotonic()
-        return {
-            upstream.settings.name: upstream.fleet.best_state(now)
-            for upstream in self._upstreams.values()
-            if upstream.fleet.breakers is not None
-        }
 
     # What the admin listener may see and do (admin.Operations).
 
@@ -281,7 +194,7 @@ class App:
                     }
                     for pool in upstream.fleet.pools
                 ]
-                for upstream in self._upstreams.values()
+                for upstream in self._estate.upstreams.values()
             },
             **self._metrics.snapshot(),
         }
@@ -295,12 +208,11 @@ class App:
         async with self._reloading:
             try:
                 # Off the loop: a large file must not hold up anybody's request.
-                prepared = await asyncio.to_thread(self._prepare)
-                loaded = prepared.loaded
+                loaded, contexts = await asyncio.to_thread(self._prepare)
                 needs_restart = _changed_listeners(self.settings, loaded.settings)
                 if needs_restart:
                     return self._keep_old(needs_restart)
-                built = self._build(prepared)
+                built = self._build(loaded, contexts)
                 # The last that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
             except ConfigError as error:
@@ -323,28 +235,13 @@ class App:
         return False, lines
 
 
-_UpstreamKey = tuple[UpstreamSettings, bytes]
-"""Equal keys: the same settings, and the same content of the files they name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A configuration, with what had to be read from further files."""
-
-    loaded: Loaded
-    upstreams: dict[_UpstreamKey, ssl.SSLContext | None]
-    """What each upstream needs to connect; None for plain HTTP, and for one that there is."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """Everything that a configuration serves with, to be put in force or thrown away."""
+    """What a configuration serves with, to be put in force or thrown away."""
 
     loaded: Loaded
+    estate: Estate
     site: Site
-    upstreams: dict[_UpstreamKey, Upstream]
-    budgets: dict[str, Budget]
-    deadlines: dict[float, Deadlines]
 
 
 def _upstreams_of(route: RouteSettings) -> list[str]:
@@ -360,13 +257,6 @@ def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:
 def _makes_verdicts(route: RouteSettings) -> bool:
     """Whether its attempts are judged at all."""
     return route.retry is not None or route.fallback is not None
-
-
-def _fingerprint(tls: UpstreamTls) -> bytes:
-    digest = hashlib.sha256()
-    for name in (tls.ca, tls.cert, tls.key):
-        digest.update(b"-" if name is None else hashlib.sha256(Path(name).read_bytes()).digest())
-    return digest.digest()
 
 
 def _changed_listeners(old: Settings, new: Settings) -> list[str]:

@@ -23,6 +23,8 @@ ARROWS: dict[str, set[str]] = {
     "upstream": {"core", "outbox", "policy", "unsent"},
     "pipeline": {"core", "policy", "upstream"},
     "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
+    # What serves a configuration, for app to put in force:
+    "estate": {"core", "outbox", "pipeline", "policy", "upstream"},
     # Known to app alone, but for the commands that only read a file:
     "config": {"policy"},
     "observe": {"core", "policy"},
@@ -32,8 +34,8 @@ ARROWS: dict[str, set[str]] = {
         "__init__",
         "policy",
         "core",
+        "estate",
         "outbox",
-        "upstream",
         "pipeline",
         "server",
         "config",

@@ -14,7 +14,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
             proxy.open_upstream_connections - proxy.idle_upstream_connections
         ),
         "waits": len(app._pauses),
-        "deadlines": sum(deadlines.watched for deadlines in app._deadlines.values()),
+        "deadlines": sum(deadlines.watched for deadlines in app._estate.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
     }
     return {name: count for name, count in held.items() if count}

@@ -1,0 +1,161 @@
+"""All that serves one configuration: upstreams, budgets, deadlines, routes.
+
+A reload builds another estate from the one in force. State belongs to the name of
+what it is about, and passes on to the next estate where its settings stay the same:
+connections, breakers, what was spent of a budget. Nothing of the old one changes
+until the new one is put in force.
+"""
+
+import hashlib
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from proxy import pipeline
+from proxy.core import Clock, Recorder, Route
+from proxy.outbox import Outbox
+from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.pauses import Pauses
+from proxy.policy.breaker import State
+from proxy.policy.budget import Budget
+from proxy.policy.settings import (
+    BudgetSettings,
+    RouteSettings,
+    Settings,
+    UpstreamSettings,
+    UpstreamTls,
+)
+from proxy.upstream.breakers import Breakers
+from proxy.upstream.tls import client_context
+from proxy.upstream.upstream import Upstream
+
+_UpstreamKey = tuple[UpstreamSettings, bytes]
+"""Equal keys: the same settings, and the same content of the files they name."""
+
+Contexts = Mapping[_UpstreamKey, ssl.SSLContext | None]
+"""What each upstream needs to connect; None for plain HTTP, and for one that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estate:
+    """What serves at a time; the first one is empty."""
+
+    upstreams: Mapping[_UpstreamKey, Upstream] = field(default_factory=dict)
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """By upstream, where one is retried and has a budget."""
+    deadlines: Mapping[float, Deadlines] = field(default_factory=dict)
+    routes: tuple[Route, ...] = ()
+
+    def contexts(self, settings: Settings) -> Contexts:
+        """Read what the upstreams of *settings* name in files; this may take its time."""
+        # Most upstreams have the same settings, and the system's authorities are many.
+        context_for = cache(client_context)
+        contexts = {}
+        for wanted in settings.upstreams:
+            key = (wanted, _fingerprint(wanted.tls))
+            is_new = key not in self.upstreams
+            speaks_tls = any(origin.scheme == "https" for origin in wanted.origins)
+            contexts[key] = context_for(wanted.tls) if is_new and speaks_tls else None
+        return contexts
+
+    def retire_all_but(self, successor: "Estate") -> None:
+        """Keep no connection of an upstream that *successor* does not have."""
+        for key, upstream in self.upstreams.items():
+            if key not in successor.upstreams:
+                upstream.fleet.retire()
+
+    def close(self) -> None:
+        """The end of everything."""
+        for upstream in self.upstreams.values():
+            upstream.fleet.close()
+        for deadlines in self.deadlines.values():
+            deadlines.close()
+
+    def budgets_left(self, now: float) -> dict[str, float]:
+        """How many retries each upstream would bear."""
+        return {name: budget.remaining(now) for name, budget in self.budgets.items()}
+
+    def breaker_states(self, now: float) -> dict[str, State]:
+        """Of each upstream with breakers, that of the address that is best off."""
+        return {
+            upstream.settings.name: upstream.fleet.best_state(now)
+            for upstream in self.upstreams.values()
+            if upstream.fleet.breakers is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Makes estates of what the whole process shares."""
+
+    clock: Clock
+    outbox: Outbox
+    pauses: Pauses
+
+    def build(
+        self,
+        settings: Settings,
+        contexts: Contexts,
+        before: Estate,
+        recorder: Callable[[RouteSettings], Recorder],
+    ) -> Estate:
+        """The estate for *settings*, with all of *before* that stays the same."""
+        upstreams = {
+            key: before.upstreams.get(key) or self._upstream(key[0], context, before)
+            for key, context in contexts.items()
+        }
+        retried = {route.upstream for route in settings.routes if route.retry is not None}
+        budgets = {
+            upstream.name: _budget(upstream.budget, before.budgets.get(upstream.name))
+            for upstream in settings.upstreams
+            if upstream.budget is not None and upstream.name in retried
+        }
+        timeouts: dict[float, Deadlines] = {}
+
+        def deadlines(seconds: float) -> Deadlines:
+            if seconds not in timeouts:
+                kept = before.deadlines.get(seconds)
+                timeouts[seconds] = Deadlines(seconds, self.clock) if kept is None else kept
+            return timeouts[seconds]
+
+        around = pipeline.Surroundings(
+            upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
+            budgets=budgets,
+            deadlines=deadlines,
+            pauses=self.pauses,
+            clock=self.clock,
+        )
+        routes = tuple(
+            Route(route, pipeline.build(route, around), recorder(route))
+            for route in settings.routes
+        )
+        return Estate(upstreams, budgets, timeouts, routes)
+
+    def _upstream(
+        self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Estate
+    ) -> Upstream:
+        """An upstream that knows what its predecessor's breakers knew, if those stay the same."""
+        breakers = None
+        if settings.breaker is not None:
+            known = (
+                upstream.fleet.breakers
+                for upstream in before.upstreams.values()
+                if upstream.settings.name == settings.name
+                and upstream.settings.breaker == settings.breaker
+            )
+            breakers = next(known, None) or Breakers(settings.breaker)
+        return Upstream(settings, tls, self.clock, self.outbox, breakers)
+
+
+def _budget(settings: BudgetSettings, before: Budget | None) -> Budget:
+    """A budget that goes on with what was spent, if it stays the same."""
+    return Budget(settings) if before is None or before.settings != settings else before
+
+
+def _fingerprint(tls: UpstreamTls) -> bytes:
+    digest = hashlib.sha256()
+    for name in (tls.ca, tls.cert, tls.key):
+        digest.update(b"-" if name is None else hashlib.sha256(Path(name).read_bytes()).digest())
+    return digest.digest()
