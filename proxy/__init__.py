@@ -23,10 +23,10 @@ The life of a request, and where to read it:
     not (``policy/reasons.py``); an answer of our own has its reason
     (``policy/refusal.py``). Metrics, log and tests use the same words.
 
-``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what serves one
-configuration. ``policy/`` decides and
-touches nothing; only ``server/`` talks to clients, only ``upstream/`` to
-upstreams. ``tests/test_layering.py`` keeps it so.
+``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
+serves one configuration. ``policy/`` decides and touches nothing; only
+``server/`` talks to clients, only ``upstream/`` to upstreams.
+``tests/test_layering.py`` keeps it so.
 """
 
 __version__ = "0.1.0"

@@ -12,7 +12,8 @@
 Who wants to try the address asks for a ticket, and reports with it how the attempt
 went. Each arrow begins a new generation, and a ticket of an earlier one no longer
 means anything: a request that was sent before the breaker opened may fail minutes
-later, and says nothing about the probes.
+later, and says nothing about the probes. A probe may take as long, if its client
+sends slowly: after ``open_for`` others are let through in its place.
 """
 
 from enum import IntEnum
@@ -33,7 +34,7 @@ class State(IntEnum):
 _CLOSED = State.CLOSED  # looked up for every attempt: half the time of State.CLOSED
 
 _WHILE_PROBES_RUN = 1.0
-"""Seconds to come back in when no more probes are allowed: nobody knows when one ends."""
+"""Seconds to come back in when no more probes are allowed: they should end soon."""
 
 
 class Breaker:
@@ -54,7 +55,7 @@ class Breaker:
         self.settings = settings
         self._generation = 0
         self._until = 0.0
-        """When it has been open for long enough."""
+        """When it has been open for long enough, or when its probes have taken too long."""
         self._enter(_CLOSED)
 
     def _enter(self, state: State) -> None:
@@ -74,7 +75,7 @@ class Breaker:
         """Whether :meth:`admit` would give a ticket. Changes nothing."""
         state = self.state(now)
         if state is State.HALF_OPEN:
-            return self._probing < self.settings.probes
+            return self._probing < self.settings.probes or now >= self._until
         return state is _CLOSED
 
     def retry_after(self, now: float) -> float:
@@ -89,8 +90,9 @@ class Breaker:
             return self._generation
         if not self.would_admit(now):
             return None
-        if self._state is State.OPEN:
+        if now >= self._until:
             self._enter(State.HALF_OPEN)
+            self._until = now + self.settings.open_for
         self._probing += 1
         return self._generation
 

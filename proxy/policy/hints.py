@@ -42,6 +42,10 @@ class Advice:
 
 NO_ADVICE = Advice()
 
+_MOST_LINES = 8
+_LONGEST_LINE = 1024
+"""Of one field. Nobody means more, and it would hold up everybody to read it."""
+
 _LONGEST = 1e12
 """Further than the year 9999 is away. What would be infinite is cut to this."""
 _DAY = 86400.0
@@ -106,9 +110,10 @@ def read_advice(
         name, _, value = line.partition(b":")
         name = name.lower()
         if name in _KNOWN or name in _CONTEXT:
-            # Go writes a micro sign in UTF-8; all else that means something is ASCII.
-            text = value.strip(b" \t").decode("utf-8", "replace")
-            fields.setdefault(name, []).append(text)
+            texts = fields.setdefault(name, [])
+            if len(texts) < _MOST_LINES and len(value) <= _LONGEST_LINE:
+                # Go writes a micro sign in UTF-8; all else that means something is ASCII.
+                texts.append(value.strip(b" \t").decode("utf-8", "replace"))
     if fields.keys() <= _CONTEXT:
         return NO_ADVICE
     response = _Response(status, fields, wall)

@@ -80,7 +80,7 @@ _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _EMPTY: frozenset[bytes] = frozenset()
 
 _BAD_TIMEOUT = Refusal(
-    Reason.BAD_REQUEST, "Holdfast-Timeout has to be a duration with a unit, send 1500ms (say)."
+    Reason.BAD_REQUEST, "Holdfast-Timeout has to be one duration with a unit, send 1500ms (say)."
 )
 
 
@@ -191,9 +191,9 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
             keep(name + b": " + value)
         elif field == _TIMEOUT:
             seconds = parse_duration(value.decode("latin-1"))
-            if seconds is None:
+            if seconds is None or head.timeout is not None:
                 return _BAD_TIMEOUT
-            head.timeout = seconds if head.timeout is None else min(seconds, head.timeout)
+            head.timeout = seconds
         elif field == _TRUSTED_ONLY:
             head.trusted_only.append(name + b": " + value)
         elif field != _DROP:

@@ -8,6 +8,7 @@ and ``limits.replay_memory`` for all of them. Beyond either the body streams
 past once, and what was kept of it is let go.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from aiohttp.streams import StreamReader
@@ -15,6 +16,7 @@ from aiohttp.streams import StreamReader
 from proxy.core import Refused
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
+from proxy.server.pieces import Pieces
 from proxy.server.silence import Silence
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ MALFORMED = Refusal(Reason.BAD_REQUEST, "The request's body is malformed.", clos
 _SILENT = Refusal(Reason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_IN_ONE_GO = 64
+"""Kept pieces that are sent before anybody else gets a turn."""
 
 
 class ClientBody:
@@ -39,7 +44,6 @@ class ClientBody:
         "_kept",
         "_limit",
         "_payload",
-        "_position",
         "_reserved",
         "_seen",
         "_silence",
@@ -73,10 +77,7 @@ class ClientBody:
         self._ahead = b""
         """What came since then: the first that is read after what is kept."""
         self._buffer = route.settings.buffer
-        self._kept: list[bytes] = []
-        """The pieces from the first on."""
-        self._position = 0
-        """How many of them the present attempt has had."""
+        self._kept: Pieces | None = None
         self._reserved = 0
         """Bytes that count against the memory for all."""
 
@@ -92,7 +93,8 @@ class ClientBody:
         A body that was once sent piece by piece is never whole any more, even if
         no piece came: its head has told the upstream to expect pieces.
         """
-        self._position = 0
+        if self._kept is not None:
+            self._kept.rewind()
         self._is_held = False
         if self._whole is None and not self._streams:
             if not self._payload.is_eof():
@@ -116,8 +118,8 @@ class ClientBody:
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end."""
-        if self._position < len(self._kept):
-            return self._read_kept()
+        if self._kept is not None and self._kept.has_next:
+            return await self._read_kept(self._kept)
         if self._ahead and not self._is_held:
             data, self._ahead = self._ahead, b""
         else:
@@ -128,9 +130,10 @@ class ClientBody:
             self._keep(data)
         return data
 
-    def _read_kept(self) -> bytes:
-        piece = self._kept[self._position]
-        self._position += 1
+    async def _read_kept(self, kept: Pieces) -> bytes:
+        if kept.number % _IN_ONE_GO == _IN_ONE_GO - 1:
+            await asyncio.sleep(0)  # they come without waiting, and others wait meanwhile
+        piece = kept.take()
         if not self._is_kept:
             self.let_go()  # nobody will come back for it
         return piece
@@ -157,8 +160,9 @@ class ClientBody:
 
     def _keep(self, data: bytes) -> None:
         if self.lost is None and self._is_kept and self._reserve(len(data)):
-            self._kept.append(data)
-            self._position += 1
+            if self._kept is None:
+                self._kept = Pieces()
+            self._kept.add(data)
             return
         self.lost = self.lost or Why.BODY_TOO_LARGE
         self.let_go()
@@ -180,9 +184,8 @@ class ClientBody:
     def let_go(self) -> None:
         """It will not be sent again: forget it, but for what the present attempt still needs."""
         self._is_kept = False
-        if self._position >= len(self._kept):
-            self._kept = []
-            self._position = 0
+        if self._kept is None or not self._kept.has_next:
+            self._kept = None
             if self._whole is not None:
                 self._whole = None
                 self._streams = True  # a body that is gone is not whole any more
@@ -196,7 +199,7 @@ class ClientBody:
 
     def close(self) -> None:
         """Nobody will read on."""
-        self._position = len(self._kept)
+        self._kept = None
         self.let_go()
         if self._silence is not None:
             self._silence.stop()

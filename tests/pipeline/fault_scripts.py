@@ -101,7 +101,7 @@ def random_policies(count: int) -> list[Policy]:
             honours_key=chance.choice(("", "", "", USUAL_KEY, OTHER_KEY)),
             refused=chance.choice(((421, 425, 429),) * 3 + ((429, 503), (409,))),
             on=chance.choice(_LISTS),
-            attempts=chance.choice((2, 3, 4)),
+            attempts=chance.choice((2, 2, 3, 4)),
             addresses=chance.choice(
                 (("first",), ("first", "second"), ("dead", "first"), ("second", "dead", "first"))
             ),
@@ -168,7 +168,7 @@ class Sent:
         return (raw[start : start + size] for start in range(0, len(raw), size))
 
 
-_METHODS = ("POST",) * 9 + ("PATCH",) * 4 + ("PUT", "DELETE", "GET", "PURGE", "LOCK", "REPORT")
+_METHODS = ("POST",) * 6 + ("PATCH",) * 3 + ("PURGE", "LOCK", "REPORT", "PUT", "DELETE", "GET")
 _KEYS: tuple[tuple[str, ...], ...] = (
     (),
     (),
@@ -218,7 +218,7 @@ class Fate:
 
 _STATUSES = (
     *(429,) * 5,
-    *(503,) * 7,
+    *(503,) * 9,
     *(421, 425, 425, 409) * 2,
     *(200, 403, 404, 408, 500, 502, 504, 529),
 )
@@ -329,7 +329,7 @@ def random_script(number: int, policies: list[Policy]) -> Script:
     """Neighbours share a policy, so that they meet in its pools."""
     chance = Random(number)
     policy = policies[number // 50 % len(policies)]
-    fates = [_random_fate(chance) for _ in range(chance.randrange(1, 6))]
+    fates = [_random_fate(chance) for _ in range(chance.randrange(2, 7))]
     return Script(number, policy, _random_request(chance), fates)
 
 

@@ -30,7 +30,7 @@ from tests.support import RawClient, RunningProxy, WireEnded, running
 from tests.support.depth import DEEP
 from tests.support.ports import refusing_port
 
-SCRIPTS = 30_000 if DEEP else 4_000
+SCRIPTS = 30_000 if DEEP else 6_000
 AT_ONCE = 32
 POLICIES = 50
 
@@ -78,6 +78,8 @@ def may_follow(script: Script, index: int) -> bool:
         return may_run_twice(policy.of("other"), sent)
     if may_run_twice(policy, sent) and may_run_twice(policy.of("other"), sent):
         return True
+    if policy.unsafe == "never":
+        return False
     return all(arrival.answered in policy.refused for arrival in arrivals[: index + 1])
 
 
@@ -143,7 +145,7 @@ async def test_a_request_that_may_have_run_is_never_sent_twice() -> None:
     assert not wrong, "\n".join(wrong[:5])
     met = Counter(situation for script in scripts for situation in situations(script))
     assert met.keys() == EXPECTED
-    assert min(met.values()) > SCRIPTS / 200, met
+    assert min(met.values()) > SCRIPTS / 400, met
 
 
 async def play(proxy: RunningProxy, troupe: Troupe, policies: list[Policy], numbers: range) -> None:

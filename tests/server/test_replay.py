@@ -187,6 +187,23 @@ async def test_a_client_that_waits_for_our_word_gets_none_before_there_is_a_conn
             assert outcomes(await told(proxy)) == ["connect"] * 3
 
 
+async def test_another_upstream_that_stands_in_gets_the_whole_body() -> None:
+    body = body_of(900)
+    async with ScriptedUpstream() as upstream, ScriptedUpstream() as other:
+        route = f"buffer: {BUFFER}B\nretry: 1\nfallback: {{upstream: other}}"
+        config = one_route(upstream, route).replace(
+            "upstreams:", f"upstreams:\n  other: {other.url}"
+        )
+        async with running(config) as proxy, proxy.client() as client:
+            upstream.script(early(UNAVAILABLE, 300))
+            await client.send(request("PUT", "/", "Content-Length: 900") + body[:300])
+            await eventually(lambda: other.requests)
+            await client.send(body[300:])
+            assert (await client.response("PUT")).status == 200
+            assert_identical(other.requests, body, "length")
+            assert kept_by(proxy) == 0
+
+
 async def test_a_reload_in_the_middle_changes_nothing_for_the_body() -> None:
     body = body_of(900)
     async with (
