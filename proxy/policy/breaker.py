@@ -55,7 +55,7 @@ class Breaker:
         self.settings = settings
         self._generation = 0
         self._until = 0.0
-        """When it has been open for long enough, or when its probes have taken too long."""
+        """When it has been open for long enough, or its latest probe has taken too long."""
         self._enter(_CLOSED)
 
     def _enter(self, state: State) -> None:
@@ -90,10 +90,13 @@ class Breaker:
             return self._generation
         if not self.would_admit(now):
             return None
-        if now >= self._until:
+        if self._state is State.OPEN:
             self._enter(State.HALF_OPEN)
-            self._until = now + self.settings.open_for
+        elif self._probing >= self.settings.probes:
+            self._generation += 1  # those that take so long are not waited for
+            self._probing = 0
         self._probing += 1
+        self._until = now + self.settings.open_for
         return self._generation
 
     def report(self, ticket: int, good: bool | None, now: float) -> None:  # noqa: FBT001 - as :func:`speaks` says it

@@ -260,3 +260,36 @@ async def test_a_retry_of_which_nothing_was_sent_costs_nothing_if_its_client_lea
         await proxy.logged(1)
         assert await left() == 10
         assert len(upstream.requests) == 2
+
+
+async def test_a_retry_that_was_sent_is_paid_for_even_if_its_client_leaves_the_fallback() -> None:
+    async with ScriptedUpstream(answer(response(503))) as upstream, ScriptedUpstream(hang) as other:
+        config = one_route(
+            upstream,
+            "retry: {attempts: 2, backoff: {base: 1ms}}\nfallback: {upstream: other}",
+            options="budget: {min_per_second: 1, ratio: 0}",
+        ).replace("upstreams:", f"upstreams:\n  other: {other.url}\n", 1)
+        async with running(config) as proxy:
+            async with proxy.client() as client:
+                await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                await other.seen()
+            await proxy.logged()
+            assert len(upstream.requests) == 2
+            metrics = await proxy.metrics()
+            assert metrics.total("holdfast_retry_budget_remaining", upstream="scripted") == 9
+
+
+async def test_a_body_of_tiny_pieces_holds_up_nobody_when_it_is_sent_again() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, QUICK)) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(answer(response(503)))
+        await client.send(b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await client.send(*[b"1\r\nx\r\n"] * 3000)
+        await client.send(b"0\r\n\r\n")
+        assert (await client.response("PUT")).status == 200
+        first, second = upstream.requests
+        assert first.body == second.body == b"x" * 3000
+        assert second.framing == "chunked"

@@ -190,6 +190,35 @@ def test_an_upstream_may_refuse_with_503() -> None:
     assert speaks(None, 503, frozenset({503})) is None
 
 
+def test_probes_that_take_too_long_are_not_waited_for() -> None:
+    settings = BreakerSettings(min_requests=1, open_for=30, probes=2)
+    breaker = Breaker(settings)
+    breaker.report(breaker.admit(0.0) or 0, good=False, now=0.0)
+    slow = breaker.admit(30.0)
+    good = breaker.admit(31.0)
+    assert slow is not None
+    assert good is not None
+    assert breaker.admit(60.9) is None
+    fresh = breaker.admit(61.0)
+    assert fresh is not None
+    # What the slow ones have to say is of no interest any more.
+    breaker.report(slow, good=False, now=62.0)
+    assert breaker.state(62.0) is HALF_OPEN
+    breaker.report(fresh, good=True, now=62.0)
+    breaker.report(breaker.admit(63.0) or 0, good=True, now=63.0)
+    assert breaker.state(63.0) is CLOSED
+
+
+def test_probes_may_come_as_seldom_as_they_like() -> None:
+    settings = BreakerSettings(min_requests=1, open_for=30, probes=3)
+    breaker = Breaker(settings)
+    breaker.report(breaker.admit(0.0) or 0, good=False, now=0.0)
+    for now in (100.0, 200.0, 300.0):
+        assert breaker.state(now) is HALF_OPEN
+        breaker.report(breaker.admit(now) or 0, good=True, now=now)
+    assert breaker.state(300.0) is CLOSED
+
+
 class Model(RuleBasedStateMachine):
     """The breaker beside a plain account of what its docstring says.
 
@@ -206,7 +235,7 @@ class Model(RuleBasedStateMachine):
         self.state = CLOSED
         self.era = 0
         self.good = self.bad = self.probing = 0
-        self.opened_at = 0.0
+        self.opened_at = self.probed_at = 0.0
         self.tickets: list[tuple[int, int]] = []
         """The breaker's own, and the era in which it was given."""
 
@@ -227,10 +256,15 @@ class Model(RuleBasedStateMachine):
     def ask(self) -> None:
         ticket = self.breaker.admit(self.now)
         full = self.state is HALF_OPEN and self.probing == self.settings.probes
+        if full and self.now >= self.probed_at + self.settings.open_for:
+            full = False
+            self.era += 1
+            self.probing = 0
         assert (ticket is None) == (self.state is OPEN or full)
         if ticket is not None:
             self.tickets.append((ticket, self.era))
             self.probing += self.state is HALF_OPEN
+            self.probed_at = self.now
 
     @precondition(lambda self: self.tickets)
     @rule(data=st.data(), good=st.sampled_from([True, False, False, None]))
