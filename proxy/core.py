@@ -295,6 +295,14 @@ class Exchange(ABC):
         """Give the client the route's fixed answer in place of a failure."""
 
     @abstractmethod
+    def begin_pause(self) -> None:
+        """It waits between two attempts from now on. A client that leaves ends it."""
+
+    @abstractmethod
+    def end_pause(self) -> None:
+        """The wait is over."""
+
+    @abstractmethod
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """Send the head on, with what has come of the body. No way back after this."""
 

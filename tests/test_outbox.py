@@ -123,6 +123,12 @@ class Silent(Exchange):
     def answer_options(self) -> None:
         raise NotImplementedError
 
+    def begin_pause(self) -> None:
+        raise NotImplementedError
+
+    def end_pause(self) -> None:
+        raise NotImplementedError
+
     def sends_once(self, name: bytes) -> bool:
         raise NotImplementedError
 

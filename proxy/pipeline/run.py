@@ -134,7 +134,7 @@ class Run:
         """Wait between two attempts; the answer if none is to follow after all."""
         exchange, clock = self._exchange, self._stage.clock
         self._pause = pause
-        exchange.pausing = True
+        exchange.begin_pause()
         try:
             # From the verdict on: meanwhile the rest of the response was read.
             left = self._judged_at + pause.seconds - clock.monotonic()
@@ -142,11 +142,11 @@ class Run:
         finally:
             waited = Pause(clock.monotonic() - self._judged_at, pause.source)
             exchange.route.recorder.waited(waited)
-        exchange.pausing = False
+        exchange.end_pause()
         if not goes_on:
             self.settle(Why.SHUTDOWN)
             return DRAINING
-        if exchange.expired:
+        if exchange.expired or self._stage.forward.time_left(exchange, clock.monotonic()) <= 0:
             self.settle(Why.DEADLINE)
             return TOO_LATE
         return None

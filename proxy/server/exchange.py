@@ -28,6 +28,7 @@ from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
+from proxy.server.leaving import Leaving
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
@@ -47,6 +48,7 @@ class ClientExchange(Exchange):
     __slots__ = (
         "_chunked",
         "_drop_body",
+        "_leaving",
         "_rest",
         "_silence",
         "_task",
@@ -114,6 +116,7 @@ class ClientExchange(Exchange):
         self._chunked = False
         self._drop_body = False
         self._silence: Silence | None = None
+        self._leaving: Leaving | None = None
         protocol.exchange = self
 
     def __repr__(self) -> str:
@@ -146,6 +149,18 @@ class ClientExchange(Exchange):
     def give_back_replay_memory(self, size: int) -> None:
         """They are kept no longer."""
         self.client.server.replay_memory.give_back(size)
+
+    def begin_pause(self) -> None:
+        """It waits between two attempts."""
+        self.pausing = True
+        self._leaving = Leaving(self.loop, lambda: self.client.transport)
+
+    def end_pause(self) -> None:
+        """The wait is over."""
+        self.pausing = False
+        if self._leaving is not None:
+            self._leaving.stop()
+            self._leaving = None
 
     def break_body(self) -> None:
         """The rest of the body cannot be read: whoever reads it shall know."""
@@ -420,6 +435,9 @@ class ClientExchange(Exchange):
         if self._silence is not None:
             self._silence.stop()
             self._silence = None
+        if self._leaving is not None:
+            self._leaving.stop()
+            self._leaving = None
         if self.body is not None:
             self.body.close()
             self.body = None  # it knows us, and a cycle would have to be found

@@ -32,12 +32,10 @@ class Standing:
         """The head of a response came: no need to wait for a stream to end."""
         self._tell(speaks(None, status, self._refused))
 
-    def ended(self, attempt: Attempt, *, hurried: bool) -> None:
-        """The attempt is over; *hurried* by a client who gave it less time than the route."""
-        # Neither an idle connection that ended nor an impatient caller says anything.
-        impatience = hurried and attempt.kind is Kind.TIMEOUT
-        if attempt.found_stale or impatience:
-            self._tell(None)
+    def ended(self, attempt: Attempt, *, blame: bool) -> None:
+        """The attempt is over; without *blame* it was the client who kept it from success."""
+        if attempt.found_stale or not blame:
+            self._tell(None)  # an idle connection ended, or a client is slow or in a hurry
         else:
             self._tell(speaks(attempt.kind, attempt.status, self._refused))
 

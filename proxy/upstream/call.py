@@ -169,6 +169,8 @@ class Call:
         if self._set_aside is not None:
             self._set_aside.cancel()
         if self.standing is not None:
-            self.standing.ended(attempt, hurried=self.exchange.was_hurried)
+            exchange = self.exchange
+            hurried = kind is Kind.TIMEOUT and exchange.was_hurried
+            self.standing.ended(attempt, blame=not (hurried or exchange.waiting_since))
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

@@ -159,7 +159,8 @@ class Fleet:
                 if error.kind is Kind.CONNECT:
                     self._addresses[candidate.origin].renew()
                 if call.standing is not None:
-                    call.standing.not_reached(error.kind, blame=not cut_short)
+                    blame = not (cut_short or error.is_ours)
+                    call.standing.not_reached(error.kind, blame=blame)
                 candidates = [other for other in candidates if other.admits(now)]
                 if not candidates or error.kind is Kind.CERTIFICATE:
                     raise

@@ -7,6 +7,7 @@ and whatever they hold when they are cancelled goes back.
 import asyncio
 import ssl
 from collections import OrderedDict, deque
+from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from proxy.core import Clock
 from proxy.outbox import Outbox
@@ -19,12 +20,22 @@ AVOID_AFTER_FAILURE = 5.0
 """Seconds for which an address that refused a connection is not tried first, at most."""
 
 
+_OUR_OWN_LACK = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL})
+"""Errors of a dial that say nothing of the address: descriptors, memory, local ports."""
+
+
 class DialError(Exception):
     """No connection could be had; nothing was sent."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *, is_ours: bool = False) -> None:
         super().__init__(kind.value)
         self.kind = kind
+        self.is_ours = is_ours
+        """Whether it is this machine that lacks something."""
+
+
+class DialTimeout(DialError):
+    """It took too long."""
 
 
 class Pool:
@@ -123,10 +134,12 @@ class Pool:
         Whether that speaks against the address is for the caller to say: *blame*.
         """
         give_up = self._clock.monotonic() + within
+        waited = False
         while self._open >= self._settings.max_connections:
             if self._idle:
                 # Too old for this request, yet in the way of a new one.
                 self._idle.popleft().abandon()
+            waited = True
             granted = await self._wait_for_place(give_up - self._clock.monotonic())
             if granted is None:
                 break  # the place of another, and counted as its
@@ -140,9 +153,12 @@ class Pool:
         else:
             self._open += 1
         try:
-            connection = await self._dial(give_up - self._clock.monotonic(), blame=blame)
-        except BaseException:
+            within = give_up - self._clock.monotonic()
+            connection = await self._dial(within, blame=blame and not waited)
+        except BaseException as error:
             self._give_up_place()
+            if waited and isinstance(error, DialTimeout):
+                raise DialError(Kind.BUSY) from None  # the place came too late to be of use
             raise
         connection.is_member = True
         connection.idle_since = self._clock.monotonic()
@@ -195,12 +211,13 @@ class Pool:
         except TimeoutError:  # which is an OSError, too
             if blame:
                 self._failed_at = self._clock.monotonic()
-            raise DialError(Kind.CONNECT) from None
-        except OSError:
+            raise DialTimeout(Kind.CONNECT) from None
+        except OSError as error:
+            is_ours = error.errno in _OUR_OWN_LACK
             # Failing costs no time, so a breaker gets to see it often enough to open.
-            if self.breaker is None:
+            if self.breaker is None and not is_ours:
                 self._failed_at = self._clock.monotonic()
-            raise DialError(Kind.CONNECT) from None
+            raise DialError(Kind.CONNECT, is_ours=is_ours) from None
         if connection.is_closing:
             raise DialError(Kind.CONNECT)  # it ended as soon as it was made
         return connection

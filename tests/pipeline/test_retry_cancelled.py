@@ -21,6 +21,7 @@ from tests.support import (
     Visit,
     answer,
     answer_and_hang,
+    answer_early,
     both_loops,
     eventually,
     hang,
@@ -545,3 +546,37 @@ async def test_leaving_at_any_millisecond_leaves_nothing_behind_and_the_numbers_
         # The sweep went through all of them, or it would prove little.
         phases = ("body", "upstream", "backoff", "response")
         assert all(metrics.total(disconnects, phase=phase) for phase in phases)
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        pytest.param(
+            b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n",
+            b"x" * 300_000,
+            id="in the middle of a large body",
+        ),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n" * 2000,
+            id="with many requests to come",
+        ),
+    ],
+)
+async def test_a_client_that_leaves_is_noticed_though_nothing_is_read_from_it(
+    first: bytes, rest: bytes
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, "retry: true", options="budget: false")) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(answer_early(response(429, b"", "Retry-After: 3")))
+        await client.send(first)
+        await eventually(lambda: proxy.waiting_requests == 1, what="the wait")
+        client.wire.write(rest)
+        await asyncio.sleep(0.05)
+        client.wire.reset()
+        await eventually(lambda: proxy.waiting_requests == 0, what="its end", within=1)
+        assert len(upstream.requests) == 1
+        upstream.violations.clear()  # a body that never came

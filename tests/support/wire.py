@@ -174,7 +174,8 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._note_end(End.CLOSED)
         # TLS has no half-closed state.
-        return self.transport.get_extra_info("ssl_object") is None
+        transport = self._transport  # gone already, if asyncio's TLS tells of both at once
+        return transport is not None and transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._note_end(End.CLOSED if exc is None else End.RESET)
