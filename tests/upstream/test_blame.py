@@ -1,15 +1,12 @@
 """What a breaker must not hold against an address: the faults of others."""
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 
 from tests.support import (
-    Certificates,
     ScriptedUpstream,
     Visit,
-    Wire,
-    answer_and_close,
     ok,
     one_route,
     running,
@@ -43,28 +40,30 @@ async def test_clients_that_stop_in_the_middle_of_their_bodies() -> None:
         upstream.violations.clear()  # half a body is what this is about
 
 
-async def test_a_place_that_came_too_late_to_dial(tmp_path: Path) -> None:
-    certificates = Certificates(tmp_path)
-
-    async def slow_handshake(wire: Wire) -> None:
-        wire.stall()
-        await asyncio.sleep(0.06)
-        wire.go_on()
-
-    async def slow_work(visit: Visit) -> None:
-        await asyncio.sleep(0.12)
-        await answer_and_close(ok())(visit)
-
-    tls = f"tls: {{ca: {certificates.ca}}}"
-    options = f"max_connections: 1\nconnect_timeout: 200ms\n{tls}\n{BREAKER}"
-    async with ScriptedUpstream(slow_work, tls=certificates.for_server("127.0.0.1")) as upstream:
-        upstream.greet(*[slow_handshake] * 20)
-        async with running(one_route(upstream, "retry: {attempts: 1}", options=options)) as proxy:
-            for _ in range(FEW):
-                both = await asyncio.gather(proxy.get(), proxy.get())
-                assert {answer.status for answer in both} <= {200, 503}
-            outcomes = {a["outcome"] for line in await proxy.logged(8) for a in line["attempts"]}
-            assert outcomes <= {"2xx", "busy"}
+async def test_a_place_that_came_too_late_to_dial() -> None:
+    """All that is left of ``connect_timeout`` then is too short, for any address."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        listener.setblocking(False)  # noqa: FBT003 - the socket module's signature
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        options = "max_connections: 1\nconnect_timeout: 300ms\nbreaker: {min_requests: 1}"
+        config = one_route(url, "retry: {attempts: 1}", options=options)
+        async with running(config) as proxy, AsyncExitStack() as crowd:
+            first = asyncio.create_task(proxy.get())
+            served, _ = await loop.sock_accept(listener)
+            crowd.enter_context(served)
+            # From here on nobody else gets through to it.
+            for _ in range(4):
+                sock = crowd.enter_context(socket.socket())
+                sock.setblocking(False)  # noqa: FBT003 - as above
+                sock.connect_ex(listener.getsockname())
+            second = asyncio.create_task(proxy.get())
+            await asyncio.sleep(0.1)
+            await loop.sock_recv(served, 65536)
+            await loop.sock_sendall(served, ok(b"ok", "Connection: close"))
+            assert (await first).status == 200
+            late = await second
+            assert (late.status, late.reason_word) == (503, "busy")
             assert (await proxy.metrics()).total("holdfast_breaker_state") == 0
 
 
