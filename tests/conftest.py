@@ -24,8 +24,8 @@ def pytest_asyncio_loop_factories(
     return factories
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _quick_collections() -> None:
-    """What has been imported by now is no garbage: collecting after each test stays cheap."""
+    """What outlived the modules before is no garbage: collecting after each test stays cheap."""
     gc.collect()
     gc.freeze()

@@ -199,9 +199,11 @@ async def test_the_retries_of_a_thousand_callers_are_spread() -> None:
         crowd(proxy) as callers,
     ):
         await asyncio.gather(*(caller.get(f"/{i}") for i, caller in enumerate(callers)))
-        retries = [seen.at for seen in upstream.requests[CALLERS:]]
-        assert len(retries) == CALLERS
-        assert fullest_bin(retries) <= MOST_OF_A_BIN
+        assert len(upstream.requests) == 2 * CALLERS
+        # As decided: when they arrive is as much a matter of how busy the machine is.
+        log = await proxy.logged(CALLERS)
+        waits = [record["attempts"][1]["wait_ms"] / 1000 for record in log]
+        assert fullest_bin(waits) <= MOST_OF_A_BIN
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ class RawClient:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        # The suite makes tens of thousands of these within a minute. Closed with FIN, each
+        # would keep its port for that long, and the search for a free one takes ever longer.
+        self.wire.reset()
         await self.wire.close_and_wait()
 
     def _take_wire(self) -> Wire:
