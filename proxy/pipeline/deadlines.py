@@ -11,7 +11,6 @@ much as that one began later.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 from proxy.core import Clock, Exchange
 
@@ -21,23 +20,26 @@ _TIDY_ABOVE = 1024
 class Ticket:
     """One exchange or attempt that is watched: in the queue, or with a timer of its own."""
 
-    __slots__ = ("began", "exchange", "expire", "timeout", "timer", "uncounted")
+    __slots__ = ("began", "exchange", "is_attempt", "timeout", "timer", "uncounted")
 
     def __init__(
         self,
         exchange: Exchange,
         began: float,
         timeout: float,
-        uncounted: float,
-        expire: Callable[[], None],
+        uncounted: float = 0.0,
+        *,
+        is_attempt: bool = False,
     ) -> None:
         self.exchange: Exchange | None = exchange
-        """None once it is watched no longer."""
+        """None once it is watched no longer: the ticket may stay in the queue for long, but
+        must not keep the exchange."""
         self.began = began
         self.timeout = timeout
         self.uncounted = uncounted
         """Seconds for which its client had kept us waiting when it began."""
-        self.expire = expire
+        self.is_attempt = is_attempt
+        """Whether only the attempt under way is to end, and not the exchange."""
         self.timer: asyncio.TimerHandle | None = None
         """Its own, if it is not in the queue."""
 
@@ -75,22 +77,20 @@ class Deadlines:
 
     def start(self, exchange: Exchange) -> Ticket:
         """Watch *exchange* from its beginning, until :meth:`finish`."""
-        ticket = Ticket(exchange, exchange.started, self.timeout, 0.0, exchange.expire)
+        ticket = Ticket(exchange, exchange.started, self.timeout)
         self._enqueue(ticket)
         return ticket
 
     def start_sooner(self, exchange: Exchange, timeout: float) -> Ticket:
         """As :meth:`start`, for one that is due sooner than the others."""
-        ticket = Ticket(exchange, exchange.started, timeout, 0.0, exchange.expire)
+        ticket = Ticket(exchange, exchange.started, timeout)
         self._give_own_timer(ticket, ticket.left(exchange, self._clock.monotonic()))
         return ticket
 
     def start_attempt(self, exchange: Exchange) -> Ticket:
         """Watch the attempt that begins now, until :meth:`finish`."""
         now = self._clock.monotonic()
-        ticket = Ticket(
-            exchange, now, self.timeout, exchange.uncounted(now), exchange.expire_attempt
-        )
+        ticket = Ticket(exchange, now, self.timeout, exchange.uncounted(now), is_attempt=True)
         self._enqueue(ticket)
         return ticket
 
@@ -148,7 +148,10 @@ class Deadlines:
         else:
             ticket.exchange = None
             self._own.discard(ticket)
-            ticket.expire()
+            if ticket.is_attempt:
+                exchange.expire_attempt()
+            else:
+                exchange.expire()
 
     def close(self) -> None:
         """Forget everything; nothing expires any more."""
