@@ -78,7 +78,9 @@ class Deadlines:
     def start(self, exchange: Exchange) -> Ticket:
         """Watch *exchange* from its beginning, until :meth:`finish`."""
         ticket = Ticket(exchange, exchange.started, self.timeout)
-        self._enqueue(ticket)
+        self._queue.append(ticket)
+        if self._timer is None:
+            self._set_timer(ticket)
         return ticket
 
     def start_sooner(self, exchange: Exchange, timeout: float) -> Ticket:
@@ -91,14 +93,14 @@ class Deadlines:
         """Watch the attempt that begins now, until :meth:`finish`."""
         now = self._clock.monotonic()
         ticket = Ticket(exchange, now, self.timeout, exchange.uncounted(now), is_attempt=True)
-        self._enqueue(ticket)
-        return ticket
-
-    def _enqueue(self, ticket: Ticket) -> None:
         self._queue.append(ticket)
         if self._timer is None:
-            due = ticket.began + self.timeout - self._clock.monotonic()
-            self._timer = self._loop.call_later(due, self._due)
+            self._set_timer(ticket)
+        return ticket
+
+    def _set_timer(self, first: Ticket) -> None:
+        due = first.began + self.timeout - self._clock.monotonic()
+        self._timer = self._loop.call_later(due, self._due)
 
     def _give_own_timer(self, ticket: Ticket, due: float) -> None:
         # Seldom enough to deserve one.

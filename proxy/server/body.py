@@ -40,7 +40,6 @@ class ClientBody:
         "_buffer",
         "_exchange",
         "_is_held",
-        "_is_kept",
         "_kept",
         "_limit",
         "_payload",
@@ -49,6 +48,7 @@ class ClientBody:
         "_silence",
         "_streams",
         "_whole",
+        "is_kept",
         "length",
         "lost",
         "waits_for_continue",
@@ -71,7 +71,8 @@ class ClientBody:
         self._whole: bytes | None = None
         self._streams = False
         """Whether it goes out in pieces: settled when it is first sent."""
-        self._is_kept = route.keeps_bodies
+        self.is_kept = route.keeps_bodies
+        """Whether it may be needed again."""
         self._is_held = False
         """Whether it was promised that it will be sent again."""
         self._ahead = b""
@@ -85,7 +86,7 @@ class ClientBody:
         """Whether it could be sent a second time once it was sent, as far as one can tell."""
         if self.lost is not None or self.length > self._buffer:
             return False
-        return self._is_kept or (not self._streams and self._payload.is_eof())
+        return self.is_kept or (not self._streams and self._payload.is_eof())
 
     def begin(self) -> bytes | None:
         """From its first byte: all of it, if it was here when it was first asked for.
@@ -104,7 +105,8 @@ class ClientBody:
                 whole = self._payload.read_nowait()
                 self._count(len(whole))
                 self._whole = whole
-                self._reserve(len(whole))
+                if self.is_kept or len(whole) > self._buffer:
+                    self._reserve(len(whole))
         return self._whole
 
     def hold(self) -> None:
@@ -134,7 +136,7 @@ class ClientBody:
         if kept.number % _IN_ONE_GO == _IN_ONE_GO - 1:
             await asyncio.sleep(0)  # they come without waiting, and others wait meanwhile
         piece = kept.take()
-        if not self._is_kept:
+        if not self.is_kept:
             self.let_go()  # nobody will come back for it
         return piece
 
@@ -159,7 +161,7 @@ class ClientBody:
         return data
 
     def _keep(self, data: bytes) -> None:
-        if self.lost is None and self._is_kept and self._reserve(len(data)):
+        if self.lost is None and self.is_kept and self._reserve(len(data)):
             if self._kept is None:
                 self._kept = Pieces()
             self._kept.add(data)
@@ -173,7 +175,7 @@ class ClientBody:
         if max(self._seen, self.length) > self._buffer:
             self.lost = Why.BODY_TOO_LARGE
             return False
-        if not self._is_kept:
+        if not self.is_kept:
             return True  # not for long: it goes out with its head
         if not self._exchange.take_replay_memory(size):
             self.lost = Why.BUFFER_FULL
@@ -183,7 +185,7 @@ class ClientBody:
 
     def let_go(self) -> None:
         """It will not be sent again: forget it, but for what the present attempt still needs."""
-        self._is_kept = False
+        self.is_kept = False
         if self._kept is None or not self._kept.has_next:
             self._kept = None
             if self._whole is not None:
@@ -199,8 +201,9 @@ class ClientBody:
 
     def close(self) -> None:
         """Nobody will read on."""
-        self._kept = None
-        self.let_go()
+        if self._reserved:
+            self._kept = None
+            self.let_go()
         if self._silence is not None:
             self._silence.stop()
             self._silence = None

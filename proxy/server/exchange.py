@@ -253,7 +253,7 @@ class ClientExchange(Exchange):
         lines += _END_OF_HEAD
         if not head.has_body:
             self._drop_body = True
-        if body is not None:
+        if body is not None and body.is_kept:
             body.let_go()
         self._send(b"\r\n".join(lines), pieces, complete=complete)
         if not complete:

@@ -101,12 +101,13 @@ class Upstream:
 
     def may_repeat(self, exchange: Exchange) -> bool:
         """Whether the request does no harm here if it runs twice."""
-        method = exchange.method
+        method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
         if method in REPEATABLE_METHODS:
             return True
-        key = self._honoured_key
+        if not key and unsafe != "always":
+            return False  # as below, in less time: nearly every POST
         has_key = bool(key) and exchange.sends_once(key)
-        return is_repeatable(method, exchange.route.unsafe, carries_honoured_key=has_key)
+        return is_repeatable(method, unsafe, carries_honoured_key=has_key)
 
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
         """Whether a second attempt could send the same, too."""

@@ -5,6 +5,7 @@ loop's own timers say when somebody looks, and those run in real milliseconds.
 """
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -405,3 +406,14 @@ def test_whatever_happens_none_expires_early_and_the_count_is_right(
         stage.deadlines.close()
 
     asyncio.run(play())
+
+
+async def test_a_finished_exchange_is_not_kept_though_its_ticket_waits_in_the_queue() -> None:
+    deadlines = Deadlines(30.0, FakeClock())
+    for start in (deadlines.start, deadlines.start_attempt):
+        exchange = exchange_at(0.0)
+        still_there = weakref.ref(exchange)
+        deadlines.finish(start(exchange))
+        del exchange
+        assert still_there() is None
+    deadlines.close()
