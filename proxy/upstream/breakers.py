@@ -15,7 +15,7 @@ Address = tuple[Origin, str]
 """A URL of the upstream, and one of the addresses that its name stands for."""
 
 
-class Standing:
+class Report:
     """What one attempt tells the breaker of its address: once, whatever comes first."""
 
     __slots__ = ("_breaker", "_clock", "_refused", "_ticket")

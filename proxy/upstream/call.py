@@ -6,7 +6,7 @@ from collections.abc import Callable
 from proxy.core import Clock, Exchange
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.response_head import ResponseHead
-from proxy.upstream.breakers import Standing
+from proxy.upstream.breakers import Report
 from proxy.upstream.connection import Connection
 
 Judge = Callable[[Attempt, ResponseHead], bool]
@@ -37,7 +37,7 @@ class Call:
         "exchange",
         "is_over",
         "is_relaying",
-        "standing",
+        "report",
     )
 
     def __init__(
@@ -50,7 +50,7 @@ class Call:
     ) -> None:
         self.exchange = exchange
         self.attempt = attempt
-        self.standing: Standing | None = None
+        self.report: Report | None = None
         """What the breaker of its address learns of it."""
         self._judge = judge
         self._loop = loop
@@ -70,8 +70,8 @@ class Call:
     def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """The head is here, with the beginning of the body or all of it."""
         status = self.attempt.status = head.status
-        if self.standing is not None:
-            self.standing.answered(status)
+        if self.report is not None:
+            self.report.answered(status)
         if status >= FIRST_FAILURE and self._judge is not None and self._judge(self.attempt, head):
             self._discard(head, complete=complete)
             return
@@ -116,8 +116,8 @@ class Call:
     def switch(self, head: ResponseHead, tail: bytes) -> None:
         """The upstream agreed to switch protocols."""
         self.attempt.status = head.status
-        if self.standing is not None:
-            self.standing.answered(head.status)
+        if self.report is not None:
+            self.report.answered(head.status)
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
@@ -168,9 +168,9 @@ class Call:
         self.connection = None
         if self._set_aside is not None:
             self._set_aside.cancel()
-        if self.standing is not None:
+        if self.report is not None:
             exchange = self.exchange
             hurried = kind is Kind.TIMEOUT and exchange.was_hurried
-            self.standing.ended(attempt, blame=not (hurried or exchange.waiting_since))
+            self.report.ended(attempt, blame=not (hurried or exchange.waiting_since))
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

@@ -13,7 +13,7 @@ from proxy.policy.outcome import Kind
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.addresses import FRESH_FOR, Addresses
-from proxy.upstream.breakers import Breakers, Standing
+from proxy.upstream.breakers import Breakers, Report
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import DialError, Pool
@@ -119,11 +119,11 @@ class Fleet:
         wait = max(1, math.ceil(min(waits)))
         return Refusal(Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
-    def admitted(self, pool: Pool, now: float) -> Standing | None:
+    def admitted(self, pool: Pool, now: float) -> Report | None:
         """The right to try *pool*, to be used or given back; None if it is not to be had."""
         if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
             return None
-        return Standing(pool.breaker, ticket, self._settings.refused, self._clock)
+        return Report(pool.breaker, ticket, self._settings.refused, self._clock)
 
     # Connecting.
 
@@ -144,7 +144,7 @@ class Fleet:
         if pool is None:
             pool = await self._look_up(limit)
             now = self._clock.monotonic()
-            call.standing = self.admitted(pool, now)
+            call.report = self.admitted(pool, now)
         origin = pool.origin
         others = (p for p in self._order if p.origin == origin and p is not pool and p.admits(now))
         candidates = [pool, *others]
@@ -158,13 +158,13 @@ class Fleet:
                 now = self._clock.monotonic()
                 if error.kind is Kind.CONNECT:
                     self._addresses[candidate.origin].renew()
-                if call.standing is not None:
+                if call.report is not None:
                     blame = not (cut_short or error.is_ours)
-                    call.standing.not_reached(error.kind, blame=blame)
+                    call.report.not_reached(error.kind, blame=blame)
                 candidates = [other for other in candidates if other.admits(now)]
                 if not candidates or error.kind is Kind.CERTIFICATE:
                     raise
-                call.standing = self.admitted(candidates[0], now)
+                call.report = self.admitted(candidates[0], now)
             else:
                 return candidate, connection
 

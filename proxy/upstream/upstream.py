@@ -72,7 +72,7 @@ class Upstream:
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
             if fleet.breakers is not None and pool is not None:
-                call.standing = fleet.admitted(pool, now)
+                call.report = fleet.admitted(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await fleet.connect(call, pool, give_up, fresh=fresh)
@@ -123,8 +123,8 @@ class Upstream:
         if exchange.expired or exchange.attempt_expired:
             # Its deadline came while it waited for the connection, and comes only once.
             pool.give_back(connection, used=False)
-            if call.standing is not None:
-                call.standing.not_reached(Kind.CONNECT, blame=False)
+            if call.report is not None:
+                call.report.not_reached(Kind.CONNECT, blame=False)
             raise DialError(Kind.CONNECT)
         body = exchange.body
         try:
