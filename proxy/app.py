@@ -22,10 +22,7 @@ from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.outbox import Outbox
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
-from proxy.policy.settings import (
-    RouteSettings,
-    Settings,
-)
+from proxy.policy.settings import RouteSettings, Settings
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site

@@ -24,7 +24,6 @@ from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue, 
 from proxy.config.kinds.locations import FilePath
 from proxy.config.kinds.outcomes import (
     BUILT_IN as BUILT_IN_OUTCOMES,
-    REFUSALS,
     Outcome,
     Status,
 )
@@ -32,7 +31,7 @@ from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefi
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
 from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.policy.settings import Listen, Origin
+from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin
 
 _NO_REQUEST = "leaves no time for any request, write none for no limit"
 _NO_BODY = "leaves no time for any body, write none for no limit"
@@ -197,7 +196,7 @@ class UpstreamKeys(Section):
     refused: list[Annotated[int, Status()]] = _key(
         "Statuses from 400 to 599 by which it says that it did not do the work. Add 503 or 529 "
         "where that is true.",
-        list(REFUSALS),
+        list(USUAL_REFUSALS),
     )
     budget: Annotated[BudgetKeys | Literal[False], Switchable()] = _key(
         "How many retries it is asked to bear; false for any number.", {}

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from proxy.config.faults import Findings
-from proxy.config.kinds.outcomes import BUILT_IN, REFUSALS, hinted_status, statuses_of
+from proxy.config.kinds.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.config.nodes import Entry
 from proxy.config.rounding import rounded_down
 from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf, with_entry
 from proxy.config.units import format_duration
 from proxy.policy.repeating import REPEATABLE_METHODS
-from proxy.policy.settings import Match
+from proxy.policy.settings import USUAL_REFUSALS, Match
 
 # Who names one of these knows what else is in the built-in list.
 _TELLING = frozenset({"connect", "reset", "timeout", "default"})
@@ -68,10 +68,10 @@ def _check_list(route: Standing, findings: Findings) -> None:
     if not _TELLING.isdisjoint(listed):
         return
     covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
-    if not covered.isdisjoint(REFUSALS):
+    if not covered.isdisjoint(USUAL_REFUSALS):
         covered.add("refused")
     lost = [outcome for outcome in BUILT_IN if outcome not in covered]
-    added = [outcome for outcome in listed if outcome not in {*BUILT_IN, *REFUSALS}]
+    added = [outcome for outcome in listed if outcome not in {*BUILT_IN, *USUAL_REFUSALS}]
     instead = (
         f"write on: [{_joined(['default', *added])}] to add {_joined(added)}"
         if added

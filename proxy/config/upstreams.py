@@ -5,8 +5,8 @@ from pathlib import Path
 
 from proxy.config.faults import Findings
 from proxy.config.files import reason_of
-from proxy.config.kinds.outcomes import REFUSALS
 from proxy.config.tree import Branch, Leaf
+from proxy.policy.settings import USUAL_REFUSALS
 
 _PERHAPS_PERCENT = 10
 """A ratio from here on was written by somebody who thinks in percent."""
@@ -32,7 +32,7 @@ def refused_by(file: Branch, name: Leaf | None) -> frozenset[int]:
     upstreams = file.branch("upstreams")
     upstream = upstreams.branch(name.value) if upstreams and name else None
     is_written = upstream is not None and "refused" in upstream.entries
-    return frozenset(upstream.values("refused") if upstream and is_written else REFUSALS)
+    return frozenset(upstream.values("refused") if upstream and is_written else USUAL_REFUSALS)
 
 
 def check_listen_tls(file: Branch, findings: Findings) -> None:
@@ -95,9 +95,9 @@ def _check_tls(upstream: Branch, findings: Findings) -> None:
 def _check_refused(upstream: Branch, findings: Findings) -> None:
     """Warn of a list that was probably meant to add to the built-in one."""
     written = upstream.values("refused")
-    if not written or not set(written).isdisjoint(REFUSALS) or "refused" in upstream.broken:
+    if not written or not set(written).isdisjoint(USUAL_REFUSALS) or "refused" in upstream.broken:
         return
-    lost, added = (", ".join(map(str, statuses)) for statuses in (REFUSALS, written))
+    lost, added = (", ".join(map(str, statuses)) for statuses in (USUAL_REFUSALS, written))
     findings.warn(
         upstream.entries["refused"].spot,
         f"{upstream.path}.refused",

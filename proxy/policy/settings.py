@@ -103,6 +103,10 @@ class BreakerSettings:
     """Successes in a row that close it again; also how many are tried at once."""
 
 
+USUAL_REFUSALS = (421, 425, 429)
+"""Statuses by which an upstream says that it did not do the work, unless it has its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
     """One entry of ``upstreams``."""
@@ -119,7 +123,7 @@ class UpstreamSettings:
     tls: UpstreamTls = UpstreamTls()
     honours_key: str = ""
     """Header whose value it runs once only, in lower case; empty: it promises nothing."""
-    refused: frozenset[int] = frozenset({421, 425, 429})
+    refused: frozenset[int] = frozenset(USUAL_REFUSALS)
     """Statuses by which it says that it did not do the work."""
     budget: BudgetSettings | None = BudgetSettings()
     breaker: BreakerSettings | None = None
@@ -158,10 +162,9 @@ class Outcomes:
     """Statuses that count only if the response says when to come back."""
 
 
-USUAL_OUTCOMES = Outcomes(
-    words=frozenset({"connect", "refused", "reset", "timeout"}),
-    statuses=frozenset({408, 502, 503, 504}),
-)
+USUAL_KINDS = ("connect", "refused", "reset", "timeout")
+USUAL_STATUSES = (408, 502, 503, 504)
+USUAL_OUTCOMES = Outcomes(frozenset(USUAL_KINDS), frozenset(USUAL_STATUSES))
 """What ``default`` stands for in a list of outcomes."""
 
 

@@ -7,14 +7,12 @@ from proxy.config.faults import Mistake
 from proxy.config.kinds.base import Integer, JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
 from proxy.config.words import nearest
+from proxy.policy.settings import USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
 
-BUILT_IN = ("connect", "refused", "reset", "timeout", 408, 502, 503, 504)
+BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
 """What is retried where nothing is listed, and what ``default`` stands for in a list."""
 
-REFUSALS = (421, 425, 429)
-"""Statuses by which an upstream says that it did nothing, where it does not name its own."""
-
-_KINDS = ("connect", "refused", "reset", "timeout", "protocol")
+_KINDS = (*USUAL_KINDS, "protocol")
 
 _NEVER = {
     "certificate": "a peer that is not trusted would not be the next time",
@@ -133,7 +131,9 @@ class Status(Integer):
 
     def read(self, scalar: Scalar) -> int:
         if scalar.text == "default":
-            raise Mistake(f"default has no meaning here, write {', '.join(map(str, REFUSALS))}")
+            raise Mistake(
+                f"default has no meaning here, write {', '.join(map(str, USUAL_REFUSALS))}"
+            )
         if re.fullmatch(r"[1-9]xx", scalar.text):
             raise Mistake(f"{scalar.shown} is many statuses, write each: {self.example} (say)")
         # Explicit base: zero-argument super() does not survive slots=True.
