@@ -248,7 +248,7 @@ def _upstreams_of(route: RouteSettings) -> list[str]:
 
 
 def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:
-    return {} if breaker is None else {"breaker": breaker.state(now).name.lower()}
+    return {} if breaker is None else {"breaker": breaker.state(now).word}
 
 
 def _makes_verdicts(route: RouteSettings) -> bool:

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from proxy.observe.series import LATENCY_BOUNDS, Histogram, RetrySeries, RouteSeries
+from proxy.policy.breaker import State
 from proxy.policy.outcome import Kind, outcome_label
 
 _BUCKETS = (*map(str, LATENCY_BOUNDS), "+Inf")
@@ -38,7 +39,7 @@ class Collected:
     """By route and upstream: how many ended in each kind or status."""
     lost_lines: Callable[[], int]
     budgets: Callable[[], Mapping[str, float]]
-    breakers: Callable[[], Mapping[str, int]]
+    breakers: Callable[[], Mapping[str, State]]
 
     def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
         """Each route and upstream, with the number of attempts per outcome."""

@@ -15,6 +15,7 @@ from proxy.observe.collector import Collected, SeriesCollector
 from proxy.observe.exposition import expose
 from proxy.observe.series import Histogram, RetrySeries, RouteSeries
 from proxy.observe.status import summary
+from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import Why
 
@@ -108,7 +109,7 @@ class Metrics:
         loaded_at: float,
         lost_lines: Callable[[], int],
         budgets: Callable[[], Mapping[str, float]],
-        breakers: Callable[[], Mapping[str, int]],
+        breakers: Callable[[], Mapping[str, State]],
     ) -> None:
         """Start from zero.
 
@@ -116,8 +117,7 @@ class Metrics:
         since the epoch) the configuration was first read. The others are asked anew
         each time: *lost_lines* how many lines the access log had to drop, *budgets*
         how many retries each upstream with a budget would allow now, and *breakers*
-        the state of the best address of each upstream with a breaker, as a number
-        (``BREAKER_STATES``).
+        the state of the best address of each upstream with a breaker.
         """
         self._collected = Collected(
             version=version,

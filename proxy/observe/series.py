@@ -28,9 +28,6 @@ for one), while it receives."""
 WAIT_SOURCES = ("backoff", "hint")
 """Who chose the wait before another attempt: we, or the upstream."""
 
-BREAKER_STATES = ("closed", "half_open", "open")
-"""What the values of its gauge mean, from 0."""
-
 
 class Histogram:
     """Durations, sorted into buckets as they come."""

@@ -7,7 +7,7 @@ Quantiles are estimates from the histogram's buckets.
 from collections import Counter
 
 from proxy.observe.collector import Collected
-from proxy.observe.series import BREAKER_STATES, Histogram, RetrySeries, RouteSeries
+from proxy.observe.series import Histogram, RetrySeries, RouteSeries
 from proxy.policy.reasons import Why
 
 
@@ -30,7 +30,7 @@ def summary(collected: Collected) -> dict[str, object]:
                 "attempts": sum(histogram.counts),
                 "duration_ms": _milliseconds(histogram),
                 **({"budget_remaining": round(budgets[name], 3)} if name in budgets else {}),
-                **({"breaker": BREAKER_STATES[breakers[name]]} if name in breakers else {}),
+                **({"breaker": breakers[name].word} if name in breakers else {}),
             }
             for name, histogram in collected.upstreams.items()
         },

@@ -30,6 +30,11 @@ class State(IntEnum):
     HALF_OPEN = 1
     OPEN = 2
 
+    @property
+    def word(self) -> str:
+        """What a person reads."""
+        return self.name.lower()
+
 
 _CLOSED = State.CLOSED  # looked up for every attempt: half the time of State.CLOSED
 
@@ -133,7 +138,7 @@ class Breaker:
         self._until = now + self.settings.open_for
 
     def __repr__(self) -> str:
-        return f"<breaker {self._state.name.lower()} {self.settings}>"
+        return f"<breaker {self._state.word} {self.settings}>"
 
 
 _FAILURES = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})

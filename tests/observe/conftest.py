@@ -5,6 +5,7 @@ import pytest
 
 from proxy.core import Exchange
 from proxy.observe.metrics import Metrics
+from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
@@ -23,7 +24,7 @@ def metrics_of(
         loaded_at=1700000000.5,
         lost_lines=lambda: lost_lines,
         budgets=lambda: budgets or {},
-        breakers=lambda: breakers or {},
+        breakers=lambda: {name: State(value) for name, value in (breakers or {}).items()},
     )
 
 
