@@ -8,6 +8,8 @@ slip into an answer.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.policy.permits import Quota
+
 
 class Reason(StrEnum):
     """The closed set of reasons, used in problem types, logs and tests alike."""
@@ -19,6 +21,7 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     TARGET_TOO_LONG = "target_too_long"
     EXPECTATION = "expectation"
+    THROTTLED = "throttled"
     HEADERS_TOO_LARGE = "headers_too_large"
     NOT_IMPLEMENTED = "not_implemented"
     CONNECT = "connect"
@@ -28,6 +31,7 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"
     BUSY = "busy"
     BREAKER_OPEN = "breaker_open"
+    STORE = "store"
     OVERLOAD = "overload"
     DRAINING = "draining"
     TIMEOUT = "timeout"
@@ -52,6 +56,7 @@ _ANSWERS = {
     Reason.BODY_TOO_LARGE: _Answer(413, "Body too large", "http_request_error"),
     Reason.TARGET_TOO_LONG: _Answer(414, "Request target too long", "http_request_error"),
     Reason.EXPECTATION: _Answer(417, "Unknown expectation", "http_request_error"),
+    Reason.THROTTLED: _Answer(429, "Too many requests", "http_request_denied", 1),
     Reason.HEADERS_TOO_LARGE: _Answer(431, "Header fields too large", "http_request_error"),
     Reason.NOT_IMPLEMENTED: _Answer(501, "Not implemented", "http_request_error"),
     Reason.CONNECT: _Answer(502, "Upstream unreachable", "destination_unavailable"),
@@ -61,6 +66,7 @@ _ANSWERS = {
     Reason.UNKNOWN: _Answer(502, "Upstream failed", "proxy_internal_error"),
     Reason.BUSY: _Answer(503, "No free connection", "connection_limit_reached", 1),
     Reason.BREAKER_OPEN: _Answer(503, "Upstream left alone for now", "destination_unavailable", 1),
+    Reason.STORE: _Answer(503, "Limits cannot be checked", "proxy_internal_error", 1),
     Reason.OVERLOAD: _Answer(503, "Too many connections", "connection_limit_reached", 1),
     Reason.DRAINING: _Answer(503, "Shutting down", "proxy_internal_response", 1),
     Reason.TIMEOUT: _Answer(504, "Upstream timed out", "http_response_timeout"),
@@ -80,6 +86,10 @@ class Refusal:
     """Whether the connection can carry no further request."""
     wait: int | None = None
     """Seconds after which to come back, where that is known better than the reason tells."""
+    cause: str = ""
+    """Which limit it was, of those that give the same reason."""
+    quotas: tuple[Quota, ...] = ()
+    """What is left of the limits that were met."""
 
     @property
     def status(self) -> int:

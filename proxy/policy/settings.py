@@ -70,13 +70,30 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
-    """How to trust a TLS upstream, and how to show who we are."""
+    """How to trust a TLS server that we talk to, and how to show it who we are."""
 
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
     server_name: str | None = None
     verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """Where the state is that all instances share."""
+
+    host: str
+    port: int = 6379
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(repr=False, default=None)
+    tls: UpstreamTls | None = None
+    """None: in clear."""
+    prefix: str = "holdfast"
+    """What the names of all its keys begin with."""
+    timeout: float = 0.2
+    """Seconds in which it must answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +120,45 @@ class BreakerSettings:
     """Successes in a row that close it again; also how many are tried at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many calls in so many seconds: ``100/s``, ``10/500ms``."""
+
+    count: int
+    period: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleKey:
+    """What tells the callers of a throttle apart."""
+
+    source: str
+    """``client_ip``, ``header`` or ``query``."""
+    name: str = ""
+    """Of the header, in lower case, or of the query parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSettings:
+    """How many calls a route or an upstream lets through, and who waits for how long."""
+
+    rates: tuple[Rate, ...] = ()
+    """All of them hold; none: as many as come."""
+    burst: int | None = None
+    """Calls that may go out together; None: each rate's worth of a tenth of a second."""
+    algorithm: str = "gcra"
+    """``gcra`` (smooth) or ``window`` (at most the rate's count in any period, exactly)."""
+    concurrency: int | None = None
+    max_wait: float | None = 5.0
+    max_queue: int = 1000
+    key: ThrottleKey | None = None
+    max_keys: int = 10_000
+    longest_pause: float | None = 60.0
+    """How long a refused response with a hint may close a bucket; None: not at all."""
+    on_store_error: str = "local"
+    """``local``, ``open`` or ``closed``."""
+
+
 USUAL_REFUSALS = (421, 425, 429)
 """Statuses by which an upstream says that it did not do the work, unless it has its own."""
 
@@ -127,6 +183,7 @@ class UpstreamSettings:
     """Statuses by which it says that it did not do the work."""
     budget: BudgetSettings | None = BudgetSettings()
     breaker: BreakerSettings | None = None
+    throttle: ThrottleSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +285,7 @@ class RouteSettings:
     request_headers: HeaderEdits = HeaderEdits()
     response_headers: HeaderEdits = HeaderEdits()
     retry: RetrySettings | None = None
+    throttle: ThrottleSettings | None = None
     fallback: FallbackSettings | None = None
 
 
@@ -246,5 +304,7 @@ class Settings:
     trust_unix: bool = False
     """Whether peers on a unix socket are believed too (``unix`` in trusted_proxies)."""
     limits: Limits = Limits()
+    store: RedisSettings | None = None
+    """None: in the memory of this process."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
