@@ -46,10 +46,10 @@ class Permits(Protocol):
         """
 
     def undo(self, now: float) -> None:
-        """The last :meth:`take` did not happen after all. In the same turn of the loop only."""
+        """The last :meth:`take` did not happen after all. Only in the same turn."""
 
     def hold(self, now: float) -> None:
-        """What the last :meth:`take` spent is only held, its place stays taken. In the same turn."""
+        """What the last :meth:`take` spent is only held; its place stays taken. As there."""
 
     def spend(self, now: float) -> bool:
         """A held permit is used now; False if it has lapsed, and another one is needed."""
