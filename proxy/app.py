@@ -22,6 +22,7 @@ from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.outbox import Outbox
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
+from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import RouteSettings, Settings
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
@@ -46,9 +47,6 @@ class App:
         self._clock: Clock = clock or SystemClock()
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
-        outbox = Outbox()
-        self._pauses = Pauses()
-        self._builder = Builder(self._clock, outbox, self._pauses)
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -61,6 +59,16 @@ class App:
             lost_lines=lambda: self._lines.dropped,
             budgets=lambda: self._estate.budgets_left(self._clock.monotonic()),
             breakers=lambda: self._estate.breaker_states(self._clock.monotonic()),
+            throttles=lambda: self._estate.throttle_states(self._clock.monotonic()),
+            store_state=lambda: None,
+        )
+        outbox = Outbox()
+        self._pauses = Pauses()
+        self._builder = Builder(
+            self._clock,
+            outbox,
+            self._pauses,
+            lambda _name, settings, _gate: LocalPermits(settings, self._clock.monotonic()),
         )
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
@@ -137,7 +145,9 @@ class App:
             retries = _makes_verdicts(route)
             return self._metrics.route(route.name, _upstreams_of(route), log, retries=retries)
 
-        estate = self._builder.build(settings, contexts, self._estate, recorder)
+        estate = self._builder.build(
+            settings, contexts, self._estate, recorder, self._metrics.throttle
+        )
         site = Site(settings, estate.routes, self._metrics.unmatched(log))
         return _Built(loaded, estate, site)
 
@@ -146,7 +156,7 @@ class App:
         old, self._estate = self._estate, built.estate
         self._loaded = built.loaded
         self._listener.server.site = built.site
-        old.retire_all_but(built.estate)
+        built.estate.succeed(old)
         self._drop_unused_series()
 
     def _drop_unused_series(self) -> None:
@@ -156,6 +166,7 @@ class App:
             routes=[route.name for route in routes],
             retrying=[route.name for route in routes if _makes_verdicts(route)],
             upstreams=[upstream.name for upstream in self.settings.upstreams],
+            throttles=self._estate.throttles.keys(),
         )
 
     # What the admin listener may see and do (admin.Operations).

@@ -11,6 +11,7 @@ from itertools import count
 from random import getrandbits, random
 from typing import Protocol
 
+from proxy.policy.bucket import Cause
 from proxy.policy.edits import compile_edits
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import Why
@@ -184,6 +185,32 @@ class Route:
         return f"<route {self.settings.name}>"
 
 
+class Place(Protocol):
+    """Where an exchange stands in line."""
+
+    def give_up(self, cause: Cause) -> None:
+        """It waits no longer: its turn has not come."""
+
+
+class Pass(Protocol):
+    """The right to send one request, from those who limit how many there are."""
+
+    queued: float
+    """Seconds it took to get it."""
+
+    def hold(self) -> None:
+        """The request is not sent yet: nothing is spent on it.
+
+        In the turn in which the pass was got or used; later it means nothing.
+        """
+
+    async def use(self, deadline: float) -> None:
+        """The request is sent now. Waits if that is not allowed any more, or not yet.
+
+        Raises :class:`Refused` if it is not going to be before *deadline*.
+        """
+
+
 class Stream(Protocol):
     """The upstream's side of a response that is being relayed."""
 
@@ -220,8 +247,8 @@ class Exchange(ABC):
         "expired",
         "fallback",
         "method",
-        "pausing",
         "peer",
+        "place",
         "raw_headers",
         "refusal",
         "request_id",
@@ -230,6 +257,7 @@ class Exchange(ABC):
         "stream",
         "target",
         "upgrade",
+        "waiting_for",
         "waiting_since",
     )
 
@@ -262,8 +290,10 @@ class Exchange(ABC):
     """Whether the route's timeout has passed."""
     attempt_expired: bool
     """Whether the time for the attempt under way has passed."""
-    pausing: bool
-    """Whether it waits between two attempts."""
+    waiting_for: str
+    """What it waits for before an attempt: its turn (``queue``) or ``backoff``; empty: nothing."""
+    place: Place | None
+    """Where it stands in line."""
     refusal: Refusal | None
     """Set if the answer was our own."""
     fallback: bool
@@ -286,6 +316,8 @@ class Exchange(ABC):
         if not self.code:
             self.expired = True
             self.expire_attempt()
+            if self.place is not None:
+                self.place.give_up(Cause.DEADLINE)
 
     def expire_attempt(self) -> None:
         """The time for one attempt is over. Means as little once the head is relayed."""
@@ -335,12 +367,16 @@ class Exchange(ABC):
         """Give the client the route's fixed answer in place of a failure."""
 
     @abstractmethod
-    def begin_pause(self) -> None:
-        """It waits between two attempts from now on. A client that leaves ends it."""
+    def begin_wait(self, reason: str) -> None:
+        """It waits for *reason* (``queue`` or ``backoff``). A client that leaves ends it."""
 
     @abstractmethod
-    def end_pause(self) -> None:
+    def end_wait(self) -> None:
         """The wait is over."""
+
+    @abstractmethod
+    def client_ip(self) -> str:
+        """The client's address, as told by proxies that are trusted; empty on a unix socket."""
 
     @abstractmethod
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:

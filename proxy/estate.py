@@ -1,29 +1,32 @@
-"""All that serves one configuration: upstreams, budgets, deadlines, routes.
+"""All that serves one configuration: upstreams, budgets, throttles, deadlines, routes.
 
 A reload builds another estate from the one in force. State belongs to the name of
 what it is about, and passes on to the next estate where its settings stay the same:
-connections, breakers, what was spent of a budget. Nothing of the old one changes
-until the new one is put in force.
+connections, breakers, what was spent of a budget. A throttle passes on in any case,
+with those who stand in line there. Nothing of the old estate changes until the new one
+is put in force.
 """
 
 import hashlib
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from proxy import pipeline
-from proxy.core import Clock, Recorder, Route
+from proxy.core import Clock, Recorder, Route, ThrottleRecorder, ThrottleState
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.throttle import NewPermits, Throttle
 from proxy.policy.breaker import State
 from proxy.policy.budget import Budget
 from proxy.policy.settings import (
     BudgetSettings,
     RouteSettings,
     Settings,
+    ThrottleSettings,
     UpstreamSettings,
     UpstreamTls,
 )
@@ -32,7 +35,13 @@ from proxy.upstream.tls import client_context
 from proxy.upstream.upstream import Upstream
 
 _UpstreamKey = tuple[UpstreamSettings, bytes]
-"""Equal keys: the same settings, and the same content of the files they name."""
+"""Equal keys: the same settings, and the same content of the files they name.
+
+But for those of its budget and throttle, which are no reason to close connections.
+"""
+
+_Label = tuple[str, str]
+"""Of a throttle: its scope (``route`` or ``upstream``) and the name in the configuration."""
 
 Contexts = Mapping[_UpstreamKey, ssl.SSLContext | None]
 """What each upstream needs to connect; None for plain HTTP, and for one that there is."""
@@ -45,6 +54,11 @@ class Estate:
     upstreams: Mapping[_UpstreamKey, Upstream] = field(default_factory=dict)
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     """By upstream, where one is retried and has a budget."""
+    throttles: Mapping[_Label, Throttle] = field(default_factory=dict)
+    limits: Mapping[_Label, ThrottleSettings] = field(default_factory=dict)
+    """What they let through once this is in force."""
+    names: frozenset[_Label] = frozenset()
+    """All that could have a throttle."""
     deadlines: Mapping[float, Deadlines] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
 
@@ -54,28 +68,41 @@ class Estate:
         context_for = cache(client_context)
         contexts = {}
         for wanted in settings.upstreams:
-            key = (wanted, _fingerprint(wanted.tls))
+            key = (replace(wanted, budget=None, throttle=None), _fingerprint(wanted.tls))
             is_new = key not in self.upstreams
             speaks_tls = any(origin.scheme == "https" for origin in wanted.origins)
             contexts[key] = context_for(wanted.tls) if is_new and speaks_tls else None
         return contexts
 
-    def retire_all_but(self, successor: "Estate") -> None:
-        """Keep no connection of an upstream that *successor* does not have."""
-        for key, upstream in self.upstreams.items():
-            if key not in successor.upstreams:
+    def succeed(self, old: "Estate") -> None:
+        """Be in force from now on: other limits hold, and *old* keeps what is only its own."""
+        for label, throttle in self.throttles.items():
+            throttle.change(self.limits[label])
+        for label in old.throttles.keys() - self.throttles.keys():
+            # Who stands in line where nothing is limited any more may go. Where there is no
+            # such route any more, all goes on as it began.
+            if label in self.names:
+                old.throttles[label].change(ThrottleSettings())
+        for key, upstream in old.upstreams.items():
+            if key not in self.upstreams:
                 upstream.fleet.retire()
 
     def close(self) -> None:
         """The end of everything."""
         for upstream in self.upstreams.values():
             upstream.fleet.close()
+        for throttle in self.throttles.values():
+            throttle.close()
         for deadlines in self.deadlines.values():
             deadlines.close()
 
     def budgets_left(self, now: float) -> dict[str, float]:
         """How many retries each upstream would bear."""
         return {name: budget.remaining(now) for name, budget in self.budgets.items()}
+
+    def throttle_states(self, now: float) -> dict[_Label, ThrottleState]:
+        """What goes on at each throttle."""
+        return {label: throttle.state(now) for label, throttle in self.throttles.items()}
 
     def breaker_states(self, now: float) -> dict[str, State]:
         """Of each upstream with breakers, that of the address that is best off."""
@@ -93,6 +120,7 @@ class Builder:
     clock: Clock
     outbox: Outbox
     pauses: Pauses
+    new_permits: NewPermits
 
     def build(
         self,
@@ -100,6 +128,7 @@ class Builder:
         contexts: Contexts,
         before: Estate,
         recorder: Callable[[RouteSettings], Recorder],
+        throttle_recorder: Callable[[str, str], ThrottleRecorder],
     ) -> Estate:
         """The estate for *settings*, with all of *before* that stays the same."""
         upstreams = {
@@ -112,6 +141,16 @@ class Builder:
             for upstream in settings.upstreams
             if upstream.budget is not None and upstream.name in retried
         }
+        places = [
+            *(("route", route.name, route.throttle) for route in settings.routes),
+            *(("upstream", up.name, up.throttle) for up in settings.upstreams),
+        ]
+        limits = {(scope, name): limit for scope, name, limit in places if limit is not None}
+        throttles = {
+            label: before.throttles.get(label)
+            or Throttle(label, limit, self.new_permits, throttle_recorder(*label), self.clock)
+            for label, limit in limits.items()
+        }
         timeouts: dict[float, Deadlines] = {}
 
         def deadlines(seconds: float) -> Deadlines:
@@ -123,6 +162,8 @@ class Builder:
         around = pipeline.Surroundings(
             upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
             budgets=budgets,
+            throttles=throttles,
+            keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
             pauses=self.pauses,
             clock=self.clock,
@@ -131,7 +172,8 @@ class Builder:
             Route(route, pipeline.build(route, around), recorder(route))
             for route in settings.routes
         )
-        return Estate(upstreams, budgets, timeouts, routes)
+        names = frozenset((scope, name) for scope, name, _ in places)
+        return Estate(upstreams, budgets, throttles, limits, names, timeouts, routes)
 
     def _upstream(
         self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Estate

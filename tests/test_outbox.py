@@ -123,10 +123,13 @@ class Silent(Exchange):
     def answer_options(self) -> None:
         raise NotImplementedError
 
-    def begin_pause(self) -> None:
+    def begin_wait(self, reason: str) -> None:
         raise NotImplementedError
 
-    def end_pause(self) -> None:
+    def end_wait(self) -> None:
+        raise NotImplementedError
+
+    def client_ip(self) -> str:
         raise NotImplementedError
 
     def sends_once(self, name: bytes) -> bool:

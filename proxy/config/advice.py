@@ -1,5 +1,6 @@
 """What to write in place of a key that does not exist."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -42,11 +43,13 @@ def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
 def _place_for(key: str, section: type[models.Section]) -> str:
     if section is models.HeadersKeys:
         return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
-    for other in _sections():
+    # What lies below is nearer than what lies elsewhere.
+    others = [*_sections(section), *_sections(models.FileKeys)]
+    for other in others:
         if key in other.model_fields:
             return f"it belongs to {other.belongs_to}, write it there"
     for ours in ELSEWHERE.get(key, ()):
-        for other in _sections():
+        for other in others:
             if ours in other.model_fields:
                 return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
     return f"write one of {', '.join(section.model_fields)}"
@@ -67,6 +70,9 @@ def _rewritten(ours: str, node: Node) -> str:
     if key == "attempts":
         text = f"attempts: {_one_more(node)}"
         return f"{_within(outer, text)} (attempts counts the first call)"
+    if key == "rate":
+        calls = value if re.fullmatch("[1-9][0-9]{0,8}", value) else "100"
+        return f"{_within(outer, f'rate: {calls}/s')} (or {calls}/m, {calls}/h)"
     return _within(outer, f"{key}: …") if outer else key
 
 
@@ -85,9 +91,9 @@ def _within(keys: list[str], text: str) -> str:
     return text
 
 
-def _sections() -> Iterator[type[models.Section]]:
-    """Every section below the top of the file, the outer ones first."""
-    waiting: list[Any] = [models.FileKeys]
+def _sections(top: type[models.Section]) -> Iterator[type[models.Section]]:
+    """*top* and every section below it, the outer ones first."""
+    waiting: list[Any] = [top]
     while waiting:
         shape = waiting.pop(0)
         if isinstance(shape, type) and issubclass(shape, models.Section):

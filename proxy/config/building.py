@@ -17,9 +17,11 @@ from proxy.policy.settings import (
     ListenTls,
     Match,
     Outcomes,
+    RedisSettings,
     RetrySettings,
     RouteSettings,
     Settings,
+    ThrottleSettings,
     UpstreamSettings,
     UpstreamTls,
 )
@@ -46,6 +48,7 @@ def settings_from(file: models.FileKeys) -> Settings:
             connections=limits.connections,
             replay_memory=limits.replay_memory,
         ),
+        store=_store(file.store),
         upstreams=tuple(_upstream(name, upstream) for name, upstream in file.upstreams.items()),
         routes=tuple(_route(route) for route in file.routes),
     )
@@ -57,8 +60,34 @@ def _listen(entry: models.ListenOn) -> Listen:
     return Listen(host=address.host, port=address.port, path=address.path, tls=tls)
 
 
+def _store(store: models.StoreKeys) -> RedisSettings | None:
+    url = store.url
+    if url is None:
+        return None
+    return RedisSettings(
+        host=url.host,
+        port=url.port,
+        database=url.database,
+        username=store.username or url.username,
+        password=store.password or url.password,
+        tls=_tls(store.tls) if url.is_encrypted else None,
+        prefix=store.prefix,
+        timeout=store.timeout,
+    )
+
+
+def _tls(tls: models.UpstreamTlsKeys) -> UpstreamTls:
+    return UpstreamTls(
+        ca=tls.ca,
+        cert=tls.cert,
+        key=tls.key,
+        server_name=tls.server_name,
+        verify=tls.verify,
+    )
+
+
 def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
-    tls, budget, breaker = upstream.tls, upstream.budget, upstream.breaker
+    budget, breaker = upstream.budget, upstream.breaker
     return UpstreamSettings(
         name=name,
         origins=tuple(upstream.urls),
@@ -68,13 +97,7 @@ def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
         max_connections=upstream.max_connections,
         keepalive=upstream.keepalive,
         preserve_host=upstream.host == "preserve",
-        tls=UpstreamTls(
-            ca=tls.ca,
-            cert=tls.cert,
-            key=tls.key,
-            server_name=tls.server_name,
-            verify=tls.verify,
-        ),
+        tls=_tls(upstream.tls),
         honours_key=upstream.honours_key,
         refused=frozenset(upstream.refused),
         budget=BudgetSettings(
@@ -91,6 +114,7 @@ def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
         )
         if breaker
         else None,
+        throttle=_throttle(upstream.throttle) if upstream.throttle else None,
     )
 
 
@@ -110,6 +134,7 @@ def _route(route: models.RouteKeys) -> RouteSettings:
         request_headers=_edits(route.headers.request),
         response_headers=_edits(route.headers.response),
         retry=retry,
+        throttle=_throttle(route.throttle) if route.throttle else None,
         fallback=_fallback(route.fallback, usual) if route.fallback else None,
     )
 
@@ -130,6 +155,21 @@ def _retry(retry: models.RetryKeys) -> RetrySettings:
             jitter=backoff.jitter,
         ),
         longest_hint=retry.retry_after.max if retry.retry_after else None,
+    )
+
+
+def _throttle(throttle: models.ThrottleKeys) -> ThrottleSettings:
+    return ThrottleSettings(
+        rates=tuple(throttle.rate),
+        burst=throttle.burst,
+        algorithm=throttle.algorithm,
+        concurrency=throttle.concurrency,
+        max_wait=throttle.max_wait,
+        max_queue=throttle.max_queue,
+        key=throttle.key,
+        max_keys=throttle.max_keys,
+        longest_pause=throttle.pause.max if throttle.pause else None,
+        on_store_error=throttle.on_store_error,
     )
 
 

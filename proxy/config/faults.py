@@ -38,6 +38,10 @@ class Mistake(Exception):
     """A value that cannot be read. Its text is what the user is told."""
 
 
+class DiscreetMistake(Mistake):
+    """The same, with a text that shows nothing of the value, even if that is a secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that is wrong, or with *warning* one that is probably not meant."""

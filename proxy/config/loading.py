@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.config.building import settings_from
+from proxy.config.certificates import certificate_files, check_listen_tls
 from proxy.config.fallbacks import check_fallback
 from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
 from proxy.config.interpolation import Interpolation
@@ -26,8 +27,10 @@ from proxy.config.routes import (
 )
 from proxy.config.secrets import check_secrets, effective
 from proxy.config.standing import Standing
+from proxy.config.stores import check_store
+from proxy.config.throttles import check_throttles
 from proxy.config.tree import Branch, Items, plain
-from proxy.config.upstreams import certificate_files, check_listen_tls, check_upstreams, refused_by
+from proxy.config.upstreams import check_upstreams, refused_by
 from proxy.policy.settings import Settings
 
 
@@ -119,16 +122,24 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
     check_listeners(file, findings)
     check_listen_tls(file, findings)
     check_trust(file, findings)
+    check_store(file, findings)
     check_upstreams(file, findings)
     check_presence(file, findings)
     check_references(file, drafts, findings)
     check_order(drafts, findings)
     check_prefixes(drafts, findings)
-    for draft in drafts:
-        route = Standing(draft.merged, draft.path, reader)
+    routes = [Standing(draft.merged, draft.path, reader) for draft in drafts]
+    for draft, route in zip(drafts, routes, strict=True):
         check_retry(route, draft.match, refused_by(file, draft.written.leaf("upstream")), findings)
         check_fallback(route, findings)
         check_buffer(route, whole, findings)
+    upstreams = file.branch("upstreams")
+    owners = [
+        Standing(entry.node, entry.node.path, reader)
+        for entry in (upstreams.entries.values() if upstreams else ())
+        if isinstance(entry.node, Branch)
+    ]
+    check_throttles(routes, owners, whole, findings)
     check_secrets(file, findings)
     named = name_routes(drafts, findings)
     return [with_fitting_base(Standing(route, route.path, reader)) for route in named]

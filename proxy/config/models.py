@@ -30,8 +30,16 @@ from proxy.config.kinds.outcomes import (
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
-from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin
+from proxy.config.kinds.stores import KeyPrefix, Password, RedisUrl, StoreUrl, Username
+from proxy.config.kinds.throttling import (
+    ALGORITHM,
+    ON_STORE_ERROR,
+    CallerKey,
+    CallRate,
+    Concurrency,
+)
+from proxy.config.shorthands import JoinedByColon, MethodAndPath, OneOrMore, SetsKey, Switchable
+from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin, Rate, ThrottleKey
 
 _NO_REQUEST = "leaves no time for any request, write none for no limit"
 _NO_BODY = "leaves no time for any body, write none for no limit"
@@ -153,6 +161,64 @@ class BreakerKeys(Section):
     )
 
 
+class PauseKeys(Section):
+    """Whether an upstream that refuses may say when to come back, for everybody."""
+
+    belongs_to = "throttle.pause"
+
+    max: Annotated[
+        float, Duration(zero="would obey no pause, write pause: false if that is meant")
+    ] = _key("Longest pause; of one that asks for more, this much is obeyed.", "60s")
+
+
+class ThrottleKeys(Section):
+    """How many calls are let through, and who waits for how long."""
+
+    belongs_to = "throttle"
+
+    rate: Annotated[list[Annotated[Rate, CallRate()]], OneOrMore(none=True)] = _key(
+        "Calls in a time: 100/s, 600/m, 10/500ms; or a list of which all hold: [10/s, 5000/h].",
+        "none",
+    )
+    burst: Annotated[
+        int | None, Integer(least=1, zero="would let nothing through, write 1 for no burst")
+    ] = _key(
+        "Calls that may go out together. Default: a tenth of a second's worth, at least 1.", None
+    )
+    algorithm: Annotated[str, ALGORITHM] = _key(
+        "gcra lets calls through at even intervals after a burst; window lets at most the rate's "
+        "number through in any such time, exactly, and is not shared over redis.",
+        "gcra",
+    )
+    concurrency: Annotated[int | None, Concurrency()] = _key(
+        "Most calls in flight, from sending to the last byte of the response.", "none"
+    )
+    max_wait: Annotated[float | None, Duration(none=True)] = _key(
+        "Longest wait before each attempt; beyond it 429, at once. 0s: no wait. none: as long as "
+        "timeout allows.",
+        "5s",
+    )
+    max_queue: Annotated[int, Integer(least=0)] = _key(
+        "Most that wait; beyond it 429. 0: nobody waits.", 1000
+    )
+    key: Annotated[ThrottleKey | None, CallerKey(), JoinedByColon()] = _key(
+        "What tells callers apart, each with a limit of its own: none, client_ip, header:NAME or "
+        "query:NAME. Those without a value share one.",
+        "none",
+    )
+    max_keys: Annotated[
+        int, Integer(least=1, zero="would tell nobody apart, write key: none if that is meant")
+    ] = _key("Most callers that are told apart at a time; those beyond share one limit.", 10_000)
+    pause: Annotated[PauseKeys | Literal[False], Switchable()] = _key(
+        "Whether to send nothing for as long as an upstream says that refused a call.", {}
+    )
+    on_store_error: Annotated[str, ON_STORE_ERROR] = _key(
+        "While redis does not answer: local (each instance its share of the limit), open (no "
+        "limit) or closed (429).",
+        "local",
+    )
+
+
 class UpstreamKeys(Section):
     """An HTTP service that requests are sent to."""
 
@@ -200,6 +266,11 @@ class UpstreamKeys(Section):
     )
     budget: Annotated[BudgetKeys | Literal[False], Switchable()] = _key(
         "How many retries it is asked to bear; false for any number.", {}
+    )
+    throttle: Annotated[
+        ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
+    ] = _key(
+        "Limits the calls of all routes to it together, besides each one's own.", default=False
     )
     breaker: Annotated[BreakerKeys | Literal[False], Switchable()] = _key(
         "Leaves an address alone for a while that fails too often.", default=False
@@ -366,6 +437,9 @@ class PolicyKeys(Section):
     retry: Annotated[
         RetryKeys | Literal[False], Switchable(), SetsKey("attempts", Attempts(), named=True)
     ] = _key("Sends a request again that failed, where that is safe.", default=False)
+    throttle: Annotated[
+        ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
+    ] = _key("Limits the calls of this route; those beyond wait, or get 429.", default=False)
     fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = _key(
         "What the client gets in place of a failure.", default=False
     )
@@ -384,6 +458,26 @@ class RouteKeys(PolicyKeys):
     policy: Annotated[list[Annotated[str, Name()]], OneOrMore()] = _key(
         "The name of a policy, or a list of them: later ones win, the route itself over all.", []
     )
+
+
+class StoreKeys(Section):
+    """Where the state is that limits are counted in."""
+
+    belongs_to = "store"
+
+    url: Annotated[RedisUrl | None, StoreUrl()] = _key(
+        "memory (of this process), or redis://user:password@host:port/database, rediss:// for TLS."
+    )
+    username: Annotated[str | None, Username()] = _key("In place of the URL's.", None)
+    password: Annotated[str | None, Password()] = _key("In place of the URL's.", None)
+    prefix: Annotated[str, KeyPrefix()] = _key(
+        "What the names of all keys in it begin with. Instances with the same one share limits.",
+        "holdfast",
+    )
+    timeout: Annotated[
+        float, Duration(zero="leaves no time for any answer, write 200ms (say)", longest=10.0)
+    ] = _key("How long it may take to answer, before on_store_error decides.", "200ms")
+    tls: UpstreamTlsKeys = _key("For rediss URLs.", {})
 
 
 class FileKeys(Section):
@@ -426,3 +520,9 @@ class FileKeys(Section):
         "The same, by name, for the routes that ask for it.", {}
     )
     routes: list[RouteKeys] = _key("The first that matches takes the request; none: 404.", [])
+    # Last, so that a stray `timeout` is said to belong to a route rather than here.
+    store: Annotated[StoreKeys, SetsKey("url", StoreUrl())] = _key(
+        "Where limits are counted: memory, or redis://… for one limit over all instances; or a "
+        "mapping.",
+        "memory",
+    )

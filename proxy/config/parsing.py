@@ -7,6 +7,7 @@ bounded while the file is read, not afterwards.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import yaml
 
@@ -37,6 +38,11 @@ _SYNTAX_ADVICE = (
     ("could not find expected ':'", 'a key needs a ":", write one behind it'),
 )
 _SYNTAX_FALLBACK = "this is not valid YAML, correct the indentation or the quotes here"
+
+# `key: header: X-Tenant` is a slip that YAML cannot read. With another character for the second
+# colon it can, so that whoever knows the key can say what to write, and what else is wrong.
+_TWO_KEYS = re.compile(r"(\bkey:[ ]+(?:header|query)):(?=[\s,}]|$)")
+_MENDED_COLON = "\ue000"
 
 
 class _Unreadable(Exception):
@@ -69,13 +75,20 @@ def _read(source: Source) -> bytes:
 
 
 def _parse(data: bytes, source: Source) -> Mapping:
-    start = Spot(source, 1, 1)
     if len(data) > MAX_BYTES:
-        raise _Unreadable(start, f"the file is larger than {MAX_BYTES // 1024}KiB, make it smaller")
-    text = _decode(data, source)
+        raise _Unreadable(
+            Spot(source, 1, 1), f"the file is larger than {MAX_BYTES // 1024}KiB, make it smaller"
+        )
+    return _tree(_decode(data, source), source)
+
+
+def _tree(text: str, source: Source) -> Mapping:
     try:
         root = _Composer(yaml.parse(text, Loader=_Loader), source).document()
     except yaml.MarkedYAMLError as error:
+        mended = _TWO_KEYS.sub(rf"\1{_MENDED_COLON}", text)
+        if mended != text:
+            return _tree(mended, source)
         raise _syntax_error(error, text, source) from None
     except yaml.YAMLError:
         # What is left is the reader's complaint about a control character.
@@ -84,7 +97,7 @@ def _parse(data: bytes, source: Source) -> Mapping:
             _spot_of(source, text[:index]), "a control character stands here, remove it"
         ) from None
     if root is None or (isinstance(root, Scalar) and root.type == "null"):
-        raise _Unreadable(start, "the file is empty, write upstreams and routes")
+        raise _Unreadable(Spot(source, 1, 1), "the file is empty, write upstreams and routes")
     if not isinstance(root, Mapping):
         raise _Unreadable(
             root.spot, "the file has to begin with keys, write upstreams: and routes: (say)"
@@ -203,7 +216,10 @@ class _Composer:
         self._refuse_tag(event, event.tag)
         # In the plain style no tag was written, or `!!str` was, which quotes would say too.
         plain = event.style in (None, "") and event.tag is None
-        return Scalar(event.value, self._spot(event), plain)
+        spot, value = self._spot(event), event.value
+        if plain and _MENDED_COLON in value:
+            spot = replace(spot, column=spot.column + value.index(_MENDED_COLON))
+        return Scalar(value.replace(_MENDED_COLON, ":"), spot, plain)
 
     def _sequence(self, event: yaml.SequenceStartEvent, depth: int) -> Sequence:
         self._refuse_tag(event, event.tag)

@@ -12,7 +12,7 @@ from annotated_types import MinLen
 from pydantic.fields import FieldInfo
 
 from proxy.config.advice import unknown_key
-from proxy.config.faults import Findings, Mistake, Source, Spot
+from proxy.config.faults import DiscreetMistake, Findings, Mistake, Source, Spot
 from proxy.config.interpolation import Interpolation
 from proxy.config.kinds.base import Kind, Name
 from proxy.config.models import Section
@@ -106,7 +106,8 @@ class Reader:
                 return Leaf(path, kind, node, kind.read(node))
             except Mistake as mistake:
                 text = str(mistake)
-                if node.references:  # the mistake may quote what must not be seen
+                # Other mistakes may quote what must not be seen.
+                if node.references and not isinstance(mistake, DiscreetMistake):
                     text = f"{node.shown} is no {kind.noun}, write {kind.example} (say)"
         self._findings.fault(node.spot, path, text)
         return None

@@ -5,6 +5,7 @@ from typing import Any
 from proxy.config.faults import Findings
 from proxy.config.kinds.base import Token
 from proxy.config.kinds.headers import HeaderValue, looks_secret
+from proxy.config.kinds.stores import Password, StoreUrl
 from proxy.config.tree import Branch, Items, Leaf, Read, leaves
 
 MASK = "***"
@@ -14,11 +15,10 @@ def check_secrets(file: Branch, findings: Findings) -> None:
     """Warn of secrets that stand in the file itself."""
     for key, leaf in leaves(file):
         if _is_secret(key, leaf) and not leaf.scalar.references:
-            name = "HOLDFAST_ADMIN_TOKEN" if isinstance(leaf.kind, Token) else _variable(key)
             findings.warn(
                 leaf.spot,
                 leaf.path,
-                f"a secret stands in the file, write ${{{name}}} or ${{file:PATH}}",
+                f"a secret stands in the file, write {_reference(key, leaf)} or ${{file:PATH}}",
             )
 
 
@@ -40,9 +40,14 @@ def _shown(read: Read, key: str) -> object:
 def _is_secret(key: str, leaf: Leaf) -> bool:
     if isinstance(leaf.kind, HeaderValue):
         return looks_secret(key, leaf.value)
-    return isinstance(leaf.kind, Token)
+    if isinstance(leaf.kind, StoreUrl):
+        return leaf.value is not None and leaf.value.password is not None
+    return isinstance(leaf.kind, Token | Password)
 
 
-def _variable(header: str) -> str:
-    """The name of a variable for *header*: ``X_API_KEY`` for X-Api-Key."""
-    return "".join(char if char.isalnum() else "_" for char in header.upper())
+def _reference(key: str, leaf: Leaf) -> str:
+    """What to write in place of a secret: ``${X_API_KEY}`` for a header X-Api-Key."""
+    if isinstance(leaf.kind, HeaderValue):
+        name = "".join(char if char.isalnum() else "_" for char in key.upper())
+        return f"${{{name}}}"
+    return "${REDIS_URL}" if isinstance(leaf.kind, StoreUrl) else leaf.kind.example

@@ -9,6 +9,7 @@ from pydantic_core import CoreSchema
 
 from proxy.config.faults import Mistake
 from proxy.config.kinds.base import JsonSchema, Kind, Switch, string_schema
+from proxy.config.kinds.throttling import two_keys
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence
 from proxy.config.words import OFF, ON
 
@@ -31,19 +32,25 @@ class Shorthand(ABC):
         return {"anyOf": [self.json_schema(long), long]}
 
 
+@dataclass(frozen=True, slots=True)
 class OneOrMore(Shorthand):
     """A single item where a list is meant."""
+
+    none: bool = False
+    """Whether ``none`` can be written for an empty list."""
 
     def expand(self, node: Node) -> Node:
         if isinstance(node, Sequence) or (isinstance(node, Scalar) and node.type == "null"):
             return node
+        if self.none and isinstance(node, Scalar) and node.text == "none":
+            return Sequence(node.spot, (), implied=True)
         return Sequence(node.spot, (node,), implied=True)
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:
         # A list that may be absent is described as that list or null.
         array: JsonSchema = next(form for form in (*long.get("anyOf", ()), long) if "items" in form)
         items: JsonSchema = array["items"]
-        return items
+        return {"anyOf": [{"const": "none"}, items]} if self.none else items
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,19 @@ class Switchable(Shorthand):
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - nothing to add
         return Switch().json_schema()
+
+
+class JoinedByColon(Shorthand):
+    """No short form: says what to write for ``{header: X-Tenant}``, where one value is meant."""
+
+    def expand(self, node: Node) -> Node:
+        entry = next(iter(node.entries.values()), None) if isinstance(node, Mapping) else None
+        if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
+            return node
+        raise Mistake(two_keys(entry.key, entry.node.text))
+
+    def json_schema(self, long: JsonSchema) -> JsonSchema:
+        return long
 
 
 class MethodAndPath(Shorthand):

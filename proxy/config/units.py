@@ -50,6 +50,12 @@ def format_duration(seconds: float) -> str:
     return written
 
 
+def format_in_seconds(seconds: float) -> str:
+    """``90s`` rather than ``1m30s``, as people write a time of more than a minute or two."""
+    is_handy = 60 < seconds < 180 and seconds % 60 and seconds.is_integer()
+    return f"{seconds:.0f}s" if is_handy else format_duration(seconds)
+
+
 def duration_with_other_unit(text: str) -> tuple[str, str] | None:
     """The unit that *text* carries but should not, and the duration to write instead.
 

@@ -7,11 +7,11 @@ mean something in another product, and names that are nearly right.
 from collections.abc import Iterable
 
 NOT_YET = {
-    "throttle": "this version does not throttle yet",
     "idempotency": "this version does not know idempotency keys yet",
     "dead_letter": "this version keeps no dead letters yet",
-    "store": "this version stores nothing yet",
-    "state_dir": "this version stores nothing yet",
+    "state_dir": "this version keeps no dead letters yet",
+    "entries": "this version keeps no idempotency keys yet",
+    "bytes": "this version keeps no idempotency keys yet",
     "workers": "this version runs as one process",
 }
 """Keys of later versions. Who builds one removes its line."""
@@ -21,6 +21,10 @@ _ON = ("on", "retry.on")
 _ATTEMPT_TIMEOUT = ("attempt_timeout", "retry.attempt_timeout")
 _BASE = ("base", "backoff.base", "retry.backoff.base")
 _MAX_WAIT = ("max", "backoff.max", "retry.backoff.max")
+
+_THROTTLE = ("throttle", "rate")
+_RATE = ("rate", "throttle.rate")
+_CONCURRENCY = ("concurrency", "throttle.concurrency")
 
 ELSEWHERE = {
     "services": ("upstreams",),
@@ -61,9 +65,17 @@ ELSEWHERE = {
     "max_delay": _MAX_WAIT,
     "cap": _MAX_WAIT,
     "multiplier": ("factor", "backoff.factor", "retry.backoff.factor"),
-    "rateLimit": ("throttle",),
-    "rate_limit": ("throttle",),
-    "inFlightReq": ("throttle",),
+    "rateLimit": _THROTTLE,
+    "rate_limit": _THROTTLE,
+    "limit": _THROTTLE,
+    "average": _RATE,
+    "requests_per_second": _RATE,
+    "rps": _RATE,
+    "events": _RATE,
+    "max_tokens": ("burst", "throttle.burst"),
+    "maxconn": _CONCURRENCY,
+    "max_in_flight": _CONCURRENCY,
+    "inFlightReq": _CONCURRENCY,
     "circuitBreaker": ("breaker",),
     "circuit_breaker": ("breaker",),
     "outlier_detection": ("breaker",),

@@ -15,6 +15,7 @@ from proxy.core import Clock, Exchange
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Log
 from proxy.policy.outcome import Attempt
+from proxy.policy.refusal import Refusal
 
 _LONGEST_TEXT = 2048
 """Characters of a path or method that are kept: a line stays a line."""
@@ -39,8 +40,9 @@ class AccessLog:
         """Write a line if anything happened that somebody might ask about.
 
         That is: we refused it, it failed, its client left, one attempt was not enough,
-        or its answer is a fallback. Whoever waited is among them: after a wait comes
-        another attempt, unless the client leaves or we refuse.
+        it stood in line, or its answer is a fallback. Whoever waited between attempts is
+        among them: after such a wait comes another one, unless the client leaves or we
+        refuse.
         """
         attempts = exchange.attempts
         if (
@@ -48,14 +50,14 @@ class AccessLog:
             or exchange.refusal is not None
             or len(attempts) > 1
             or exchange.fallback
-            or (attempts and attempts[0].kind is not None)
+            or (attempts and (attempts[0].kind is not None or attempts[0].queued))
         ):
             self.write(route, exchange)
 
     def write(self, route: str, exchange: Exchange) -> None:
         """Write a line."""
         refusal = exchange.refusal
-        refused = f'"refusal":"{refusal.reason.value}",' if refusal is not None else ""
+        refused = "" if refusal is None else _refusal(refusal)
         fallback = '"fallback":true,' if exchange.fallback else ""
         attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
         self._writer.write(
@@ -76,6 +78,11 @@ class AccessLog:
         return f"{self._stamp}.{int((now - second) * 1000):03d}Z"
 
 
+def _refusal(refusal: Refusal) -> str:
+    cause = f'"cause":"{refusal.cause}",' if refusal.cause else ""
+    return f'"refusal":"{refusal.reason.value}",{cause}'
+
+
 def _attempt(attempt: Attempt, exchange: Exchange) -> str:
     pause, why = attempt.pause, attempt.why
     waited = (
@@ -83,6 +90,7 @@ def _attempt(attempt: Attempt, exchange: Exchange) -> str:
         if pause is None
         else f',"wait_ms":{pause.seconds * 1000:.3f},"wait_for":"{pause.source}"'
     )
+    queued = f',"queue_ms":{attempt.queued * 1000:.3f}' if attempt.queued else ""
     judged = "" if why is None else f',"why":"{why}"'
     return (
         f'{{"n":{attempt.number},"upstream":{quoted(attempt.upstream)},'
@@ -91,7 +99,7 @@ def _attempt(attempt: Attempt, exchange: Exchange) -> str:
         f'"ms":{attempt.duration * 1000:.3f},"outcome":"{attempt.outcome}",'
         f'"status":{attempt.status or "null"},"sent":{_boolean(attempt.sent)},'
         f'"received":{_boolean(attempt.received)},"reused":{_boolean(attempt.reused)}'
-        f"{waited}{judged}}}"
+        f"{waited}{queued}{judged}}}"
     )
 
 

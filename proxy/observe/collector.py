@@ -5,49 +5,16 @@ for what only grows, and labels that come from the configuration or from a close
 set, never from a client.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from proxy.observe.series import LATENCY_BOUNDS, Histogram, RetrySeries, RouteSeries
-from proxy.policy.breaker import State
-from proxy.policy.outcome import Kind, outcome_label
-
-_BUCKETS = (*map(str, LATENCY_BOUNDS), "+Inf")
-
-
-@dataclass(slots=True, kw_only=True)
-class Collected:
-    """What there is to export; the recorders hold parts of it."""
-
-    version: str
-    parser: str
-    last_reload: float
-    """When the configuration in force was read, in seconds since the epoch."""
-    reloads: dict[str, int] = field(default_factory=lambda: {"success": 0, "failure": 0})
-    routes: dict[str, RouteSeries] = field(default_factory=dict)
-    retries: dict[str, RetrySeries] = field(default_factory=dict)
-    """Of the routes that retry."""
-    upstreams: dict[str, Histogram] = field(default_factory=dict)
-    """How long attempts took."""
-    attempts: dict[tuple[str, str], dict[Kind | int, int]] = field(default_factory=dict)
-    """By route and upstream: how many ended in each kind or status."""
-    lost_lines: Callable[[], int]
-    budgets: Callable[[], Mapping[str, float]]
-    breakers: Callable[[], Mapping[str, State]]
-
-    def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
-        """Each route and upstream, with the number of attempts per outcome."""
-        for (route, upstream), endings in self.attempts.items():
-            outcomes: Counter[str] = Counter()
-            for ending, count in endings.items():
-                outcomes[outcome_label(ending)] += count
-            yield route, upstream, outcomes
+from proxy.observe.collected import Collected
+from proxy.observe.series import Histogram
 
 
 class SeriesCollector(Collector):
@@ -60,6 +27,8 @@ class SeriesCollector(Collector):
         yield from self._requests()
         yield from self._upstreams()
         yield from self._retries()
+        yield from self._throttles()
+        yield from self._store()
         yield from self._process()
 
     def _requests(self) -> Iterator[Metric]:
@@ -146,6 +115,56 @@ class SeriesCollector(Collector):
             breakers.add_metric((upstream,), state)
         yield breakers
 
+    def _throttles(self) -> Iterator[Metric]:
+        labels = ("scope", "name")
+        decisions = CounterMetricFamily(
+            "holdfast_throttle_decisions",
+            "Attempts that asked to be let out, by what the throttle decided.",
+            labels=(*labels, "decision"),
+        )
+        for whose, series in self._collected.throttles.items():
+            for decision, count in series.decisions().items():
+                decisions.add_metric((*whose, decision), count)
+        yield decisions
+        yield _histograms(
+            "holdfast_throttle_wait_seconds",
+            "Waits in line of attempts that were let out after one.",
+            labels,
+            ((whose, series.waits) for whose, series in self._collected.throttles.items()),
+        )
+        waiting = GaugeMetricFamily(
+            "holdfast_throttle_queue_length", "Attempts waiting in line.", labels=labels
+        )
+        paused = GaugeMetricFamily(
+            "holdfast_throttle_paused",
+            "Buckets closed because the upstream asked to be left alone.",
+            labels=labels,
+        )
+        for whose, state in self._collected.throttle_states().items():
+            waiting.add_metric(whose, state.waiting)
+            paused.add_metric(whose, state.paused)
+        yield waiting
+        yield paused
+
+    def _store(self) -> Iterator[Metric]:
+        store = self._collected.store
+        if store is None:
+            return
+        errors = CounterMetricFamily(
+            "holdfast_store_errors",
+            "Operations that the shared store did not answer, or not in time.",
+            labels=("operation",),
+        )
+        for operation, count in store.errors.items():
+            errors.add_metric((operation,), count)
+        yield errors
+        yield _histograms(
+            "holdfast_store_operation_duration_seconds",
+            "How long the shared store took to answer.",
+            ("operation",),
+            (((operation,), series) for operation, series in store.durations.items()),
+        )
+
     def _process(self) -> Iterator[Metric]:
         reloads = CounterMetricFamily(
             "holdfast_config_reloads",
@@ -186,13 +205,19 @@ def _histograms(
     """
     family = Metric(name, text, "histogram")
     for values, histogram in members:
+        buckets = _bucket_labels(histogram.bounds)
         own = dict(zip(labels, values, strict=True))
         # Prometheus wants each bucket to include the ones below it.
         counts = list(accumulate(histogram.counts))
         family.samples += [
             Sample(f"{name}_bucket", {**own, "le": bound}, count)
-            for bound, count in zip(_BUCKETS, counts, strict=True)
+            for bound, count in zip(buckets, counts, strict=True)
         ]
         family.samples.append(Sample(f"{name}_count", own, counts[-1]))
         family.samples.append(Sample(f"{name}_sum", own, histogram.total))
     return family
+
+
+@cache
+def _bucket_labels(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*map(str, bounds), "+Inf")

@@ -1,19 +1,27 @@
-"""All metrics of the process, and the recorders through which routes feed them.
+"""All metrics of the process, and the recorders through which they are fed.
 
-The recorders are made at load time, one per route. A reload makes new ones under
-the old names, which go on counting where the old ones stopped; requests still in
-flight keep the recorder that they began with. The series of a route that is gone
-are let go, so its last requests count into numbers that nobody reads any more.
+The recorders are made at load time, one per route and one per throttle. Those of a
+reload go on counting where the old ones stopped; requests still in flight keep the
+recorder that they began with. The series of what is gone are let go, so its last
+requests count into numbers that nobody reads any more.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from proxy.core import Exchange
-from proxy.observe.collector import Collected, SeriesCollector
+from proxy.core import Exchange, StoreRecorder, ThrottleRecorder, ThrottleState
+from proxy.observe.collected import Collected, ThrottleName
+from proxy.observe.collector import SeriesCollector
 from proxy.observe.exposition import expose
-from proxy.observe.series import Histogram, RetrySeries, RouteSeries
+from proxy.observe.series import (
+    LATENCY_BOUNDS,
+    Histogram,
+    RetrySeries,
+    RouteSeries,
+    StoreSeries,
+    ThrottleSeries,
+)
 from proxy.observe.status import summary
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
@@ -110,14 +118,18 @@ class Metrics:
         lost_lines: Callable[[], int],
         budgets: Callable[[], Mapping[str, float]],
         breakers: Callable[[], Mapping[str, State]],
+        throttles: Callable[[], Mapping[ThrottleName, ThrottleState]],
+        store_state: Callable[[], str | None],
     ) -> None:
         """Start from zero.
 
         *parser* is the name of the HTTP parser in use, and *loaded_at* when (seconds
         since the epoch) the configuration was first read. The others are asked anew
         each time: *lost_lines* how many lines the access log had to drop, *budgets*
-        how many retries each upstream with a budget would allow now, and *breakers*
-        the state of the best address of each upstream with a breaker.
+        how many retries each upstream with a budget would allow now, *breakers* the
+        state of the best address of each upstream with a breaker, *throttles* what
+        goes on at each throttle in force, and *store_state* whether the shared store
+        is ``up`` or ``down``; None where there is none.
         """
         self._collected = Collected(
             version=version,
@@ -126,6 +138,8 @@ class Metrics:
             lost_lines=lost_lines,
             budgets=budgets,
             breakers=breakers,
+            throttle_states=throttles,
+            store_state=store_state,
         )
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(SeriesCollector(self._collected))
@@ -148,7 +162,7 @@ class Metrics:
             {
                 upstream: (
                     collected.attempts.setdefault((name, upstream), {}),
-                    collected.upstreams.setdefault(upstream, Histogram()),
+                    collected.upstreams.setdefault(upstream, Histogram(LATENCY_BOUNDS)),
                 )
                 for upstream in upstreams
             },
@@ -160,10 +174,31 @@ class Metrics:
         """The recorder of requests that belong to no route; they make no attempts."""
         return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log)
 
+    def throttle(self, scope: str, name: str) -> ThrottleRecorder:
+        """The recorder of the throttle of one ``route`` or ``upstream``.
+
+        After a reload it is the same one, whatever became of the throttle's settings.
+        """
+        return self._collected.throttles.setdefault((scope, name), ThrottleSeries())
+
+    def store(self, operations: Iterable[str]) -> StoreRecorder:
+        """The recorder of the shared store, which there is from now on.
+
+        *operations* are all that it can be asked for. A reload cannot change the store,
+        so this is asked for once.
+        """
+        series = self._collected.store = StoreSeries(operations)
+        return series
+
     def keep_only(
-        self, *, routes: Collection[str], retrying: Collection[str], upstreams: Collection[str]
+        self,
+        *,
+        routes: Collection[str],
+        retrying: Collection[str],
+        upstreams: Collection[str],
+        throttles: Collection[ThrottleName],
     ) -> None:
-        """Let go of the series of every other route and upstream, after a reload.
+        """Let go of the series of every other route, upstream and throttle, after a reload.
 
         *retrying* are those of the routes whose verdicts and waits are kept too.
         """
@@ -183,6 +218,9 @@ class Metrics:
             (route, upstream): endings
             for (route, upstream), endings in collected.attempts.items()
             if route in routes and upstream in upstreams
+        }
+        collected.throttles = {
+            whose: series for whose, series in collected.throttles.items() if whose in throttles
         }
 
     def reload_succeeded(self, at: float) -> None:

@@ -8,12 +8,16 @@ All of it is touched by the event loop's thread alone, so there are no locks.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from proxy.policy.reasons import Why
 
+# Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the buckets, in seconds, each inclusive; one more has no bound."""
+WAIT_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""A wait is chosen, so it may well be next to nothing, or minutes that somebody asked for."""
+STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+"""A store is near, and is given up before a caller would notice."""
 
 KNOWN_METHODS = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "CONNECT", "TRACE"}
@@ -21,9 +25,9 @@ KNOWN_METHODS = frozenset(
 OTHER_METHOD = "_OTHER"
 """Stands for every method that a client made up: labels come from closed sets."""
 
-PHASES = ("body", "backoff", "upstream", "response")
-"""Where a client can leave: while it sends, while it waits (between two attempts, or
-for one), while it receives."""
+PHASES = ("body", "queue", "backoff", "upstream", "response")
+"""Where a client can leave: while it sends, while it waits (in line, between two
+attempts, or for one), while it receives."""
 
 WAIT_SOURCES = ("backoff", "hint")
 """Who chose the wait before another attempt: we, or the upstream."""
@@ -32,21 +36,26 @@ WAIT_SOURCES = ("backoff", "hint")
 class Histogram:
     """Durations, sorted into buckets as they come."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
         # Left, because Prometheus counts `le`: a value on a bound is within it.
-        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
+    @property
+    def observations(self) -> int:
+        return sum(self.counts)
+
     @classmethod
-    def sum_of(cls, parts: "Iterable[Histogram]") -> "Histogram":
-        """All the observations of *parts* in one."""
-        whole = cls()
+    def sum_of(cls, parts: "Sequence[Histogram]") -> "Histogram":
+        """All the observations of *parts*, whose bounds are the same, in one."""
+        whole = cls(parts[0].bounds)
         for part in parts:
             whole.counts = [sum(pair) for pair in zip(whole.counts, part.counts, strict=True)]
             whole.total += part.total
@@ -58,11 +67,11 @@ class Histogram:
         As ``histogram_quantile`` of Prometheus: evenly spread within a bucket, and
         never beyond the highest bound. None while there are no observations.
         """
-        wanted = rank * sum(self.counts)
+        wanted = rank * self.observations
         if not wanted:
             return None
         below, lower = 0, 0.0
-        for count, upper in zip(self.counts, LATENCY_BOUNDS, strict=False):
+        for count, upper in zip(self.counts, self.bounds, strict=False):
             if count and below + count >= wanted:
                 return lower + (upper - lower) * (wanted - below) / count
             below, lower = below + count, upper
@@ -79,7 +88,7 @@ class RouteSeries:
         """By method and status."""
         self.in_flight = 0
         self.disconnects = dict.fromkeys(PHASES, 0)
-        self.duration = Histogram()
+        self.duration = Histogram(LATENCY_BOUNDS)
 
     def count_unusual(self, method: str, code: int) -> None:
         """Count the first request of its kind, or one with a method of its own making."""
@@ -94,4 +103,69 @@ class RetrySeries:
 
     def __init__(self) -> None:
         self.verdicts = dict.fromkeys(Why, 0)
-        self.waits = {source: Histogram() for source in WAIT_SOURCES}
+        self.waits = {source: Histogram(WAIT_BOUNDS) for source in WAIT_SOURCES}
+
+
+class ThrottleSeries:
+    """What one throttle decided. Its own recorder: to pass costs one addition.
+
+    Implements :class:`proxy.core.ThrottleRecorder`.
+    """
+
+    __slots__ = ("_passed", "_refused", "waits")
+
+    def __init__(self) -> None:
+        self._passed = 0
+        self._refused = 0
+        self.waits = Histogram(WAIT_BOUNDS)
+        """Of those that passed after a wait."""
+
+    def __repr__(self) -> str:
+        counted = ", ".join(f"{count} {word}" for word, count in self.decisions().items())
+        return f"<throttle: {counted}>"
+
+    def passed(self) -> None:
+        """An attempt went through at once."""
+        self._passed += 1
+
+    def delayed(self, seconds: float) -> None:
+        """An attempt went through after a wait."""
+        self.waits.observe(seconds)
+
+    def refused(self) -> None:
+        """An attempt was refused."""
+        self._refused += 1
+
+    def decisions(self) -> dict[str, int]:
+        """How many there were of each; every attempt is among one of them."""
+        return {
+            "passed": self._passed,
+            "delayed": self.waits.observations,
+            "refused": self._refused,
+        }
+
+
+class StoreSeries:
+    """How a shared store does, operation by operation.
+
+    Implements :class:`proxy.core.StoreRecorder`.
+    """
+
+    __slots__ = ("durations", "errors")
+
+    def __init__(self, operations: Iterable[str]) -> None:
+        """*operations* are all that there will ever be: they are labels."""
+        self.durations = {operation: Histogram(STORE_BOUNDS) for operation in operations}
+        """Of those that were answered."""
+        self.errors = dict.fromkeys(self.durations, 0)
+
+    def __repr__(self) -> str:
+        return f"<store: {sum(self.errors.values())} errors>"
+
+    def operated(self, operation: str, seconds: float) -> None:
+        """The store answered."""
+        self.durations[operation].observe(seconds)
+
+    def failed(self, operation: str) -> None:
+        """It did not, or not in time."""
+        self.errors[operation] += 1

@@ -6,8 +6,15 @@ Quantiles are estimates from the histogram's buckets.
 
 from collections import Counter
 
-from proxy.observe.collector import Collected
-from proxy.observe.series import Histogram, RetrySeries, RouteSeries
+from proxy.core import ThrottleState
+from proxy.observe.collected import Collected, ThrottleName
+from proxy.observe.series import (
+    Histogram,
+    RetrySeries,
+    RouteSeries,
+    StoreSeries,
+    ThrottleSeries,
+)
 from proxy.policy.reasons import Why
 
 
@@ -17,23 +24,27 @@ def summary(collected: Collected) -> dict[str, object]:
     for route, _upstream, outcomes in collected.outcomes():
         attempts.setdefault(route, Counter()).update(outcomes)
     budgets, breakers = collected.budgets(), collected.breakers()
+    throttles = _throttles(collected)
     return {
         "routes": {
             name: {
                 **_route(series, attempts.get(name, Counter())),
                 **_retries(collected.retries.get(name)),
+                **throttles.get(("route", name), {}),
             }
             for name, series in collected.routes.items()
         },
         "upstreams": {
             name: {
-                "attempts": sum(histogram.counts),
+                "attempts": histogram.observations,
                 "duration_ms": _milliseconds(histogram),
                 **({"budget_remaining": round(budgets[name], 3)} if name in budgets else {}),
                 **({"breaker": breakers[name].word} if name in breakers else {}),
+                **throttles.get(("upstream", name), {}),
             }
             for name, histogram in collected.upstreams.items()
         },
+        **_store(collected.store, collected.store_state()),
         "reloads": dict(collected.reloads),
         "access_log_dropped": collected.lost_lines(),
     }
@@ -61,13 +72,53 @@ def _retries(series: RetrySeries | None) -> dict[str, object]:
         "retries": series.verdicts[Why.RETRIED],
         "recovered": series.verdicts[Why.RECOVERED],
         "verdicts": {why.value: count for why, count in series.verdicts.items() if count},
-        "wait_ms": _milliseconds(Histogram.sum_of(series.waits.values())),
+        "wait_ms": _milliseconds(Histogram.sum_of(tuple(series.waits.values()))),
+    }
+
+
+def _throttles(collected: Collected) -> dict[ThrottleName, dict[str, object]]:
+    """What is told besides of each route and each upstream that has a throttle."""
+    states = collected.throttle_states()
+    return {
+        whose: {"throttle": {**_decided(series), **_goes_on(states[whose])}}
+        for whose, series in collected.throttles.items()
+        if whose in states
+    }
+
+
+def _decided(series: ThrottleSeries) -> dict[str, object]:
+    return {**series.decisions(), "wait_ms": _milliseconds(series.waits)}
+
+
+def _goes_on(state: ThrottleState) -> dict[str, object]:
+    return {
+        "waiting": state.waiting,
+        "under_way": state.under_way,
+        "buckets": state.buckets,
+        "paused": state.paused,
+        "paused_for_seconds": round(state.paused_for, 3),
+    }
+
+
+def _store(series: StoreSeries | None, state: str | None) -> dict[str, object]:
+    """What is told of a shared store, where there is one."""
+    if series is None:
+        return {}
+    return {
+        "store": {
+            "state": state,
+            "errors": dict(series.errors),
+            "duration_ms": {
+                operation: _milliseconds(durations)
+                for operation, durations in series.durations.items()
+            },
+        }
     }
 
 
 def _milliseconds(histogram: Histogram) -> dict[str, float] | None:
     """Mean and quantiles, or None before the first observation."""
-    observations = sum(histogram.counts)
+    observations = histogram.observations
     if not observations:
         return None
     figures = {"mean": histogram.total / observations}

@@ -39,7 +39,10 @@ class Fallback:
         in_time = self.forward.time_left(exchange, now) >= LEAST_ATTEMPT
         if exchange.expired or self._pauses.is_over or not in_time:
             return False
-        return self._may_be_sent(exchange) and self.forward.upstream.fleet.admits(now)
+        if not self._may_be_sent(exchange) or not self.forward.upstream.fleet.admits(now):
+            return False
+        entrance, left = self.forward.entrance, self.forward.time_left(exchange, now)
+        return entrance is None or entrance.would_admit(exchange, now, 0.0, left)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:
         sent = [attempt for attempt in exchange.attempts if attempt.sent]

@@ -1,12 +1,15 @@
 """The bare stage: one request to one upstream, within its time."""
 
 import math
+from collections.abc import Awaitable, Collection
 
-from proxy.core import Exchange
+from proxy.core import Exchange, Refused
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
-from proxy.policy.outcome import Attempt
-from proxy.policy.refusal import Refusal
+from proxy.pipeline.entrance import Entrance
+from proxy.policy.budget import Budget
+from proxy.policy.outcome import Attempt, Pause
+from proxy.policy.refusal import Reason, Refusal
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
@@ -20,16 +23,36 @@ _AFTERWARDS = 0.005
 class Forward:
     """Sends a request on and relays its response as it comes."""
 
-    __slots__ = ("_deadlines", "_has_limit", "_timeout", "upstream")
+    __slots__ = (
+        "_attempt_deadlines",
+        "_budget",
+        "_deadlines",
+        "_has_limit",
+        "_timeout",
+        "entrance",
+        "upstream",
+    )
 
-    def __init__(self, upstream: Upstream, deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        deadlines: Deadlines,
+        *,
+        entrance: Entrance | None = None,
+        attempt_deadlines: Deadlines | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """Attempts pass the *entrance*, end by their own deadlines, and count for a budget."""
         self.upstream = upstream
+        self.entrance = entrance
         self._deadlines = deadlines
+        self._attempt_deadlines = attempt_deadlines
+        self._budget = budget
         self._timeout = deadlines.timeout
         self._has_limit = deadlines.timeout != NO_LIMIT
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
-        """Relay the upstream's response, or say why there is none."""
+        """Relay the upstream's response, or say why there is none: nothing limits attempts."""
         deadlines = self._deadlines
         if self._has_limit and exchange.asked_timeout is None:
             # What the parts below come to in the usual case, without five calls.
@@ -47,6 +70,19 @@ class Forward:
         finally:
             if ticket is not None:
                 deadlines.finish(ticket)
+        return None if attempt.kind is None else answer_for(exchange, attempt)
+
+    async def handle_in_turn(self, exchange: Exchange) -> Refusal | None:
+        """The same where something does."""
+        ticket = self.start_clock(exchange)
+        if exchange.expired:
+            return TOO_LATE
+        try:
+            attempt = await self.attempt(exchange)
+            if attempt.kind is not None:
+                attempt = await self.unless_stale(exchange, attempt)
+        finally:
+            self.stop_clock(ticket)
         return None if attempt.kind is None else answer_for(exchange, attempt)
 
     # Parts, for stages that make more than one attempt.
@@ -79,6 +115,68 @@ class Forward:
         # Nobody waits for the client just now, so no other time is uncounted.
         return exchange.started + self._limit(exchange) + exchange.client_wait + _AFTERWARDS
 
+    def attempt(
+        self,
+        exchange: Exchange,
+        *,
+        fresh: bool = False,
+        judge: Judge | None = None,
+        avoid: Collection[str] = (),
+        pause: Pause | None = None,
+    ) -> Awaitable[Attempt]:
+        """One attempt, when its turn has come; see :meth:`Upstream.attempt`."""
+        if self.entrance is not None or self._attempt_deadlines is not None:
+            return self._attempt_in_turn(exchange, fresh, judge, avoid, pause)
+        if self._budget is not None and not exchange.attempts:
+            self._count_first(self._budget, exchange.started)
+        return self.upstream.attempt(
+            exchange, self.give_up(exchange), fresh=fresh, judge=judge, avoid=avoid, pause=pause
+        )
+
+    async def _attempt_in_turn(
+        self,
+        exchange: Exchange,
+        fresh: bool,  # noqa: FBT001 - as attempt() got it
+        judge: Judge | None,
+        avoid: Collection[str],
+        pause: Pause | None,
+    ) -> Attempt:
+        entrance, deadlines = self.entrance, self._attempt_deadlines
+        passed, ticket = None, None
+        if entrance is not None:
+            passed = entrance.pass_at_once(exchange)
+            if passed is None:
+                deadline = self.give_up(exchange) - _AFTERWARDS
+                is_retry = bool(exchange.attempts)
+                passed = await entrance.enter(exchange, deadline, is_retry=is_retry)
+            passed.then, judge = judge, passed.judge
+        if self._budget is not None and not exchange.attempts:
+            self._count_first(self._budget, exchange.started)
+        if deadlines is not None:
+            # From here on: it is the upstream's time, not that of those before us in line.
+            ticket = deadlines.start_attempt(exchange)
+        try:
+            return await self.upstream.attempt(
+                exchange,
+                self.give_up(exchange),
+                fresh=fresh,
+                judge=judge,
+                avoid=avoid,
+                pause=pause,
+                permit=passed,
+            )
+        finally:
+            if deadlines is not None and ticket is not None:
+                deadlines.finish(ticket)
+                exchange.attempt_expired = False
+            if passed is not None:
+                exchange.attempts[-1].queued = passed.queued
+                passed.close()
+
+    def _count_first(self, budget: Budget, now: float) -> None:
+        if self.upstream.fleet.admits(now):
+            budget.first(now)
+
     async def unless_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
     ) -> Attempt:
@@ -89,9 +187,12 @@ class Forward:
         """
         if not attempt.found_stale or (attempt.sent and not self._may_be_sent_again(exchange)):
             return attempt
-        return await self.upstream.attempt(
-            exchange, self.give_up(exchange), fresh=True, judge=judge
-        )
+        try:
+            return await self.attempt(exchange, fresh=True, judge=judge)
+        except Refused as refused:
+            if refused.refusal.reason is Reason.THROTTLED and exchange.attempts[-1] is attempt:
+                return attempt
+            raise
 
     def _may_be_sent_again(self, exchange: Exchange) -> bool:
         if exchange.upgrade or not self.upstream.may_repeat(exchange):

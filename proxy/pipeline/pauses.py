@@ -2,6 +2,9 @@
 
 import asyncio
 
+from proxy.core import Exchange
+from proxy.policy.bucket import Cause
+
 _GRAIN = 0.0015
 """Seconds by which uvloop may call too early: it rounds to milliseconds, on a clock that
 counts whole ones."""
@@ -10,16 +13,18 @@ counts whole ones."""
 class Pauses:
     """All waits of the process: nothing of them is left when they are over."""
 
-    __slots__ = ("_loop", "_waiting", "is_over")
+    __slots__ = ("_loop", "_queued", "_waiting", "is_over")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
+        self._queued: set[Exchange] = set()
+        """Those in line for another attempt."""
         self.is_over = False
         """Whether no attempt is to follow another any more: the process is about to end."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._queued)
 
     async def wait(self, seconds: float) -> bool:
         """Wait, never for less; False if it was ended because no further attempt is to be made."""
@@ -35,11 +40,22 @@ class Pauses:
             self._waiting.discard(awake)
         return not self.is_over
 
+    def watch(self, exchange: Exchange) -> None:
+        """It stands in line for another attempt, until :meth:`forget`."""
+        self._queued.add(exchange)
+
+    def forget(self, exchange: Exchange) -> None:
+        """It does not any more."""
+        self._queued.discard(exchange)
+
     def end(self) -> None:
         """Wake everybody: no further attempts."""
         self.is_over = True
         for awake in self._waiting:
             _wake(awake)
+        for exchange in tuple(self._queued):
+            if exchange.place is not None:
+                exchange.place.give_up(Cause.DRAINING)
 
 
 def _wake(awake: asyncio.Future[None]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import TOO_LATE
-from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.fallback import Fallback
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
@@ -19,7 +18,6 @@ class Retry:
     """Makes attempts until one is good enough, or none may follow."""
 
     __slots__ = (
-        "attempt_deadlines",
         "budget",
         "clock",
         "fallback",
@@ -35,7 +33,6 @@ class Retry:
         rules: RetryRules,
         *,
         budget: Budget | None,
-        attempt_deadlines: Deadlines | None,
         pauses: Pauses,
         clock: Clock,
         fallback: Fallback | None,
@@ -43,7 +40,6 @@ class Retry:
         self.forward = forward
         self.rules = rules
         self.budget = budget
-        self.attempt_deadlines = attempt_deadlines
         self.pauses = pauses
         self.clock = clock
         self.fallback = fallback
@@ -53,14 +49,12 @@ class Retry:
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
         """Relay a response, the first good one or the last, or say why there is none."""
-        forward, budget = self.forward, self.budget
+        forward = self.forward
         if exchange.upgrade:
-            return await forward.handle(exchange)  # a tunnel gets one attempt
+            return await forward.handle_in_turn(exchange)  # a tunnel gets one attempt
         ticket = forward.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
-        if budget is not None and forward.upstream.fleet.admits(exchange.started):
-            budget.first(exchange.started)
         run = Run(self, exchange)
         try:
             return await run.until_settled()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from proxy.core import Exchange, Refused
 from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
-from proxy.pipeline.deadlines import Ticket
 from proxy.pipeline.fallback import Fallback
 from proxy.policy.hints import NO_ADVICE, Advice, read_advice
 from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind, Pause
@@ -31,6 +30,14 @@ from proxy.policy.verdict import (
 
 if TYPE_CHECKING:
     from proxy.pipeline.retry import Retry
+
+_NOT_LET_THROUGH = {
+    Reason.BREAKER_OPEN: Why.BREAKER_OPEN,
+    Reason.THROTTLED: Why.THROTTLED,
+    Reason.STORE: Why.THROTTLED,
+    Reason.DRAINING: Why.SHUTDOWN,
+}
+"""Refusals that come before an attempt, and what they mean for those that came before it."""
 
 _SUCCESS = Verdict(Why.SUCCESS)
 _RECOVERED = Verdict(Why.RECOVERED)
@@ -77,17 +84,15 @@ class Run:
         """Make attempts until none may follow; the client has its response, or gets a refusal."""
         exchange, stage = self._exchange, self._stage
         while True:
-            ticket = self._start_attempt()
             try:
                 attempt = await self._next_attempt()
                 if attempt.kind is not None:
                     attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
             except Refused as refused:
-                if refused.refusal.reason is not Reason.BREAKER_OPEN:
+                why = _NOT_LET_THROUGH.get(refused.refusal.reason)
+                if why is None:
                     raise
-                return await self._left_alone(refused.refusal)
-            finally:
-                self._end_attempt(ticket)
+                return await self._left_alone(why, refused.refusal)
             verdict = self._verdict_on(attempt)
             if verdict.pause is None:
                 self.settle(verdict.why)
@@ -101,18 +106,16 @@ class Run:
     # One attempt.
 
     def _next_attempt(self) -> Awaitable[Attempt]:
-        stage, exchange = self._stage, self._exchange
-        upstream, give_up = stage.forward.upstream, stage.forward.give_up(exchange)
+        exchange, forward = self._exchange, self._stage.forward
         self._made += 1
         if self._made == 1:
-            return upstream.attempt(exchange, give_up, judge=self._judge_head)
+            return forward.attempt(exchange, judge=self._judge_head)
         earlier = exchange.attempts
         self._known = len(earlier)
         self._verdict = None
         self._spent, self._taken_at = self._taken_at, None
-        return upstream.attempt(
+        return forward.attempt(
             exchange,
-            give_up,
             # A stale connection is replaced outside the count, so one such find is enough.
             fresh=earlier[-1].status == MISDIRECTED or any(a.found_stale for a in earlier),
             judge=self._judge_head,
@@ -120,21 +123,11 @@ class Run:
             pause=self._pause,
         )
 
-    def _start_attempt(self) -> Ticket | None:
-        deadlines = self._stage.attempt_deadlines
-        return None if deadlines is None else deadlines.start_attempt(self._exchange)
-
-    def _end_attempt(self, ticket: Ticket | None) -> None:
-        deadlines = self._stage.attempt_deadlines
-        if deadlines is not None and ticket is not None:
-            deadlines.finish(ticket)
-            self._exchange.attempt_expired = False
-
     async def _wait(self, pause: Pause) -> Refusal | None:
         """Wait between two attempts; the answer if none is to follow after all."""
         exchange, clock = self._exchange, self._stage.clock
         self._pause = pause
-        exchange.begin_pause()
+        exchange.begin_wait("backoff")
         try:
             # From the verdict on: meanwhile the rest of the response was read.
             left = self._judged_at + pause.seconds - clock.monotonic()
@@ -142,7 +135,7 @@ class Run:
         finally:
             waited = Pause(clock.monotonic() - self._judged_at, pause.source)
             exchange.route.recorder.waited(waited)
-        exchange.end_pause()
+        exchange.end_wait()
         if not goes_on:
             self.settle(Why.SHUTDOWN)
             return DRAINING
@@ -193,6 +186,7 @@ class Run:
             result,
             lambda: self._situation(now),
             breaker_admits=lambda wait: stage.forward.upstream.fleet.admits(now + wait),
+            throttle_admits=lambda wait: self._would_be_let_in(now, wait),
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
@@ -214,6 +208,13 @@ class Run:
             expired=exchange.expired,
             shutting_down=stage.pauses.is_over,
         )
+
+    def _would_be_let_in(self, now: float, wait: float) -> bool:
+        forward, exchange = self._stage.forward, self._exchange
+        if forward.entrance is None:
+            return True
+        left = forward.time_left(exchange, now)
+        return forward.entrance.would_admit(exchange, now, wait, left)
 
     def _take_budget(self, now: float) -> bool:
         budget = self._stage.budget
@@ -263,14 +264,14 @@ class Run:
             self._taken_at = self._spent  # nothing of the retry under way was sent
         self.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
 
-    async def _left_alone(self, refusal: Refusal) -> Refusal | None:
-        """The breakers of all addresses are open: nobody to ask for now."""
+    async def _left_alone(self, why: Why, refusal: Refusal) -> Refusal | None:
+        """The next attempt is not let through, by no fault of its own."""
         stage, exchange = self._stage, self._exchange
         if len(exchange.attempts) == self._known:
             self._taken_at = self._spent  # no attempt came of it
-        self.settle(Why.BREAKER_OPEN)
+        self.settle(why)
         fallback = stage.fallback
-        if fallback is None or not fallback.covers_open_breaker:
+        if why is not Why.BREAKER_OPEN or fallback is None or not fallback.covers_open_breaker:
             return refusal
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
@@ -284,17 +285,15 @@ class Run:
             exchange.answer_fallback(fallback.settings)
             return None
         other = fallback.forward
-        ticket = self._start_attempt()
         try:
-            attempt = await other.upstream.attempt(exchange, other.give_up(exchange))
+            attempt = await other.attempt(exchange)
             attempt = await other.unless_stale(exchange, attempt)
         except Refused as refused:
-            if refused.refusal.reason is not Reason.BREAKER_OPEN:
+            if refused.refusal.reason not in _NOT_LET_THROUGH:
                 raise
             return refused.refusal
         finally:
             exchange.fallback = exchange.code != 0
-            self._end_attempt(ticket)
         self.settle(_end_of(attempt))
         return answer_for(exchange, attempt)
 

@@ -4,7 +4,7 @@ An untrusted peer's own claims are replaced, a trusted one's are appended to.
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 TOKEN_CHARACTERS = frozenset(
     b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -32,10 +32,54 @@ def is_trusted(
         return trust_unix
     if not networks:
         return False
-    address = ip_address(peer.partition("%")[0])
+    address = _address(peer)
+    return any(address in network for network in networks)
+
+
+def client_address(
+    peer: str,
+    claims: Claims,
+    networks: tuple[IPv4Network | IPv6Network, ...],
+    *,
+    trust_unix: bool,
+) -> str:
+    """The address of the client itself, as far as those say whom we trust; empty if nobody does.
+
+    Each hop puts the address that it sees behind the others. So they are read from the
+    end, and the first one that is no trusted proxy's is the client's: what stands
+    before it anybody may have written. All are spelled alike, whoever wrote them.
+    """
+    client = str(_address(peer)) if peer else ""
+    if not is_trusted(peer, networks, trust_unix=trust_unix):
+        return client
+    for value in reversed(claims.forwarded_for):
+        for entry in reversed(value.split(b",")):
+            text = _without_port(entry.decode("latin-1").strip(" \t"))
+            if not text:  # RFC 9110 5.6.1: an empty element means nothing
+                continue
+            try:
+                client = str(_address(text))
+            except ValueError:  # "unknown", or a name: nobody knows who stands behind it
+                return client
+            if not is_trusted(client, networks, trust_unix=False):
+                return client
+    return client
+
+
+def _address(text: str) -> IPv4Address | IPv6Address:
+    """The address without its zone, which means something to one machine only."""
+    address = ip_address(text.partition("%")[0])
     # A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d.
-    mapped = getattr(address, "ipv4_mapped", None)
-    return any((mapped or address) in network for network in networks)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _without_port(entry: str) -> str:
+    """Some add the port, and then brackets to an IPv6 address, and then quotes to both."""
+    entry = entry.strip('"')
+    if entry.startswith("["):
+        return entry[1:].partition("]")[0]
+    host, _, rest = entry.partition(":")
+    return entry if ":" in rest else host
 
 
 def identity_lines(

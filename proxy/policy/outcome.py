@@ -55,6 +55,7 @@ class Attempt:
         "kind",
         "number",
         "pause",
+        "queued",
         "received",
         "reused",
         "sent",
@@ -73,6 +74,8 @@ class Attempt:
         """Name of the upstream in the configuration."""
         self.pause = pause
         """The wait before it, if there was one."""
+        self.queued = 0.0
+        """Seconds it stood in line before it was let out."""
         self.address = ""
         """The address that was tried, once one was chosen."""
         self.started = started

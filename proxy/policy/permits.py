@@ -15,9 +15,12 @@ only an argument.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
-from proxy.policy.settings import ThrottleSettings
+from proxy.policy.gcra import NANOSECONDS, Gcra, GcraMeter
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.sliding_log import SlidingLog
 
 NEVER = math.inf
 """The wait for what will not come."""
@@ -33,7 +36,7 @@ class Quota:
     """Seconds; None for a limit of calls under way."""
     remaining: int
     reset: int | None
-    """Seconds until more of it is left; None if nobody can tell."""
+    """Seconds until more is left, where nothing is; None if nobody can tell."""
 
 
 class Permits(Protocol):
@@ -49,7 +52,7 @@ class Permits(Protocol):
         """The last :meth:`take` did not happen after all. Only in the same turn."""
 
     def hold(self, now: float) -> None:
-        """What the last :meth:`take` spent is only held; its place stays taken. As there."""
+        """What was taken or spent last is only held; its place stays taken. As :meth:`undo`."""
 
     def spend(self, now: float) -> bool:
         """A held permit is used now; False if it has lapsed, and another one is needed."""
@@ -97,3 +100,186 @@ class PermitsListener(Protocol):
 
     def permits_paused(self, until: float) -> None:
         """Another instance was told to leave the upstream alone until then (monotonic)."""
+
+
+class _Meter(Protocol):
+    """What counts the calls of one rate: a :class:`GcraMeter` or a :class:`SlidingLog`."""
+
+    @property
+    def rate(self) -> Rate: ...
+    def take(self, now: float, held: int) -> bool: ...
+    def take_back(self) -> None: ...
+    def spend(self, now: float) -> None: ...
+    def wait(self, now: float, count: int) -> float: ...
+    def drain(self, now: float, until: float) -> None: ...
+    def leave(self, now: float, remaining: int) -> None: ...
+    def remaining(self, now: float) -> int: ...
+    def is_full(self, now: float) -> bool: ...
+
+
+class LocalPermits:
+    """The permits of one bucket that no other process shares.
+
+    Several rates hold together: a call passes if all of them let it pass. Places are
+    counted even where there is no limit to them, so that one can be set while calls
+    are under way.
+    """
+
+    __slots__ = ("_closed_until", "_meters", "_most", "_settings", "_under_way")
+
+    def __init__(self, settings: ThrottleSettings, now: float) -> None:
+        self._settings = settings
+        self._meters = tuple(_meter(settings, rate, now) for rate in _rates(settings))
+        self._most = _most(settings)
+        self._under_way = 0
+        self._closed_until = -math.inf
+
+    def take(self, now: float, held: int) -> bool:
+        """Let a call out now, if all rates and the places allow it."""
+        # For every attempt: 0.6 µs with one rate.
+        if self._under_way >= self._most:
+            return False
+        for meter in self._meters:
+            if not meter.take(now, held):
+                for taken in self._meters:
+                    if taken is meter:
+                        return False
+                    taken.take_back()
+        self._under_way += 1
+        return True
+
+    def undo(self, now: float) -> None:
+        """The last take did not happen after all."""
+        self.hold(now)
+        self._under_way -= 1
+
+    def hold(self, now: float) -> None:  # noqa: ARG002 - the last take was at the same time
+        """What the last take, or the last spend, has used is only held."""
+        for meter in self._meters:
+            meter.take_back()
+
+    def spend(self, now: float) -> bool:
+        """A held permit is used now. It has been kept free, so there is one."""
+        for meter in self._meters:
+            meter.spend(now)
+        return True
+
+    def has_room(self) -> bool:
+        """Whether there is a place for one more call."""
+        return self._under_way < self._most
+
+    def occupy(self) -> None:
+        """A call takes its place; its permit is held."""
+        self._under_way += 1
+
+    def vacate(self, now: float) -> None:  # noqa: ARG002 - a place is free at once
+        """A call is over, and its place is free."""
+        self._under_way -= 1
+
+    def wait(self, now: float, count: int) -> float:
+        """Seconds until there is a permit for the *count*-th call from now; 0: there is one.
+
+        Nothing goes out before the first call does, and what a full bucket does not give
+        out until then is lost: each rate is asked from that moment on. For several smooth
+        rates nothing else has to be considered. Several windows can delay each other
+        further on, and then this is the least that it can be.
+        """
+        if len(self._meters) == 1:
+            return self._meters[0].wait(now, count)
+        first = max((meter.wait(now, 1) for meter in self._meters), default=0.0)
+        if count == 1 or not self._meters:
+            return first
+        return first + max(meter.wait(now + first, count) for meter in self._meters)
+
+    def is_unsure(self, now: float) -> bool:  # noqa: ARG002 - never, at any time
+        """Everything is known here."""
+        return False
+
+    def ask(self, now: float, waiting: int) -> None:
+        """There is nobody to ask."""
+
+    def drain(self, now: float, until: float) -> None:
+        """Give nothing out before *until*, and from then on at the rate, without a burst."""
+        self._closed_until = max(until, self._closed_until, now)
+        for meter in self._meters:
+            meter.drain(now, self._closed_until)
+
+    def change(self, settings: ThrottleSettings, now: float) -> None:
+        """Other limits hold from now on. What was left of the old ones is left, but no more.
+
+        Places that are in use stay in use, even if there are too many of them now.
+        """
+        old, self._settings = self._settings, settings
+        alike = (old.algorithm, old.burst) == (settings.algorithm, settings.burst)
+        known = {meter.rate: meter for meter in self._meters} if alike else {}
+        self._meters = tuple(
+            known[rate] if rate in known else self._successor(rate, now)
+            for rate in _rates(settings)
+        )
+        self._most = _most(settings)
+        if self._closed_until > now:
+            self.drain(now, self._closed_until)
+
+    def _successor(self, rate: Rate, now: float) -> _Meter:
+        """A meter for a new rate that knows what the old ones know."""
+        logs = [old for old in self._meters if isinstance(old, SlidingLog)]
+        if self._settings.algorithm == "window" and logs:
+            longest = max(logs, key=len)  # all of them hold the same calls
+            return SlidingLog(rate, longest)
+        meter = _meter(self._settings, rate, now)
+        if self._meters:
+            # With the same period it is the same limit, by another number.
+            akin = [old for old in self._meters if old.rate.period == rate.period]
+            meter.leave(now, min(old.remaining(now) for old in akin or self._meters))
+        return meter
+
+    def is_idle(self, now: float) -> bool:
+        """Whether a new one could take over and nobody would notice."""
+        return not self._under_way and all(meter.is_full(now) for meter in self._meters)
+
+    def quotas(self, now: float) -> tuple[Quota, ...]:
+        """What is left, rate by rate, and of the places."""
+        quotas = [_quota(meter, now) for meter in self._meters]
+        most = self._settings.concurrency
+        if most is not None:
+            left = max(most - self._under_way, 0)
+            quotas.append(Quota("concurrency", most, None, left, None))
+        return tuple(quotas)
+
+    def __repr__(self) -> str:
+        return f"<permits {self._under_way} under way {self._meters}>"
+
+
+def _rates(settings: ThrottleSettings) -> tuple[Rate, ...]:
+    """Each one once: two meters for the same rate would say the same."""
+    return tuple(dict.fromkeys(settings.rates))
+
+
+def _most(settings: ThrottleSettings) -> float:
+    return math.inf if settings.concurrency is None else settings.concurrency
+
+
+def _meter(settings: ThrottleSettings, rate: Rate, now: float) -> _Meter:
+    if settings.algorithm == "window":
+        return SlidingLog(rate)
+    return GcraMeter(_rule(rate, settings.burst), now)
+
+
+@lru_cache(maxsize=256)  # one for all buckets of a throttle: it may have one for each caller
+def _rule(rate: Rate, burst: int | None) -> Gcra:
+    return Gcra(rate, usual_burst(rate) if burst is None else burst)
+
+
+def usual_burst(rate: Rate) -> int:
+    """What a rate lets out together if nobody says otherwise: a tenth of a second's worth."""
+    return max(1, rate.count * NANOSECONDS // 10 // round(rate.period * NANOSECONDS))
+
+
+def _quota(meter: _Meter, now: float) -> Quota:
+    """Told in whole seconds, rounded to what we do keep: 10/1500ms is 13 in 2 seconds."""
+    period = meter.rate.period
+    window = math.ceil(period)
+    limit = meter.rate.count * window * NANOSECONDS // round(period * NANOSECONDS)
+    remaining = meter.remaining(now)
+    reset = None if remaining else max(math.ceil(meter.wait(now, 1)), 1)
+    return Quota(f"{limit}-per-{window}s", limit, window, remaining, reset)

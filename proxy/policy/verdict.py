@@ -7,8 +7,8 @@ Three questions, asked in this order, each by a function of its own:
 *wait*    how long, and is there time for it?
 
 Whoever asks brings time, chance and what is left of everything; :func:`decide` puts
-the three together and asks breaker and budget last, because the budget is charged
-by asking. When in doubt, the answer is no.
+the three together and asks breaker, throttle and budget last, because the budget is
+charged by asking. When in doubt, the answer is no.
 """
 
 from collections.abc import Callable
@@ -232,13 +232,15 @@ def decide(
     look: Callable[[], Situation],
     *,
     breaker_admits: Callable[[float], bool],
+    throttle_admits: Callable[[float], bool],
     take_budget: Callable[[], bool],
 ) -> Verdict:
     """Whether another attempt follows, and when.
 
     *look* tells the situation, if that comes to matter; *breaker_admits* whether an
-    address would be tried that many seconds from now; *take_budget* charges the
-    budget for a retry if it has one left.
+    address would be tried that many seconds from now; *throttle_admits* whether the
+    limits would let an attempt in line by then; *take_budget* charges the budget for a
+    retry if it has one left.
     """
     why = rules.would(request, result)
     if why is not None:
@@ -250,8 +252,9 @@ def decide(
     pause = rules.wait(result, situation)
     if isinstance(pause, Why):
         return Verdict(pause)
-    if not breaker_admits(pause.seconds):
-        return Verdict(Why.BREAKER_OPEN)
+    for admits, why_not in ((breaker_admits, Why.BREAKER_OPEN), (throttle_admits, Why.THROTTLED)):
+        if not admits(pause.seconds):
+            return Verdict(why_not)
     if not take_budget():
         return Verdict(Why.BUDGET)
     return Verdict(Why.RETRIED, pause)

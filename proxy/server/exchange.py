@@ -18,6 +18,7 @@ from aiohttp.streams import StreamReader
 from proxy.core import Exchange
 from proxy.outbox import SMALL
 from proxy.policy.fields import OUR_VIA
+from proxy.policy.forwarded import client_address
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
@@ -28,7 +29,6 @@ from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
-from proxy.server.leaving import Leaving
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
@@ -48,7 +48,6 @@ class ClientExchange(Exchange):
     __slots__ = (
         "_chunked",
         "_drop_body",
-        "_leaving",
         "_rest",
         "_silence",
         "_task",
@@ -101,7 +100,8 @@ class ClientExchange(Exchange):
         self.stream = None
         self.expired = False
         self.attempt_expired = False
-        self.pausing = False
+        self.waiting_for = ""
+        self.place = None
         self.refusal = None
         self.fallback = False
         self.code = 0
@@ -116,7 +116,6 @@ class ClientExchange(Exchange):
         self._chunked = False
         self._drop_body = False
         self._silence: Silence | None = None
-        self._leaving: Leaving | None = None
         protocol.exchange = self
 
     def __repr__(self) -> str:
@@ -150,17 +149,25 @@ class ClientExchange(Exchange):
         """They are kept no longer."""
         self.client.server.replay_memory.give_back(size)
 
-    def begin_pause(self) -> None:
-        """It waits between two attempts."""
-        self.pausing = True
-        self._leaving = Leaving(self.loop, lambda: self.client.transport)
+    def begin_wait(self, reason: str) -> None:
+        """It waits for its turn, or between two attempts."""
+        self.waiting_for = reason
+        self.client.server.lookout.watch(self.client)
 
-    def end_pause(self) -> None:
+    def end_wait(self) -> None:
         """The wait is over."""
-        self.pausing = False
-        if self._leaving is not None:
-            self._leaving.stop()
-            self._leaving = None
+        self.waiting_for = ""
+        self.client.server.lookout.forget(self.client)
+
+    def client_ip(self) -> str:
+        """The client's address, as told by proxies that are trusted."""
+        settings = self.site.settings
+        return client_address(
+            self.peer,
+            self.head.claims,
+            settings.trusted_proxies,
+            trust_unix=settings.trust_unix,
+        )
 
     def break_body(self) -> None:
         """The rest of the body cannot be read: whoever reads it shall know."""
@@ -435,9 +442,8 @@ class ClientExchange(Exchange):
         if self._silence is not None:
             self._silence.stop()
             self._silence = None
-        if self._leaving is not None:
-            self._leaving.stop()
-            self._leaving = None
+        if self.waiting_for:
+            self.end_wait()
         if self.body is not None:
             self.body.close()
             self.body = None  # it knows us, and a cycle would have to be found

@@ -15,6 +15,7 @@ from proxy.outbox import Outbox
 from proxy.policy.settings import Listen, ListenTls
 from proxy.server.connection import UNREAD_GRACE, ClientConnection
 from proxy.server.exchange import ClientExchange
+from proxy.server.leaving import Lookout
 from proxy.server.replay_memory import ReplayMemory
 from proxy.server.serve import serve
 from proxy.server.site import Site
@@ -35,6 +36,7 @@ class ProxyServer(Server):
         self.clock = clock
         self.outbox = outbox
         self.replay_memory = ReplayMemory()
+        self.lookout = Lookout()
         self.is_draining = False
         self._open: set[ClientConnection] = set()
         self._empty = asyncio.Event()

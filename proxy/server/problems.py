@@ -10,6 +10,7 @@ import json
 
 from proxy.policy.fields import PSEUDONYM
 from proxy.policy.outcome import Attempt
+from proxy.policy.permits import Quota
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import FallbackSettings
 from proxy.policy.status_lines import status_line
@@ -36,6 +37,8 @@ def problem_bytes(
         "status": refusal.status,
         "detail": refusal.detail,
     }
+    if refusal.cause:
+        members["cause"] = refusal.cause
     if attempts:
         members["attempts"] = len(attempts)
     lines = [
@@ -45,6 +48,8 @@ def problem_bytes(
     ]
     if refusal.retry_after is not None:
         lines.append(b"Retry-After: %d" % refusal.retry_after)
+    if refusal.quotas:
+        lines += _quota_lines(refusal.quotas)
     if refusal.reason is Reason.METHOD:
         lines.append(ALLOWED)
     return _answer_bytes(
@@ -55,6 +60,21 @@ def problem_bytes(
         request_id=request_id,
         attempts=attempts,
         close=close,
+    )
+
+
+def _quota_lines(quotas: tuple[Quota, ...]) -> tuple[bytes, bytes]:
+    """Limits and what is left of them (draft-ietf-httpapi-ratelimit-headers-10)."""
+    policies, states = [], []
+    for quota in quotas:
+        # Calls under way are counted in a unit of their own, and have no window.
+        unit = ';qu="concurrent-requests"' if quota.window is None else f";w={quota.window}"
+        reset = "" if quota.reset is None else f";t={quota.reset}"
+        policies.append(f'"{quota.name}";q={quota.limit}{unit}')
+        states.append(f'"{quota.name}";r={quota.remaining}{reset}')
+    return (
+        b"RateLimit-Policy: %b" % ", ".join(policies).encode(),
+        b"RateLimit: %b" % ", ".join(states).encode(),
     )
 
 

@@ -88,6 +88,6 @@ def _phase(exchange: ClientExchange) -> str:
     """What was going on when its client left."""
     if exchange.code:
         return "response"
-    if exchange.pausing:
-        return "backoff"
+    if exchange.waiting_for:
+        return exchange.waiting_for
     return "body" if exchange.was_left_waiting else "upstream"

@@ -35,6 +35,7 @@ class Call:
         "connection",
         "done",
         "exchange",
+        "has_begun",
         "is_over",
         "is_relaying",
         "report",
@@ -58,6 +59,8 @@ class Call:
         self._set_aside: TimerHandle | None = None
         """Set once the response is unwanted: ends the reading of its rest."""
         self._to_discard = SET_ASIDE_BYTES
+        self.has_begun = False
+        """Whether the request was handed to a connection."""
         self.is_over = False
         """Whether the attempt's record is complete."""
         self.is_relaying = False

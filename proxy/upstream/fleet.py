@@ -111,10 +111,11 @@ class Fleet:
             if badness < least:
                 best, least = pool, badness
         if best is None:
-            raise Refused(self._left_alone(now))
+            raise Refused(self.left_alone(now))
         return best
 
-    def _left_alone(self, now: float) -> Refusal:
+    def left_alone(self, now: float) -> Refusal:
+        """What to tell a client while no breaker lets anything through."""
         waits = [pool.breaker.retry_after(now) for pool in self._order if pool.breaker is not None]
         wait = max(1, math.ceil(min(waits)))
         return Refusal(Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
@@ -128,7 +129,7 @@ class Fleet:
     # Connecting.
 
     async def connect(
-        self, call: Call, pool: Pool | None, give_up: float | None, *, fresh: bool
+        self, call: Call, pool: Pool | None, give_up: float, *, fresh: bool
     ) -> tuple[Pool, Connection]:
         """A new connection to *pool*, or to another address of the same name.
 
@@ -138,9 +139,8 @@ class Fleet:
         now = self._clock.monotonic()
         limit = now + self._dial_time(call.exchange)
         # Cut short by the request's own deadline, a dial says nothing of its address.
-        cut_short = give_up is not None and give_up < limit
-        if give_up is not None:
-            limit = min(limit, give_up)
+        cut_short = give_up < limit
+        limit = min(limit, give_up)
         if pool is None:
             pool = await self._look_up(limit)
             now = self._clock.monotonic()

@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import Collection
 
-from proxy.core import Clock, Exchange, Refused, RequestBody
+from proxy.core import Clock, Exchange, Pass, Refused, RequestBody
 from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind, Pause
@@ -46,12 +46,13 @@ class Upstream:
     async def attempt(
         self,
         exchange: Exchange,
-        give_up: float | None,
+        give_up: float,
         *,
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
         pause: Pause | None = None,
+        permit: Pass | None = None,
     ) -> Attempt:
         """Send the request once and relay what comes back.
 
@@ -60,7 +61,8 @@ class Upstream:
         by which a connection must be there, besides ``connect_timeout``. *judge*
         may keep the response of a failure from the client. Addresses to *avoid*
         are taken only if there is no better one. *pause* is the wait that came
-        before, for the record.
+        before, for the record. A *permit* is needed where somebody limits how many
+        requests are sent.
         Raises :class:`proxy.core.Refused` if every address is left alone for now,
         and if the client's own body is at fault.
         """
@@ -75,7 +77,7 @@ class Upstream:
                 call.report = fleet.admitted(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await fleet.connect(call, pool, give_up, fresh=fresh)
+                pool, connection = await self._connect(call, pool, give_up, permit, fresh=fresh)
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -96,6 +98,8 @@ class Upstream:
             call.fail(Kind.UNKNOWN)
         finally:
             exchange.stream = None
+            if permit is not None and not call.has_begun:
+                permit.hold()  # unless it is held: no byte has gone out
             exchange.route.recorder.attempted(attempt)
         return attempt
 
@@ -116,6 +120,21 @@ class Upstream:
         return exchange.body is None or exchange.body.will_be_kept()
 
     # Sending.
+
+    async def _connect(
+        self, call: Call, pool: Pool | None, give_up: float, permit: Pass | None, *, fresh: bool
+    ) -> tuple[Pool, Connection]:
+        """A new connection for a request that may still be sent when it is there."""
+        if permit is None:
+            return await self.fleet.connect(call, pool, give_up, fresh=fresh)
+        permit.hold()
+        pool, connection = await self.fleet.connect(call, pool, give_up, fresh=fresh)
+        try:
+            await permit.use(give_up)
+        except BaseException:
+            pool.give_back(connection, used=False)
+            raise
+        return pool, connection
 
     def _send(self, call: Call, pool: Pool, connection: Connection) -> RequestBody | None:
         """Put the request on the wire; returns its body if that is still to be sent."""
@@ -141,7 +160,7 @@ class Upstream:
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
             raise DialError(Kind.CONNECT)
-        call.attempt.sent = True
+        call.attempt.sent = call.has_begun = True
         call.connection = connection
         exchange.stream = call
         return body if whole is None else None

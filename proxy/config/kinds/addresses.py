@@ -149,7 +149,9 @@ class UpstreamUrl(Kind[Origin]):
         if scheme.lower() not in {"http", "https"}:
             raise Mistake(f'"{scheme}" is no scheme of an upstream, write http:// or https://')
         authority, slash, path = rest.partition("/")
-        host, port = _authority(authority, 443 if scheme.lower() == "https" else 80)
+        host, port = host_and_port(
+            authority, 443 if scheme.lower() == "https" else 80, self.example
+        )
         base_path = (slash + path).rstrip("/")
         check_segments(base_path)
         return Origin(scheme.lower(), host, port, base_path)
@@ -205,8 +207,8 @@ def _port(text: str, least: int = 0) -> int:
     return int(text)
 
 
-def _authority(text: str, default_port: int) -> tuple[str, int]:
-    """Host and port of a URL."""
+def host_and_port(text: str, default_port: int, example: str) -> tuple[str, int]:
+    """What a URL says between ``://`` and its path; *example* is such a URL."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or not _is_ipv6(host):
@@ -221,7 +223,7 @@ def _authority(text: str, default_port: int) -> tuple[str, int]:
         host, colon, port = text.partition(":")
         host = host.lower()
         if not host:
-            raise Mistake("the URL names no host, write http://127.0.0.1:9200 (say)")
+            raise Mistake(f"the URL names no host, write {example} (say)")
         if not HOST_NAME.fullmatch(host) or _is_broken_ipv4(host):
             raise Mistake(f'"{host}" is no host name, write {_ascii_name(host)}')
         with suppress(ValueError):

@@ -2,6 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -79,6 +80,8 @@ class Integer(Kind[int]):
 
     least: int
     most: int = 1_000_000
+    zero: str = ""
+    """What to say to 0 where it is too little: what it would mean, and what to write."""
     noun = "whole number in range"
     example = "64"
 
@@ -88,6 +91,8 @@ class Integer(Kind[int]):
         if scalar.type != "int":
             raise Mistake(f"{scalar.shown} is text, write {scalar.text} without quotes")
         number = int(scalar.text)
+        if number == 0 and self.zero:
+            raise Mistake(f"0 {self.zero}")
         if not self.least <= number <= self.most:
             raise Mistake(
                 f"{number} is out of range, write a number from {self.least} to {self.most}"
@@ -153,18 +158,19 @@ class Switch(Kind[bool]):
 
 
 class Choice(Kind[str]):
-    """One of a few words."""
+    """One of a few words; *elsewhere* are those of other products, each with what to write."""
 
     noun = "word that can stand here"
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, elsewhere: Mapping[str, str] | None = None) -> None:
         self.words = words
         self.example = words[0]
+        self._elsewhere = elsewhere or {}
 
     def read(self, scalar: Scalar) -> str:
         if scalar.text not in self.words:
-            near = nearest(scalar.text, self.words)
-            hint = f"did you mean {near}?" if near else "write one of them"
+            ours, near = self._elsewhere.get(scalar.text), nearest(scalar.text, self.words)
+            hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
             raise Mistake(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return scalar.text
 

@@ -40,7 +40,7 @@ class HeaderName(Kind[str]):
     example = "X-Tenant"
 
     def read(self, scalar: Scalar) -> str:
-        if not _TOKEN.fullmatch(scalar.text):
+        if not is_header_name(scalar.text):
             raise Mistake(f"{scalar.shown} is no name of a header, write {self.example} (say)")
         return scalar.text
 
@@ -109,6 +109,11 @@ class HeaderValue(Kind[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean"]}
+
+
+def is_header_name(text: str) -> bool:
+    """Whether a field could be called so."""
+    return bool(_TOKEN.fullmatch(text))
 
 
 def looks_secret(name: str, value: str) -> bool:

@@ -28,6 +28,7 @@ class Duration(Kind[float | None]):
     """What to say to ``0s``: what it would mean, and what to write. Empty: 0s is fine."""
     none: bool = False
     """Whether ``none`` (no limit) can be written."""
+    longest: float = _LONGEST
     noun = "duration in range"
     example = "30s"
 
@@ -42,8 +43,9 @@ class Duration(Kind[float | None]):
             raise Mistake(self._what_is_wrong(scalar))
         if seconds == 0 and self.zero:
             raise Mistake(f"{text} {self.zero}")
-        if seconds > _LONGEST:
-            raise Mistake(f"{text} is longer than a year, write {self._no_limit()}")
+        if seconds > self.longest:
+            span = "a year" if self.longest == _LONGEST else format_duration(self.longest)
+            raise Mistake(f"{text} is longer than {span}, write {self._no_limit()}")
         return seconds
 
     def _what_is_wrong(self, scalar: Scalar) -> str:
@@ -63,7 +65,7 @@ class Duration(Kind[float | None]):
         )
 
     def _no_limit(self) -> str:
-        return "none for no limit" if self.none else "365d or less"
+        return "none for no limit" if self.none else f"{format_duration(self.longest)} or less"
 
     def write(self, value: float | None) -> str:
         return "none" if value is None else format_duration(value)

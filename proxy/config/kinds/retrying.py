@@ -1,6 +1,5 @@
 """How often, how boldly and how evenly spread requests are sent again."""
 
-import re
 from dataclasses import dataclass
 
 from proxy.config.faults import Mistake
@@ -16,16 +15,11 @@ class Attempts(Integer):
 
     least: int = 1
     most: int = 100
+    zero: str = (
+        "attempts would send nothing (the first call counts), write retry: false to switch "
+        "retries off"
+    )
     example = "3"
-
-    def read(self, scalar: Scalar) -> int:
-        if scalar.type == "int" and re.fullmatch(r"[-+]?0+", scalar.text):
-            raise Mistake(
-                "0 attempts would send nothing (the first call counts), write retry: false to "
-                "switch retries off"
-            )
-        # Explicit base: zero-argument super() does not survive slots=True.
-        return Integer.read(self, scalar)
 
 
 class Unsafe(Choice):

@@ -1,0 +1,205 @@
+"""Where state is kept that several instances share, and how to get in."""
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from proxy.config.faults import DiscreetMistake, Mistake
+from proxy.config.kinds.addresses import host_and_port
+from proxy.config.kinds.base import JsonSchema, Kind, or_reference, string_schema
+from proxy.config.nodes import Scalar
+
+_PORT = 6379
+_MOST_DATABASES = 65536
+
+_MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
+"""Words of other products for the memory of the process."""
+
+_SCHEMES = {
+    "valkey": "write redis://",
+    "valkeys": "write rediss://",
+    "redis+tls": "write rediss://",
+    "redis+ssl": "write rediss://",
+    "tls": "write rediss://",
+    "redis-cluster": "a cluster is not supported, write redis:// and a single server",
+    "redis+cluster": "a cluster is not supported, write redis:// and a single server",
+    "redis+sentinel": "a sentinel is not asked, write redis:// and a name that leads to the "
+    "primary",
+    "redis-sentinel": "a sentinel is not asked, write redis:// and a name that leads to the "
+    "primary",
+    "unix": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
+    "redis+unix": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
+    "redis-socket": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
+    "sqlite": "this version stores nothing in a file yet, write memory or redis://…",
+}
+"""Schemes that others know, and what to do about each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """A URL of a Redis server, taken apart."""
+
+    host: str
+    port: int = _PORT
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(repr=False, default=None)
+    is_encrypted: bool = False
+    """``rediss``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl(Kind[RedisUrl | None]):
+    """``memory``, which is None, or ``redis://user:password@host:port/database``."""
+
+    noun = "store"
+    example = "redis://127.0.0.1:6379"
+
+    def read(self, scalar: Scalar) -> RedisUrl | None:
+        text = scalar.text
+        if text == "memory":
+            return None
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme.lower() not in {"redis", "rediss"}:
+            raise Mistake(self._no_redis(scalar))
+        before, at, after = rest.rpartition("@")
+        if re.search(r"[/@#?]", before):
+            raise DiscreetMistake(self._how_to_escape(scalar))
+        username, password = _credentials(before) if at else (None, None)
+        if re.search(r"[?#]", after):
+            raise Mistake(
+                "a URL of a store ends with its database, write the rest as keys of store"
+            )
+        authority, _, database = after.partition("/")
+        port = re.search(r":([^:\]]*)$", authority)
+        if port and not re.fullmatch(r"[0-9]+", port[1]):
+            raise Mistake(  # without quoting: it may be a password that is not in its place
+                f"the port is no number, write {scheme}://HOST:{_PORT}, and a password as "
+                f"{scheme}://:PASSWORD@HOST"
+            )
+        host, number = host_and_port(authority, _PORT, self.example)
+        return RedisUrl(
+            host, number, _database(database), username, password, scheme.lower() == "rediss"
+        )
+
+    def _no_redis(self, scalar: Scalar) -> str:
+        text = scalar.text
+        scheme, colon, rest = text.partition(":")
+        if text.lower() in _MEMORY:
+            return f"{scalar.shown} is no store, write memory"
+        advice = _SCHEMES.get(scheme.lower())
+        if advice:
+            return f'"{scheme}" is no store, {advice}'
+        if colon and rest.startswith("//"):
+            return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
+        if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
+            return f"{scalar.shown} has no scheme, write redis://{text}"
+        return f"{scalar.shown} is no store, write memory or {self.example} (say)"
+
+    @staticmethod
+    def _how_to_escape(scalar: Scalar) -> str:
+        problem = "the password in this URL has characters that must be escaped, write"
+        if scalar.references:
+            return f'{problem} it as a key of its own: {{url: redis://…, password: "${{…}}"}}'
+        return f'{problem} %2F for "/", %40 for "@", %23 for "#"'
+
+    def write(self, value: RedisUrl | None) -> str:
+        if value is None:
+            return "memory"
+        scheme = "rediss" if value.is_encrypted else "redis"
+        host = f"[{value.host}]" if ":" in value.host else value.host
+        hidden = "***@" if value.username or value.password else ""
+        return f"{scheme}://{hidden}{host}:{value.port}/{value.database}"
+
+    def json_schema(self) -> JsonSchema:
+        return string_schema(r"^(memory|[rR][eE][dD][iI][sS][sS]?://[^?#\s]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Username(Kind[str]):
+    """Who we are to a store."""
+
+    noun = "name of a user"
+    example = "holdfast"
+
+    def read(self, scalar: Scalar) -> str:
+        if not re.fullmatch(r"[^\s\x00-\x1f\x7f]+", scalar.text):
+            raise Mistake(f"{scalar.shown} is no name of a user, write {self.example} (say)")
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - half of a credential
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number"], "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Password(Kind[str]):
+    """What opens a store. Never quoted."""
+
+    noun = "password"
+    example = "${REDIS_PASSWORD}"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text:
+            raise DiscreetMistake(
+                f"the password is empty, write {self.example}, or remove it if there is none"
+            )
+        try:
+            scalar.text.encode()
+        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+            raise DiscreetMistake("the password is not UTF-8 text, write another") from None
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number", "boolean"], "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPrefix(Kind[str]):
+    """What the names of everything in a store begin with."""
+
+    noun = "prefix"
+    example = "holdfast"
+
+    def read(self, scalar: Scalar) -> str:
+        if not re.fullmatch(r"[\x21-\x7e]{1,128}", scalar.text):
+            raise Mistake(
+                f"{scalar.shown} is no prefix, write up to 128 ASCII letters, digits and signs"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "string", "pattern": "^[!-~]{1,128}$"})
+
+
+def _credentials(text: str) -> tuple[str | None, str | None]:
+    """User and password of a URL; None for what is not there."""
+    if re.search(r"%(?![0-9A-Fa-f]{2})", text):
+        raise DiscreetMistake(
+            'a "%" in the password of this URL must be escaped, write %25 for "%"'
+        )
+    username, _, password = text.partition(":")
+    try:
+        return unquote(username, errors="strict") or None, unquote(
+            password, errors="strict"
+        ) or None
+    except UnicodeDecodeError:
+        raise DiscreetMistake(
+            "the password in this URL is not UTF-8 text once it is unescaped, write it as a key of "
+            'its own: {url: redis://…, password: "${…}"}'
+        ) from None
+
+
+def _database(text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) >= _MOST_DATABASES:
+        raise Mistake(
+            "what follows the host is no number of a database, write /0 (say) or remove it"
+        )
+    return int(text)

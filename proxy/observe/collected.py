@@ -1,0 +1,53 @@
+"""All the numbers of the process in one place, for a scrape and for ``/status``."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from proxy.core import ThrottleState
+from proxy.observe.series import (
+    Histogram,
+    RetrySeries,
+    RouteSeries,
+    StoreSeries,
+    ThrottleSeries,
+)
+from proxy.policy.breaker import State
+from proxy.policy.outcome import Kind, outcome_label
+
+ThrottleName = tuple[str, str]
+"""Whose throttle it is: its scope, route or upstream, and the name of that one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Collected:
+    """What there is to export; the recorders hold parts of it."""
+
+    version: str
+    parser: str
+    last_reload: float
+    """When the configuration in force was read, in seconds since the epoch."""
+    reloads: dict[str, int] = field(default_factory=lambda: {"success": 0, "failure": 0})
+    routes: dict[str, RouteSeries] = field(default_factory=dict)
+    retries: dict[str, RetrySeries] = field(default_factory=dict)
+    """Of the routes that retry."""
+    upstreams: dict[str, Histogram] = field(default_factory=dict)
+    """How long attempts took."""
+    attempts: dict[tuple[str, str], dict[Kind | int, int]] = field(default_factory=dict)
+    """By route and upstream: how many ended in each kind or status."""
+    throttles: dict[ThrottleName, ThrottleSeries] = field(default_factory=dict)
+    store: StoreSeries | None = None
+    """None where nothing is shared."""
+    lost_lines: Callable[[], int]
+    budgets: Callable[[], Mapping[str, float]]
+    breakers: Callable[[], Mapping[str, State]]
+    throttle_states: Callable[[], Mapping[ThrottleName, ThrottleState]]
+    store_state: Callable[[], str | None]
+
+    def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
+        """Each route and upstream, with the number of attempts per outcome."""
+        for (route, upstream), endings in self.attempts.items():
+            outcomes: Counter[str] = Counter()
+            for ending, count in endings.items():
+                outcomes[outcome_label(ending)] += count
+            yield route, upstream, outcomes

@@ -1,0 +1,267 @@
+"""Where an attempt waits for its turn: at its route's throttle, then at its upstream's.
+
+Mostly nobody waits. Then all that happens is :meth:`Entrance.pass_at_once`, and
+whoever passes sends within the same turn of the loop.
+"""
+
+import asyncio
+import math
+
+from proxy.core import Clock, Exchange, Refused
+from proxy.pipeline.answers import DRAINING
+from proxy.pipeline.gate import Gate
+from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.throttle import Throttle
+from proxy.policy.bucket import Cause
+from proxy.policy.hints import read_advice
+from proxy.policy.outcome import Attempt
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.response_head import ResponseHead
+from proxy.policy.verdict import LEAST_ATTEMPT
+from proxy.upstream.call import Judge
+from proxy.upstream.upstream import Upstream
+
+_HELD_FOR = 0.1
+"""Seconds for which a permit is kept for one whose connection is being made.
+
+An address that does not answer would else keep everybody waiting."""
+
+_DETAILS = {
+    Cause.MAX_WAIT: "There are more calls than the limit lets through in time.",
+    Cause.QUEUE_FULL: "Too many calls wait for their turn already.",
+    Cause.DEADLINE: "The turn of this call would come after its deadline.",
+    Cause.PAUSED: "The upstream asked not to be called for a while.",
+}
+_NO_STORE = Refusal(Reason.STORE, "The limits are kept in a store that does not answer.")
+
+
+class Entrance:
+    """The throttles between a route and an upstream, in the order in which they are passed."""
+
+    __slots__ = ("_gates", "_pauses", "_throttles", "clock", "loop", "upstream")
+
+    def __init__(
+        self,
+        throttles: list[Throttle],
+        upstream: Upstream,
+        pauses: Pauses,
+        clock: Clock,
+        *,
+        keyed: bool,
+    ) -> None:
+        """*keyed* if any of the *throttles* tells callers apart."""
+        self.upstream = upstream
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self._throttles = throttles
+        self._pauses = pauses
+        self._gates = None if keyed else [throttle.common for throttle in throttles]
+        """The same for every request, if they are."""
+
+    def _gates_for(self, exchange: Exchange) -> list[Gate]:
+        return self._gates or [throttle.gate_for(exchange) for throttle in self._throttles]
+
+    def pass_at_once(self, exchange: Exchange) -> "Passed | None":
+        """The right to send now, if nobody has to be waited for.
+
+        Raises :class:`Refused` if no breaker lets it through.
+        """
+        now = self.clock.monotonic()
+        self._ask_breakers(now)
+        gates = self._gates or self._gates_for(exchange)
+        for gate in gates:
+            if not gate.bucket.take(now):
+                break
+        else:
+            for gate in gates:
+                gate.recorder.passed()
+            return Passed(self, exchange, gates, is_spent=True)
+        for earlier in gates[: gates.index(gate)]:
+            earlier.bucket.undo(now)
+        return None
+
+    async def enter(self, exchange: Exchange, deadline: float, *, is_retry: bool) -> "Passed":
+        """The right to send now, when its turn has come.
+
+        Raises :class:`Refused` if it will not come, or not before *deadline*.
+        """
+        passed = Passed(self, exchange, [], is_spent=False)
+        if is_retry:
+            if self._pauses.is_over:
+                raise Refused(DRAINING)
+            self._pauses.watch(exchange)
+        try:
+            for gate in self._gates_for(exchange):
+                passed.queued += await self._pass(gate, exchange, deadline)
+                passed.hold_at(gate)
+            await passed.use(deadline)
+        except BaseException:
+            passed.close()
+            raise
+        finally:
+            if is_retry:
+                self._pauses.forget(exchange)
+        try:
+            self._ask_breakers(self.clock.monotonic())  # a lot may have happened meanwhile
+        except Refused:
+            passed.hold()
+            passed.close()
+            raise
+        return passed
+
+    async def _pass(self, gate: Gate, exchange: Exchange, deadline: float) -> float:
+        """Get a permit of one gate, to be held: how many seconds it took."""
+        now = self.clock.monotonic()
+        if gate.bucket.hold_at_once(now):
+            gate.recorder.passed()
+            return 0.0
+        hindrance = gate.bucket.hindrance(now, deadline - now - LEAST_ATTEMPT)
+        if hindrance is not None:
+            gate.recorder.refused()
+            raise Refused(self.refusal(gate, hindrance.cause, hindrance.wait))
+        waited = await gate.wait_for_turn(exchange, deadline - LEAST_ATTEMPT)
+        if isinstance(waited, Cause):
+            raise Refused(self.refusal(gate, waited))
+        return waited
+
+    def would_admit(self, exchange: Exchange, now: float, later: float, time_left: float) -> bool:
+        """Whether an attempt that comes *later* would be let in line, as things stand."""
+        time_left -= later + LEAST_ATTEMPT
+        return not any(
+            gate.bucket.hindrance(now, time_left, later) for gate in self._gates_for(exchange)
+        )
+
+    def refusal(self, gate: Gate, cause: Cause, wait: float | None = None) -> Refusal:
+        """What to tell a client that does not get through *gate*."""
+        if cause is Cause.DRAINING:
+            return DRAINING
+        if cause is Cause.STORE:
+            return _NO_STORE
+        now = self.clock.monotonic()
+        if wait is None:
+            wait = gate.bucket.wait(now)
+        return Refusal(
+            Reason.THROTTLED,
+            _DETAILS[cause],
+            # Whoever comes back then finds that all who are in line now have passed.
+            wait=max(1, math.ceil(wait)),
+            cause=cause.value,
+            quotas=gate.bucket.permits.quotas(now),
+        )
+
+    def _ask_breakers(self, now: float) -> None:
+        fleet = self.upstream.fleet
+        if fleet.breakers is not None and not fleet.admits(now):
+            raise Refused(fleet.left_alone(now))
+
+    def heed(self, head: ResponseHead, gates: list[Gate]) -> None:
+        """If the upstream refused a call and said for how long, leave it alone for so long."""
+        wait = read_advice(head.status, head.lines[1:], self.clock.wall()).wait
+        if wait:
+            now = self.clock.monotonic()
+            # A caller's own limit is none of the others' business.
+            for gate in [gate for gate in gates if gate.is_keyed] or gates:
+                gate.pause(now, wait)
+
+
+class Passed:
+    """An attempt whose turn has come (core.Pass).
+
+    Its permits are spent; or held, while a connection is made for it; or, if that takes
+    too long, left to others until it is needed again.
+    """
+
+    __slots__ = (
+        "_entrance",
+        "_exchange",
+        "_gates",
+        "_held",
+        "_is_spent",
+        "_timer",
+        "queued",
+        "then",
+    )
+
+    def __init__(
+        self, entrance: Entrance, exchange: Exchange, gates: list[Gate], *, is_spent: bool
+    ) -> None:
+        self._entrance = entrance
+        self._exchange = exchange
+        self._gates = gates
+        self._held: list[Gate] = []
+        """Where its permit is held."""
+        self._is_spent = is_spent
+        self._timer: asyncio.TimerHandle | None = None
+        self.queued = 0.0
+        self.then: Judge | None = None
+        """Who else wants to see the response of a failure."""
+
+    def judge(self, attempt: Attempt, head: ResponseHead) -> bool:
+        """See whether everybody shall wait (upstream.call.Judge)."""
+        if head.status in self._entrance.upstream.settings.refused:
+            self._entrance.heed(head, self._gates)
+        return self.then is not None and self.then(attempt, head)
+
+    def hold_at(self, gate: Gate) -> None:
+        """Its permit of one more gate is held."""
+        self._gates.append(gate)
+        self._held.append(gate)
+
+    def hold(self) -> None:
+        """The request is not sent yet: nothing is spent on it (core.Pass)."""
+        if not self._is_spent:
+            return
+        self._is_spent = False
+        now = self._entrance.clock.monotonic()
+        for gate in self._gates:
+            gate.bucket.hold(now)
+        self._held = self._gates.copy()
+        self._timer = self._entrance.loop.call_later(_HELD_FOR, self._let_go)
+
+    def _let_go(self) -> None:
+        """Let others have its permits; it keeps its places."""
+        self._stop_timer()
+        held, self._held = self._held, []
+        for gate in held:
+            gate.bucket.lapse()
+            gate.look()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def use(self, deadline: float) -> None:
+        """The request is sent now; if that is not allowed any more, when it is again."""
+        self._stop_timer()
+        while True:
+            for gate in self._gates:
+                if gate not in self._held:
+                    cause = await gate.wait_again(self._exchange, deadline - LEAST_ATTEMPT)
+                    if cause is not None:
+                        raise Refused(self._entrance.refusal(gate, cause))
+                    self._held.append(gate)
+            if self._spend(self._entrance.clock.monotonic()):
+                return
+
+    def _spend(self, now: float) -> bool:
+        """Spend all permits in one moment, or none."""
+        spent: list[Gate] = []
+        for gate in self._gates:
+            self._held.remove(gate)
+            if not gate.bucket.spend(now):
+                for earlier in spent:
+                    earlier.bucket.hold(now)
+                    self._held.append(earlier)
+                return False
+            spent.append(gate)
+        self._is_spent = True
+        return True
+
+    def close(self) -> None:
+        """The attempt is over: its places are free, and what it did not spend."""
+        if self._held:
+            self._let_go()
+        now = self._entrance.clock.monotonic()
+        for gate in self._gates:
+            gate.vacate(now)

@@ -1,0 +1,200 @@
+"""A bucket with a clock: who waits is woken when its turn comes. One timer per line."""
+
+import asyncio
+from collections.abc import Callable
+
+from proxy.core import Clock, Exchange, ThrottleRecorder
+from proxy.policy.bucket import Bucket, Cause, Waiter
+from proxy.policy.permits import Permits, PermitsListener
+from proxy.policy.settings import ThrottleSettings
+
+_GRAIN = 0.001
+"""Seconds: no timer is set for less. The loop counts in these."""
+
+_ASKING = 0.005
+"""Seconds that it may take to ask a store for permits before it counts as a wait."""
+
+MakePermits = Callable[[ThrottleSettings, PermitsListener], Permits]
+"""Where a gate gets its permits from: this process, or a store that others share."""
+
+
+class Gate:
+    """One bucket, and those who wait at it."""
+
+    __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_keyed", "recorder")
+
+    def __init__(
+        self,
+        settings: ThrottleSettings,
+        make_permits: MakePermits,
+        recorder: ThrottleRecorder,
+        clock: Clock,
+        *,
+        is_keyed: bool = False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.recorder = recorder
+        self.is_keyed = is_keyed
+        """Whether it is for one caller, and not for all."""
+        self.bucket: Bucket[_Turn] = Bucket(settings, make_permits(settings, self))
+
+    def __repr__(self) -> str:
+        return f"<gate {self.bucket!r}>"
+
+    # Waiting.
+
+    async def wait_for_turn(self, exchange: Exchange, deadline: float) -> float | Cause:
+        """Stand in line: how many seconds it took, or why one's turn will not come.
+
+        Whose turn has come has its place, and its permit is held.
+        """
+        turn = _Turn(self._loop, self._clock.monotonic(), deadline)
+        self.bucket.join(turn, turn.entered)
+        asks = turn.is_guess
+        cause = await self._wait(exchange, turn)
+        if cause is not None:
+            self.recorder.refused()
+            return cause
+        waited = self._clock.monotonic() - turn.entered
+        if asks and waited < _ASKING:
+            self.recorder.passed()
+            return 0.0
+        self.recorder.delayed(waited)
+        return waited
+
+    async def wait_again(self, exchange: Exchange, deadline: float) -> Cause | None:
+        """The same for one whose turn had come, who has its place and needs another permit."""
+        now = self._clock.monotonic()
+        if self.bucket.hold_again(now):
+            return None
+        turn = _Turn(self._loop, now, deadline, has_place=True)
+        self.bucket.come_back(turn)
+        return await self._wait(exchange, turn)
+
+    async def _wait(self, exchange: Exchange, turn: "_Turn") -> Cause | None:
+        line = exchange.place = _Place(self, turn)
+        exchange.begin_wait("queue")
+        try:
+            self.look()
+            return await turn.called
+        except asyncio.CancelledError:
+            if turn.was_let_out:  # in the very moment in which it left
+                self.bucket.lapse()
+                if not turn.has_place:
+                    self.bucket.vacate(self._clock.monotonic())
+            line.leave()
+            raise
+        finally:
+            exchange.place = None
+            exchange.end_wait()
+
+    # The line moves.
+
+    def look(self) -> None:
+        """See who is next. Called whenever that may have changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        bucket = self.bucket
+        if not bucket.waiting:
+            return
+        now = self._clock.monotonic()
+        served = bucket.serve(now)
+        for turn in served.out:
+            turn.call(None)
+        for turn, cause in served.refused:
+            turn.call(cause)
+        next_look = bucket.next_look(now)
+        if next_look is not None:
+            self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
+
+    def vacate(self, now: float) -> None:
+        """A call is over."""
+        bucket = self.bucket
+        bucket.vacate(now)
+        if bucket.waiting:
+            self.look()
+
+    def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
+        """Let nobody through for so long; see :meth:`Bucket.pause`."""
+        for turn in self.bucket.pause(now, seconds, is_news=is_news):
+            turn.call(Cause.PAUSED)
+        self.look()
+
+    def change(self, settings: ThrottleSettings, now: float) -> None:
+        """Other limits hold from now on, for those in line too."""
+        self.bucket.change(settings, now)
+        self.look()
+
+    def close(self) -> None:
+        """The end of everything: nobody waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # From permits that a store shares (policy.permits.PermitsListener).
+
+    def permits_changed(self) -> None:
+        """There may be permits now, or it is clear that there are none."""
+        self.look()
+
+    def permits_paused(self, until: float) -> None:
+        """Another instance was told to wait."""
+        now = self._clock.monotonic()
+        self.pause(now, until - now, is_news=False)
+
+
+class _Turn(Waiter):
+    """One who stands in line, and how it gets to know of its turn."""
+
+    __slots__ = ("called", "has_place")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        entered: float,
+        deadline: float,
+        *,
+        has_place: bool = False,
+    ) -> None:
+        super().__init__(entered, deadline)
+        self.called: asyncio.Future[Cause | None] = loop.create_future()
+        """None once its turn has come, or why it will not."""
+        self.has_place = has_place
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it knows already, or was cancelled."""
+        return self.called.done()
+
+    @property
+    def was_let_out(self) -> bool:
+        called = self.called
+        return called.done() and not called.cancelled() and called.result() is None
+
+    def call(self, cause: Cause | None) -> None:
+        """Its turn has come; or, with a *cause*, it will not."""
+        if not self.called.done():
+            self.called.set_result(cause)
+
+
+class _Place:
+    """Where an exchange stands in line (core.Place)."""
+
+    __slots__ = ("_gate", "_turn")
+
+    def __init__(self, gate: Gate, turn: _Turn) -> None:
+        self._gate = gate
+        self._turn = turn
+
+    def give_up(self, cause: Cause) -> None:
+        """Wait no longer."""
+        self._turn.call(cause)
+        self.leave()
+
+    def leave(self) -> None:
+        """All behind move up."""
+        self._gate.bucket.leave(self._turn)
+        self._gate.look()

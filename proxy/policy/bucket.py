@@ -1,0 +1,379 @@
+"""Who is let out next, who has to wait, and who is told at once that it is no use.
+
+::
+
+    newcomer ──► nobody waits, and there is a permit ──────────────► out
+        │
+        ├─► its turn would come too late, or the line is full ─────► refused
+        │
+        └─► the line: first come, first served ──► its turn ───────► out
+                 │                       │
+                 └─► leaves: costs nothing, everybody moves up
+                                         └─► a pause that is longer than it may wait: refused
+
+Nobody in line has a slot of its own. Whoever is first gets the next permit there is,
+so a place that is given up delays nobody, a changed rate holds for everybody, and one
+timer for the whole line is enough.
+
+It may take until a call is sent after its turn has come (a connection has to be made).
+Meanwhile its permit is *held*; it is spent in the moment of sending. If that takes so
+long that the permit lapses, or if a pause begins meanwhile, the call comes back and is
+first in line.
+
+Time is an argument, and whoever waits is only an object: ``pipeline/gate.py`` adds the
+clock, the timer and the waking.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from proxy.policy.permits import NEVER, Permits
+from proxy.policy.settings import ThrottleSettings
+
+SPREAD = 1.0
+"""Seconds over which those who waited for the end of a pause go out, where no rate tells."""
+
+
+class Cause(StrEnum):
+    """Why somebody is not let through."""
+
+    MAX_WAIT = "max_wait"
+    QUEUE_FULL = "queue_full"
+    DEADLINE = "deadline"
+    PAUSED = "paused"
+    STORE = "store"  # the limits are kept elsewhere, and nobody can ask there
+    DRAINING = "draining"  # it would be another attempt, and the process is about to end
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why somebody is not let in line, and when it would be of use to come back."""
+
+    cause: Cause
+    wait: float
+    """Seconds; 0 if nobody can tell."""
+
+
+class Waiter:
+    """Somebody in line."""
+
+    __slots__ = ("deadline", "entered", "is_guess")
+
+    def __init__(self, entered: float, deadline: float) -> None:
+        self.entered = entered
+        self.deadline = deadline
+        """When its own time is over. The bucket only looks at it where that comes too soon
+        for certain; to end the wait is for others."""
+        self.is_guess = False
+        """Whether it was let in line without knowing if its turn comes in time."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it waits no longer, though it is still in line."""
+        return False
+
+
+W = TypeVar("W", bound=Waiter)
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[W]):
+    """What a look at the line brought."""
+
+    out: list[W] = field(default_factory=list)
+    """Those whose turn it is. Their permits are held, their places taken."""
+    refused: list[tuple[W, Cause]] = field(default_factory=list)
+
+
+class Bucket(Generic[W]):
+    """The line before one set of permits, and the pause that may close it."""
+
+    __slots__ = (
+        "_back",
+        "_held",
+        "_line",
+        "_opens",
+        "_spread",
+        "permits",
+        "settings",
+        "under_way",
+    )
+
+    def __init__(self, settings: ThrottleSettings, permits: Permits) -> None:
+        self.settings = settings
+        self.permits = permits
+        self._line: OrderedDict[W, None] = OrderedDict()
+        self._back: OrderedDict[W, None] = OrderedDict()
+        """Those who came back and are first. They have their places."""
+        self._held = 0
+        """Permits of those whose turn has come and who have not sent yet."""
+        self.under_way = 0
+        """How many have their place: from their turn on, until their call is over."""
+        self._opens = -NEVER
+        """When the last pause is over."""
+        self._spread: _Spread | None = None
+        """How those go out who waited for its end, where there is no rate."""
+
+    def __repr__(self) -> str:
+        return f"<bucket, {self.waiting} waiting, {self._held} held>"
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line) + len(self._back)
+
+    def paused_for(self, now: float) -> float:
+        """Seconds until it opens; 0 if it is open."""
+        return max(self._opens - now, 0.0)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether a new bucket could take its place and nobody would notice."""
+        if self._line or self._back or self.under_way or now < self._opens:
+            return False
+        return self.permits.is_idle(now)
+
+    # Newcomers.
+
+    def take(self, now: float) -> bool:
+        """Let somebody out at once, if nobody waits: its permit is spent, its place taken."""
+        if self._line or self._back or now < self._opens:
+            return False
+        if not self.permits.take(now, self._held):
+            return False
+        self.under_way += 1
+        return True
+
+    def undo(self, now: float) -> None:
+        """The last :meth:`take` did not happen after all. Only in the same turn."""
+        self.permits.undo(now)
+        self.under_way -= 1
+
+    def hold_at_once(self, now: float) -> bool:
+        """As :meth:`take`, for somebody who has not come to sending yet."""
+        if self._line or self._back or now < self._opens or not self._has_next(now):
+            return False
+        self._occupy()
+        return True
+
+    def hindrance(self, now: float, time_left: float, later: float = 0.0) -> Hindrance | None:
+        """Why somebody is not let in line who comes in *later* seconds; None if it is.
+
+        As things stand: who knows who else will come until then.
+        """
+        settings = self.settings
+        wait = max(self.wait(now) - later, 0.0)
+        if wait == NEVER:
+            return Hindrance(Cause.STORE, 0.0)
+        patience = NEVER if settings.max_wait is None else settings.max_wait
+        longest = min(patience, time_left)
+        if self.paused_for(now) - later > longest:
+            return Hindrance(Cause.PAUSED, wait)
+        if self.waiting >= settings.max_queue and not (later and not wait):
+            return Hindrance(Cause.QUEUE_FULL, wait)
+        if not later and self.permits.is_unsure(now):
+            return None
+        if wait > longest or (not patience and not later):
+            cause = Cause.MAX_WAIT if patience <= time_left else Cause.DEADLINE
+            return Hindrance(cause, wait)
+        return None
+
+    def join(self, waiter: W, now: float) -> None:
+        """Somebody gets in line."""
+        waiter.is_guess = self.permits.is_unsure(now)
+        self._line[waiter] = None
+
+    def leave(self, waiter: W) -> None:
+        """Somebody is in line no longer; all behind it move up."""
+        self._line.pop(waiter, None)
+        self._back.pop(waiter, None)
+
+    def wait(self, now: float) -> float:
+        """Seconds until the turn of one more in line, as far as one can tell."""
+        wait = self.permits.wait(now, self._held + self.waiting + 1)
+        if now < self._opens:
+            return max(wait, self._opens - now)
+        if self._spread is not None and self.waiting:
+            return max(wait, self._spread.wait(now, self.waiting))
+        return wait
+
+    # The line moves.
+
+    def serve(self, now: float) -> Served[W]:
+        """Look who is next, and who has waited for too long."""
+        served: Served[W] = Served()
+        self._refuse_expired(now, served)
+        if now >= self._opens:
+            self._let_out(now, served)
+        self._refuse_guesses(now, served)
+        if self.waiting:
+            self.permits.ask(now, self.waiting)
+        return served
+
+    def _let_out(self, now: float, served: Served[W]) -> None:
+        if not self.waiting:
+            self._spread = None
+        elif self._spread is None and self._opens > -NEVER and not self.settings.rates:
+            self._spread = _Spread(self._opens, self.waiting)
+            self._opens = -NEVER
+        while self._back and self.permits.wait(now, self._held + 1) <= 0:
+            waiter, _ = self._back.popitem(last=False)
+            if not waiter.is_gone:
+                self._held += 1
+                served.out.append(waiter)
+        while self._line and self._has_next(now):
+            if self._spread is not None and not self._spread.is_due(now):
+                return
+            waiter, _ = self._line.popitem(last=False)
+            if not waiter.is_gone:
+                if self._spread is not None:
+                    self._spread.out += 1
+                self._occupy()
+                served.out.append(waiter)
+
+    def _occupy(self) -> None:
+        self.permits.occupy()
+        self.under_way += 1
+        self._held += 1
+
+    def _has_next(self, now: float) -> bool:
+        permits = self.permits
+        return permits.has_room() and permits.wait(now, self._held + 1) <= 0
+
+    def _refuse_expired(self, now: float, served: Served[W]) -> None:
+        patience = self.settings.max_wait
+        if patience is None:
+            return
+        # All wait equally long at most, so those who came first give up first.
+        while self._line:
+            waiter = next(iter(self._line))
+            if not waiter.is_gone and waiter.entered + patience > now:
+                return
+            if waiter.is_guess and not waiter.is_gone:
+                return  # it may be that nobody has asked yet
+            del self._line[waiter]
+            if not waiter.is_gone:
+                cause = Cause.PAUSED if now < self._opens else Cause.MAX_WAIT
+                served.refused.append((waiter, cause))
+
+    def _refuse_guesses(self, now: float, served: Served[W]) -> None:
+        """Now that it is known, tell those whose turn comes too late."""
+        if self.permits.is_unsure(now):
+            return
+        patience = NEVER if self.settings.max_wait is None else self.settings.max_wait
+        ahead = self.waiting
+        for waiter in reversed(self._line):
+            if not waiter.is_guess:
+                break
+            waiter.is_guess = False
+            wait = self.permits.wait(now, self._held + ahead)
+            ahead -= 1
+            last = min(waiter.entered + patience, waiter.deadline)
+            if now + wait > last:
+                hurried = waiter.deadline < waiter.entered + patience
+                cause = Cause.DEADLINE if hurried else Cause.MAX_WAIT
+                served.refused.append((waiter, Cause.STORE if wait == NEVER else cause))
+        for waiter, _ in served.refused:
+            self._line.pop(waiter, None)
+
+    def next_look(self, now: float) -> float | None:
+        """Seconds after which :meth:`serve` may bring something; None: not by itself."""
+        if not self.waiting:
+            return None
+        if now < self._opens:
+            wait = self._opens - now
+        elif self._back or self.permits.has_room():
+            wait = self.permits.wait(now, self._held + 1)
+            if self._spread is not None and not self._back:
+                wait = max(wait, self._spread.wait(now, 0))
+        else:
+            wait = NEVER
+        if self.settings.max_wait is not None and self._line:
+            entered = next(iter(self._line)).entered
+            wait = min(wait, max(entered + self.settings.max_wait - now, 0.0))
+        return None if wait == NEVER else wait
+
+    # After one's turn has come.
+
+    def spend(self, now: float) -> bool:
+        """A held permit is used: its call is sent now. False: not yet, it has to come back."""
+        self._held -= 1
+        return now >= self._opens and self.permits.spend(now)
+
+    def hold(self, now: float) -> None:
+        """What was taken or spent last is only held. Only in the same turn."""
+        self.permits.hold(now)
+        self._held += 1
+
+    def lapse(self) -> None:
+        """A held permit is not needed for now; its place stays taken."""
+        self._held -= 1
+
+    def hold_again(self, now: float) -> bool:
+        """Let somebody who came back have another permit at once, if nobody else came back."""
+        if self._back or now < self._opens or self.permits.wait(now, self._held + 1) > 0:
+            return False
+        self._held += 1
+        return True
+
+    def come_back(self, waiter: W) -> None:
+        """Somebody who has its place needs another permit: it is first in line."""
+        self._back[waiter] = None
+
+    def vacate(self, now: float) -> None:
+        """A call is over: its place is free."""
+        self.permits.vacate(now)
+        self.under_way -= 1
+
+    # Everybody at once.
+
+    def pause(self, now: float, seconds: float, *, is_news: bool = True) -> list[W]:
+        """Let nobody out for so long, at most as long as the settings allow.
+
+        Its permits know already if it *is_news* to us only. Returns those who cannot wait
+        for its end; they are in line no longer.
+        """
+        longest = self.settings.longest_pause
+        if longest is None:
+            return []
+        until = now + min(seconds, longest)
+        if until <= self._opens or seconds <= 0:
+            return []
+        self._opens = until
+        self._spread = None
+        if is_news:
+            self.permits.drain(now, until)
+        patience = NEVER if self.settings.max_wait is None else self.settings.max_wait
+        hopeless = [
+            waiter
+            for line in (self._back, self._line)
+            for waiter in line
+            if min(waiter.entered + patience, waiter.deadline) < until
+        ]
+        for waiter in hopeless:
+            self.leave(waiter)
+        return hopeless
+
+    def change(self, settings: ThrottleSettings, now: float) -> None:
+        """Other limits hold from now on, for those in line too."""
+        self.settings = settings
+        self.permits.change(settings, now)
+
+
+class _Spread:
+    """How those go out who waited for the end of a pause, where no rate tells: evenly."""
+
+    __slots__ = ("_every", "_start", "out")
+
+    def __init__(self, start: float, waiting: int) -> None:
+        self._start = start
+        self._every = SPREAD / waiting
+        self.out = 0
+        """How many have gone."""
+
+    def is_due(self, now: float) -> bool:
+        return self.wait(now, 0) <= 0
+
+    def wait(self, now: float, ahead: int) -> float:
+        """Seconds until one may go with so many before it."""
+        return self._start + min((self.out + ahead) * self._every, SPREAD) - now

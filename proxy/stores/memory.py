@@ -1,0 +1,21 @@
+"""Limits that this process keeps for itself."""
+
+from proxy.core import Clock
+from proxy.policy.permits import LocalPermits, PermitsListener
+from proxy.policy.settings import ThrottleSettings
+
+
+class MemoryStore:
+    """Has the permits of every bucket, and shares them with nobody."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def permits(
+        self,
+        bucket: str,  # noqa: ARG002 - nobody else could mean the same
+        settings: ThrottleSettings,
+        listener: PermitsListener,  # noqa: ARG002 - nothing changes by itself here
+    ) -> LocalPermits:
+        """The permits of one bucket."""
+        return LocalPermits(settings, self._clock.monotonic())

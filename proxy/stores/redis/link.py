@@ -1,0 +1,275 @@
+"""The way to the server: up, or down and tried again.
+
+::
+
+    start ──► connect, log in, beat ──► up ──► call … call … beat once a second
+                 │        ▲              │
+                 ▼        │              ▼  the first error, or no answer in time
+                down ─────┘  probe     down: everybody is told at once
+
+It is a circuit breaker with the shortest of memories: one failure opens it, because all
+calls are alike and go to the same place. While it is down nobody asks, so an outage costs
+nothing per request. A probe is a real call that writes, so a server that cannot be
+written to (a replica, one out of memory) is not taken for a good one.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+from hiredis import ReplyError
+
+from proxy.core import Clock, StoreRecorder
+from proxy.policy.settings import RedisSettings, UpstreamTls
+from proxy.stores.redis.connection import Connection, Reply, StoreFailure
+from proxy.stores.redis.scripts import BEAT, Script
+
+_log = logging.getLogger("holdfast")
+
+BEAT_EVERY = 1.0
+SILENCE = 3.0
+"""Seconds after which an instance that is not heard of is gone, and all that it held is free."""
+_PROBE_EVERY = 0.5
+_PROBE_SELDOM = 8.0
+_SHORT_LIFE = 5.0
+"""Seconds: a link that fails sooner than that after it came up is tried less often."""
+
+Answer = Callable[[list[int], float], None]
+"""Told what a script answered, and when it was called."""
+
+
+class LinkListener(Protocol):
+    """Who wants to know how the link does."""
+
+    def came_up(self) -> None:
+        """The server can be used from now on."""
+
+    def went_down(self) -> None:
+        """It cannot; calls that were under way will not be answered."""
+
+    def beat(self) -> None:
+        """Another second has passed, and it is up."""
+
+
+class Link:
+    """The way to the server that all buckets of a process share."""
+
+    def __init__(
+        self,
+        settings: RedisSettings,
+        clock: Clock,
+        recorder: StoreRecorder,
+        instance: str,
+        listener: LinkListener,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._recorder = recorder
+        self._instance = instance
+        self._listener = listener
+        self._connection: Connection | None = None
+        self._broken = asyncio.Event()
+        self._under_way: dict[int, str] = {}
+        """Operations that were not answered yet, by number."""
+        self._calls = 0
+        self._tls: ssl.SSLContext | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._complained = False
+        self._probe_every = _PROBE_EVERY
+        self.is_up = False
+        self.instances = 1
+        """How many instances there are, this one included, as far as was last seen."""
+        self.round_trip = 0.0
+        """Seconds that the server is away, at best; it takes a while to believe in worse."""
+
+    def __repr__(self) -> str:
+        return f"<link to {self.where}, {'up' if self.is_up else 'down'}>"
+
+    @property
+    def where(self) -> str:
+        """The server, by name; for logs."""
+        host = self._settings.host
+        return f"{f'[{host}]' if ':' in host else host}:{self._settings.port}"
+
+    # Start and stop.
+
+    async def start(self) -> None:
+        """Try to connect, and go on trying in the background. Does not fail."""
+        await self._come_up()
+        self._task = asyncio.create_task(self._keep_up(), name="store link")
+
+    async def close(self) -> None:
+        """Say good-bye, if that can be done, and leave nothing behind."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        if self._connection is not None:
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    await self._run_now(BEAT, self._instances_key, (self._instance, 0))
+            except (StoreFailure, TimeoutError):
+                pass  # it notices by itself that we are gone
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.is_up = False
+
+    # Calls.
+
+    def call(
+        self, operation: str, script: Script, key: str, args: tuple[str | int, ...], answer: Answer
+    ) -> None:
+        """Run *script* on *key*. If the link goes down first, *answer* is never told."""
+        connection = self._connection
+        if connection is None:
+            return
+        number = self._calls = self._calls + 1
+        self._under_way[number] = operation
+
+        def answered(reply: Reply, sent: float) -> None:
+            if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
+                connection.call(("EVAL", script.text, 1, key, *args), answered)
+                return
+            numbers = _numbers(reply, script.answers)
+            if numbers is None:
+                connection.fail(_complaint(reply))
+                return
+            del self._under_way[number]
+            took = self._clock.monotonic() - sent
+            self._recorder.operated(operation, took)
+            self.round_trip = took if took < self.round_trip else self.round_trip * 0.99 + took / 100
+            answer(numbers, sent)
+
+        connection.call(("EVALSHA", script.digest, 1, key, *args), answered)
+
+    async def _run_now(self, script: Script, key: str, args: tuple[str | int, ...]) -> list[int]:
+        """Run *script* and wait for it, during connecting and closing."""
+        assert self._connection is not None  # noqa: S101 - for the type checker
+        reply = await self._connection.request("EVAL", script.text, 1, key, *args)
+        numbers = _numbers(reply, script.answers)
+        if numbers is None:
+            raise StoreFailure(_complaint(reply))
+        return numbers
+
+    @property
+    def _instances_key(self) -> str:
+        return f"{self._settings.prefix}:instances"
+
+    def _beat(self) -> None:
+        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - no matter when
+            self.instances = max(numbers[0], 1)
+
+        args = (self._instance, round(SILENCE * 1e6))
+        self.call("beat", BEAT, self._instances_key, args, answer)
+
+    # Up and down.
+
+    async def _keep_up(self) -> None:
+        since = self._clock.monotonic()
+        while True:
+            if not self.is_up:
+                await asyncio.sleep(self._probe_every * (0.75 + self._clock.roll() / 2))
+                await self._come_up()
+                since = self._clock.monotonic()
+                continue
+            try:
+                async with asyncio.timeout(BEAT_EVERY):
+                    await self._broken.wait()
+            except TimeoutError:
+                self._beat()
+                self._listener.beat()
+                continue
+            lived = self._clock.monotonic() - since
+            longer = min(self._probe_every * 2, _PROBE_SELDOM)
+            self._probe_every = longer if lived < _SHORT_LIFE else _PROBE_EVERY
+
+    async def _come_up(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                self._connection = await self.dial(self._fail)
+                args = (self._instance, round(SILENCE * 1e6))
+                numbers = await self._run_now(BEAT, self._instances_key, args)
+        except (StoreFailure, OSError, TimeoutError) as error:
+            self._recorder.failed("connect")
+            self._fail(_why(error, self._settings.timeout))
+            return
+        self.round_trip = took = self._clock.monotonic() - began
+        self._recorder.operated("connect", took)
+        self.instances = max(numbers[0], 1)
+        self.is_up = True
+        self._broken.clear()
+        if self._complained:
+            self._complained = False
+            _log.info("the store at %s is back: limits are shared again", self.where)
+        self._listener.came_up()
+
+    async def dial(self, lost: Callable[[str], None]) -> Connection:
+        """A new connection, logged in. To be closed by whoever asked for it."""
+        settings = self._settings
+        tls = settings.tls
+        if tls is not None and self._tls is None:
+            self._tls = _context(tls)
+        connection = Connection(self._clock, settings.timeout, lost)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection,
+                settings.host,
+                settings.port,
+                ssl=self._tls,
+                server_hostname=None if tls is None else tls.server_name or settings.host,
+            )
+            if settings.password is not None:
+                user = () if settings.username is None else (settings.username,)
+                await connection.request("AUTH", *user, settings.password)
+            if settings.database:
+                await connection.request("SELECT", settings.database)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _fail(self, why: str) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        for operation in self._under_way.values():
+            self._recorder.failed(operation)
+        self._under_way.clear()
+        was_up, self.is_up = self.is_up, False
+        self._broken.set()
+        if not self._complained:
+            self._complained = True
+            _log.warning("the store at %s is down (%s): on_store_error holds", self.where, why)
+        if was_up:
+            self._listener.went_down()
+
+
+def _context(tls: UpstreamTls) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca)
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _numbers(reply: Reply, at_least: int) -> list[int] | None:
+    """What a script answered; None if that makes no sense."""
+    if not isinstance(reply, list) or len(reply) < at_least:
+        return None
+    return reply if all(isinstance(number, int) for number in reply) else None
+
+
+def _complaint(reply: Reply) -> str:
+    return str(reply) if isinstance(reply, ReplyError) else "its answer makes no sense"
+
+
+def _why(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no connection within {timeout * 1000:.0f} ms"
+    return str(error) or type(error).__name__

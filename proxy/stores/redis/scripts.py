@@ -1,0 +1,31 @@
+"""The scripts that the server runs for us: one file each, one key per call."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the server does in one step."""
+
+    text: str
+    digest: str
+    """By which a server knows a script that it has seen before."""
+    answers: int
+    """How many numbers it answers at least."""
+
+
+def _script(name: str, answers: int) -> Script:
+    text = resources.files("proxy.stores.redis").joinpath(name).read_text(encoding="utf-8")
+    # The name that the server gives it, not a safeguard.
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(text, digest, answers)
+
+
+PERMITS = _script("permits.lua", 3)
+PLACES = _script("places.lua", 1)
+BEAT = _script("beat.lua", 1)
+
+OPERATIONS = ("connect", "subscribe", "beat", "take", "pause", "places")
+"""What is asked of the store, for metrics: each is counted and timed under one of these."""
