@@ -37,6 +37,11 @@ def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
     near = nearest(key, known)
     if near:
         return Advice(f"did you mean {near}?", near)
+    if section is models.StoreKeys:
+        others = [name for name in known if name != "url"]
+        return Advice(
+            f"write url: redis://HOST:PORT/DATABASE, or one of {', '.join(others)}", "url"
+        )
     return Advice(_place_for(key, section))
 
 
@@ -70,9 +75,12 @@ def _rewritten(ours: str, node: Node) -> str:
     if key == "attempts":
         text = f"attempts: {_one_more(node)}"
         return f"{_within(outer, text)} (attempts counts the first call)"
-    if key == "rate":
-        calls = value if re.fullmatch("[1-9][0-9]{0,8}", value) else "100"
-        return f"{_within(outer, f'rate: {calls}/s')} (or {calls}/m, {calls}/h)"
+    number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
+    if key == "rate" or (key == "throttle" and number):
+        calls = number or "100"
+        return f"{_within(outer, f'{key}: {calls}/s')} (or {calls}/m, {calls}/h)"
+    if key in {"burst", "concurrency"} and number:
+        return _within(outer, f"{key}: {number}")
     return _within(outer, f"{key}: …") if outer else key
 
 

@@ -219,6 +219,11 @@ class ThrottleKeys(Section):
     )
 
 
+Throttle = Annotated[
+    ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
+]
+
+
 class UpstreamKeys(Section):
     """An HTTP service that requests are sent to."""
 
@@ -267,9 +272,7 @@ class UpstreamKeys(Section):
     budget: Annotated[BudgetKeys | Literal[False], Switchable()] = _key(
         "How many retries it is asked to bear; false for any number.", {}
     )
-    throttle: Annotated[
-        ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
-    ] = _key(
+    throttle: Throttle = _key(
         "Limits the calls of all routes to it together, besides each one's own.", default=False
     )
     breaker: Annotated[BreakerKeys | Literal[False], Switchable()] = _key(
@@ -437,9 +440,9 @@ class PolicyKeys(Section):
     retry: Annotated[
         RetryKeys | Literal[False], Switchable(), SetsKey("attempts", Attempts(), named=True)
     ] = _key("Sends a request again that failed, where that is safe.", default=False)
-    throttle: Annotated[
-        ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
-    ] = _key("Limits the calls of this route; those beyond wait, or get 429.", default=False)
+    throttle: Throttle = _key(
+        "Limits the calls of this route; those beyond wait, or get 429.", default=False
+    )
     fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = _key(
         "What the client gets in place of a failure.", default=False
     )

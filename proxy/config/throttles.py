@@ -47,12 +47,14 @@ def _check_slow_rates(owner: Standing, findings: Findings) -> None:
             continue
         burst = max(2, min(rate.count, 5), rate.count // 100)
         pace = f"every {format_duration(rate.period / rate.count)}"
+        if leaf.scalar.references:
+            burst, pace = 10, "at a time"
         findings.warn(
             leaf.spot,
             leaf.path,
             f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} with burst 1 "
-            f"lets one call through {'at a time' if leaf.scalar.references else pace}, write "
-            f"burst: {burst} (say) to let {burst} through at once",
+            f"lets one call through {pace}, write burst: {burst} (say) to let {burst} through at "
+            f"once",
         )
 
 
@@ -115,8 +117,9 @@ class _Idle:
 
 
 def _has_no_rate(owner: Standing) -> bool:
+    # Who writes none has said so.
     items = owner.items("throttle.rate")
-    return items is not None and not items.items
+    return items is not None and not items.items and not owner.writer("throttle.rate")
 
 
 def _is_window(owner: Standing) -> bool:
@@ -126,7 +129,7 @@ def _is_window(owner: Standing) -> bool:
 
 def _has_no_key(owner: Standing) -> bool:
     key = owner.leaf("throttle.key")
-    return key is not None and key.value is None
+    return key is not None and key.value is None and not owner.writer("throttle.key")
 
 
 _IDLE_KEYS = (

@@ -17,6 +17,8 @@ from proxy.config.models import (
     MatchKeys,
     RetryKeys,
     RouteKeys,
+    StoreKeys,
+    ThrottleKeys,
     UpstreamKeys,
 )
 from tests.config.core_schema import read
@@ -39,6 +41,8 @@ KEYS = sorted(
             BackoffKeys,
             FallbackKeys,
             BreakerKeys,
+            ThrottleKeys,
+            StoreKeys,
         )
         for key in model.model_fields
     }
@@ -78,6 +82,16 @@ values = st.one_of(
             "http://a:${SECRET}@b",
             "http://a.example/${SECRET}",
             "127.0.0.1:${SECRET}",
+            "redis://u:${SECRET}@b",
+            "redis://u:${SECRET}",
+            "redis://b/${SECRET}",
+            "header:${SECRET}",
+            "query:${SECRET}",
+            "${SECRET}/s",
+            "5/${SECRET}",
+            "5/h",
+            "10 per minute",
+            "window",
             "${file:/dev/zero}",
             "${",
             "/v1/*",
@@ -198,6 +212,15 @@ def test_a_file_that_is_no_text(tmp_path: Path, data: bytes) -> None:
         "routes: [{{match: /, upstream: 'http://u:{}@a.example'}}]\n",
         "routes: [{{match: /, upstream: a, policy: 'u:{}@a.example'}}]\n",
         "upstreams: {{a: {{urls: http://u:{}@a.example}}}}\n",
+        "store: redis://u:{}@a.example\n",
+        "store: redis://u:{}/x@a.example\n",
+        "store: redis://u:{}@a.example/x\n",
+        "store: redis://u:{}@a.example?x\n",
+        "store: redis://u:{}%@a.example\n",
+        "store: redis://u:{}\n",
+        "store: u:{}@a.example:6379\n",
+        "store: {{url: redis://a.example, password: {}}}\n",
+        "store: {{url: 'valkey://u:{}@a.example'}}\n",
     ],
 )
 def test_a_secret_in_clear_is_not_repeated(tmp_path: Path, written: str, wrap: str) -> None:

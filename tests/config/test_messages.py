@@ -215,8 +215,8 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         ),
         in_file(
             "another product's word for what is not built yet",
-            ROUTE.format("»rateLimit: 5"),
-            "routes.api.rateLimit: unknown key, this version does not throttle yet",
+            ROUTE.format("»dedupe: true"),
+            "routes.api.dedupe: unknown key, this version does not know idempotency keys yet",
         ),
         in_file(
             "two letters swapped",
@@ -338,12 +338,11 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
 @pytest.mark.parametrize(
     ("key", "template", "path"),
     [
-        *((key, TOP, key) for key in ("store", "state_dir", "workers")),
-        *((key, ROUTE, f"routes.api.{key}") for key in ("throttle", "idempotency", "dead_letter")),
-        (
-            "throttle",
-            UPSTREAM.replace("{}", "{{urls: ['http://a.example'], {}}}"),
-            "upstreams.api.throttle",
+        *((key, TOP, key) for key in ("state_dir", "workers")),
+        *((key, ROUTE, f"routes.api.{key}") for key in ("idempotency", "dead_letter")),
+        *(
+            (key, TOP.replace("{}", "store: {{url: memory, {}}}"), f"store.{key}")
+            for key in ("entries", "bytes")
         ),
     ],
 )

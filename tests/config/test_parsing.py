@@ -39,7 +39,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             id="two documents",
         ),
         pytest.param(
-            "key: header»: X-Tenant\n",
+            "listen: 127.0.0.1»: 8080\n",
             'a ":" is not expected here, put the value in quotes',
             id="two colons in a line",
         ),

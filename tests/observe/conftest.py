@@ -3,7 +3,7 @@ from typing import Protocol, cast
 
 import pytest
 
-from proxy.core import Exchange
+from proxy.core import Exchange, ThrottleState
 from proxy.observe.metrics import Metrics
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
@@ -16,6 +16,8 @@ def metrics_of(
     lost_lines: int = 0,
     budgets: Mapping[str, float] | None = None,
     breakers: Mapping[str, int] | None = None,
+    throttles: Mapping[tuple[str, str], ThrottleState] | None = None,
+    store_state: str | None = None,
 ) -> Metrics:
     """Metrics that ask for these values; change the mappings to change the answers."""
     return Metrics(
@@ -25,6 +27,8 @@ def metrics_of(
         lost_lines=lambda: lost_lines,
         budgets=lambda: budgets or {},
         breakers=lambda: {name: State(value) for name, value in (breakers or {}).items()},
+        throttles=lambda: throttles or {},
+        store_state=lambda: store_state,
     )
 
 
@@ -54,6 +58,7 @@ class MakeAttempt(Protocol):
         duration: float = 0.02,
         upstream: str = "payments",
         pause: Pause | None = None,
+        queued: float = 0.0,
         why: Why | None = None,
     ) -> Attempt: ...
 
@@ -82,9 +87,11 @@ def attempt() -> MakeAttempt:
         duration: float = 0.02,
         upstream: str = "payments",
         pause: Pause | None = None,
+        queued: float = 0.0,
         why: Why | None = None,
     ) -> Attempt:
         made = Attempt(number, upstream, started=100.0 + number, pause=pause)
+        made.queued = queued
         made.why = why
         made.address = "10.0.0.7:8443"
         made.status = status

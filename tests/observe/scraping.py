@@ -19,7 +19,16 @@ async def samples(metrics: Metrics) -> Iterator[Sample]:
     return (sample for family in (await families(metrics)).values() for sample in family.samples)
 
 
-async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+async def by_label(metrics: Metrics, name: str, label: str) -> dict[str, float]:
+    """The values of one metric, by one of its labels."""
+    return {
+        sample.labels[label]: sample.value
+        for sample in await samples(metrics)
+        if sample.name == name
+    }
+
+
+async def value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
     """The value of the one series with exactly these labels."""
     for sample in await samples(metrics):
         if sample.name == name and sample.labels == labels:

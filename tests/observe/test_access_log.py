@@ -122,6 +122,18 @@ async def test_an_answer_of_our_own_names_its_reason(
     assert line["attempts"] == []
 
 
+async def test_a_refusal_says_which_limit_it_was_where_there_are_several(
+    written: Written, exchange: MakeExchange
+) -> None:
+    for cause in ("max_wait", ""):
+        refusal = Refusal(Reason.THROTTLED, "Come back later.", cause=cause)
+        written.log.write("charges", exchange(code=429, refusal=refusal))
+    one_of_several, only_one = written.lines()
+    assert one_of_several["refusal"] == only_one["refusal"] == "throttled"
+    assert one_of_several["cause"] == "max_wait"
+    assert "cause" not in only_one
+
+
 async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_not(
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
@@ -140,6 +152,22 @@ async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_no
         {"wait_ms": 72.5, "wait_for": "backoff", "why": "retried"},
         {"wait_ms": 2000.0, "wait_for": "hint", "why": "attempts_exhausted"},
     ]
+
+
+async def test_an_attempt_tells_how_long_it_stood_in_line_if_it_did(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    attempts = [
+        attempt(1, status=503, queued=0.0125, why=Why.RETRIED),
+        attempt(2, status=503, pause=Pause(0.25, "backoff"), queued=1.5, why=Why.RETRIED),
+        attempt(3, why=Why.RECOVERED),
+    ]
+    written.log.write("charges", exchange(attempts=attempts))
+    [line] = written.lines()
+    logged = line["attempts"]
+    assert isinstance(logged, list)
+    waits = [(each.get("wait_ms"), each.get("queue_ms")) for each in logged]
+    assert waits == [(None, 12.5), (250.0, 1500.0), (None, None)]
 
 
 @pytest.mark.parametrize("why", Why)
@@ -181,6 +209,12 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
         "saved by a second attempt",
         True,
         lambda e, a: e(attempts=[a(1, status=0, kind=Kind.RESET), a(2)]),
+    ),
+    ("stood in line", True, lambda e, a: e(attempts=[a(queued=0.001)])),
+    (
+        "refused by a throttle",
+        True,
+        lambda e, _: e(code=429, refusal=Refusal(Reason.THROTTLED, "Later.", cause="queue_full")),
     ),
     (
         "the client left during a wait",

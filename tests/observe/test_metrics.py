@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as strictly_parsed,
 )
 
+from proxy.core import ThrottleState
 from proxy.observe.metrics import UNMATCHED, Metrics, RouteRecorder
 from proxy.policy.outcome import Kind, Pause
 from proxy.policy.reasons import Why
@@ -21,7 +22,12 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return metrics_of(lost_lines=7, budgets={"spare": 12.5}, breakers={"spare": 0})
+    return metrics_of(
+        lost_lines=7,
+        budgets={"spare": 12.5},
+        breakers={"spare": 0},
+        throttles={("upstream", "spare"): ThrottleState(0, 0, 1, 0, 0.0)},
+    )
 
 
 async def test_a_configured_route_has_its_series_before_the_first_request(
@@ -45,7 +51,7 @@ async def test_a_configured_route_has_its_series_before_the_first_request(
         "holdfast_upstream_attempt_duration_seconds_sum",
     }
     phases = {sample.labels["phase"] for sample in found if "phase" in sample.labels}
-    assert phases == {"body", "backoff", "upstream", "response"}
+    assert phases == {"body", "queue", "backoff", "upstream", "response"}
 
 
 async def test_one_request_from_start_to_finish(
@@ -251,7 +257,7 @@ class TestReload:
         before = metrics.route("charges", ["payments"], retries=False)
         before.started()
         after = metrics.route("charges", ["payments"], retries=False)
-        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"])
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
         after.started()
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 2
 
@@ -268,7 +274,7 @@ class TestReload:
         gone.started()
         gone.attempted(attempt(upstream="legacy"))
         metrics.route("charges", ["payments"], retries=False)
-        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"])
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
 
         gone.attempted(attempt(upstream="legacy"))
         gone.judged(Why.RETRIED)
@@ -285,7 +291,7 @@ class TestReload:
     ) -> None:
         gone = metrics.route("charges", ["payments"], retries=False)
         gone.started()
-        metrics.keep_only(routes=[], retrying=[], upstreams=[])
+        metrics.keep_only(routes=[], retrying=[], upstreams=[], throttles=[])
         metrics.route("charges", ["payments"], retries=False)
         gone.finished(exchange())
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 0
@@ -296,7 +302,7 @@ class TestReload:
         metrics.route("charges", ["payments"], retries=False).attempted(attempt())
         moved = metrics.route("charges", ["payments-eu"], retries=False)
         moved.attempted(attempt(upstream="payments-eu"))
-        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments-eu"])
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments-eu"], throttles=[])
         counted = [
             sample.labels["upstream"]
             for sample in await samples(metrics)
@@ -341,6 +347,8 @@ def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes:
         recorder.attempted(tried)
         recorder.judged(Why.SUCCESS)
         recorder.finished(exchange(attempts=[tried]))
+        metrics.throttle("upstream", upstream).delayed(0.2)
+    metrics.store(["take"]).operated("take", 0.001)
 
 
 async def test_names_and_labels_follow_the_conventions(
@@ -368,6 +376,12 @@ async def test_names_and_labels_follow_the_conventions(
         "holdfast_retry_wait_seconds": {"route", "source"},
         "holdfast_retry_budget_remaining": {"upstream"},
         "holdfast_breaker_state": {"upstream"},
+        "holdfast_throttle_decisions": {"scope", "name", "decision"},
+        "holdfast_throttle_wait_seconds": {"scope", "name"},
+        "holdfast_throttle_queue_length": {"scope", "name"},
+        "holdfast_throttle_paused": {"scope", "name"},
+        "holdfast_store_errors": {"operation"},
+        "holdfast_store_operation_duration_seconds": {"operation"},
         "holdfast_config_reloads": {"result"},
         "holdfast_config_last_reload_success_timestamp_seconds": set(),
         "holdfast_access_log_dropped": set(),
@@ -388,7 +402,13 @@ async def test_open_metrics_for_those_who_ask(
     assert content_type.startswith("application/openmetrics-text")
     parsed = strictly_parsed(text.decode())  # type: ignore[no-untyped-call]  # prometheus_client has no types here
     names = {family.name for family in parsed}
-    assert {"holdfast_requests", "holdfast_retry_verdicts", "holdfast_breaker_state"} <= names
+    assert {
+        "holdfast_requests",
+        "holdfast_retry_verdicts",
+        "holdfast_breaker_state",
+        "holdfast_throttle_wait_seconds",
+        "holdfast_store_errors",
+    } <= names
     assert text.count(b"# EOF") == 1
 
 

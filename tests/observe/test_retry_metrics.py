@@ -5,7 +5,7 @@ from proxy.policy.outcome import Pause
 from proxy.policy.reasons import Why
 
 from .conftest import MakeAttempt, metrics_of
-from .scraping import samples, value
+from .scraping import by_label, samples, value
 
 VERDICTS = "holdfast_retry_verdicts_total"
 WAITS = "holdfast_retry_wait_seconds"
@@ -17,15 +17,6 @@ BREAKER = "holdfast_breaker_state"
 @pytest.fixture
 def metrics() -> Metrics:
     return metrics_of()
-
-
-async def by_label(metrics: Metrics, name: str, label: str) -> dict[str, float]:
-    """The values of one metric, by one of its labels."""
-    return {
-        sample.labels[label]: sample.value
-        for sample in await samples(metrics)
-        if sample.name == name
-    }
 
 
 class TestVerdicts:
@@ -115,7 +106,9 @@ class TestReload:
         before = metrics.route("charges", ["payments"], retries=True)
         before.judged(Why.RETRIED)
         after = metrics.route("charges", ["payments"], retries=True)
-        metrics.keep_only(routes=["charges"], retrying=["charges"], upstreams=["payments"])
+        metrics.keep_only(
+            routes=["charges"], retrying=["charges"], upstreams=["payments"], throttles=[]
+        )
         before.judged(Why.RETRIED)
         after.judged(Why.RETRIED)
         assert await value(metrics, VERDICTS, route="charges", reason="retried") == 3
@@ -125,7 +118,7 @@ class TestReload:
     ) -> None:
         before = metrics.route("charges", ["payments"], retries=True)
         metrics.route("charges", ["payments"], retries=False)
-        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"])
+        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
         # A request that began before the reload ends as it began.
         before.judged(Why.SUCCESS)
         assert not [sample for sample in await samples(metrics) if "retry" in sample.name]
@@ -140,7 +133,7 @@ class TestReload:
         # The other way round is built, found impossible, and thrown away.
         metrics.route("charges", ["payments"], retries=False)
         metrics.route("search", ["search"], retries=True)
-        metrics.keep_only(**in_force, retrying=["charges"])
+        metrics.keep_only(**in_force, retrying=["charges"], throttles=[])
         assert await value(metrics, VERDICTS, route="charges", reason="retried") == 1
         assert await value(metrics, VERDICTS, route="search", reason="retried") is None
 

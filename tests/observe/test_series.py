@@ -1,10 +1,10 @@
 import pytest
 
-from proxy.observe.series import Histogram
+from proxy.observe.series import LATENCY_BOUNDS, WAIT_BOUNDS, Histogram, ThrottleSeries
 
 
-def histogram_of(*seconds: float) -> Histogram:
-    histogram = Histogram()
+def histogram_of(*seconds: float, bounds: tuple[float, ...] = LATENCY_BOUNDS) -> Histogram:
+    histogram = Histogram(bounds)
     for value in seconds:
         histogram.observe(value)
     return histogram
@@ -33,3 +33,19 @@ def test_a_sum_holds_the_observations_of_all_and_leaves_them_as_they_are() -> No
     assert whole.counts == histogram_of(0.02, 500.0, 0.02).counts
     assert whole.total == pytest.approx(500.04)
     assert [sum(part.counts) for part in parts] == [2, 0, 1]
+
+
+def test_each_has_bounds_of_its_own() -> None:
+    waits = histogram_of(0.0005, 200.0, bounds=WAIT_BOUNDS)
+    assert waits.counts == [1, *[0] * 12, 1, 0]
+    assert waits.quantile(1.0) == 300.0
+    assert histogram_of(0.0005, 200.0).quantile(1.0) == 60.0
+
+
+def test_a_throttle_tells_what_it_decided() -> None:
+    throttle = ThrottleSeries()
+    throttle.passed()
+    throttle.delayed(0.1)
+    throttle.delayed(0.2)
+    throttle.refused()
+    assert repr(throttle) == "<throttle: 1 passed, 2 delayed, 1 refused>"

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from proxy.core import ThrottleState
 from proxy.policy.outcome import Kind, Pause
 from proxy.policy.reasons import Why
 
@@ -28,7 +29,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
         "requests": {},
         "errors": 0,
         "in_flight": 0,
-        "disconnects": {"body": 0, "backoff": 0, "upstream": 0, "response": 0},
+        "disconnects": {"body": 0, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
         "attempts": {},
         "duration_ms": None,
     }
@@ -39,7 +40,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
                 "requests": {"2xx": 2, "5xx": 1},
                 "errors": 1,
                 "in_flight": 1,
-                "disconnects": {"body": 1, "backoff": 0, "upstream": 0, "response": 0},
+                "disconnects": {"body": 1, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
                 "attempts": {"2xx": 2, "reset": 1},
                 "duration_ms": {"mean": 40.0, "p50": 37.5, "p95": 48.75, "p99": 49.75},
             },
@@ -80,7 +81,7 @@ class TestRetries:
         assert charges["retries"] == 3
         assert charges["recovered"] == 1
         assert charges["verdicts"] == {"recovered": 1, "retried": 3, "budget": 1}
-        assert charges["wait_ms"] == {"mean": 680.0, "p50": 21.25, "p95": 2275.0, "p99": 2455.0}
+        assert charges["wait_ms"] == {"mean": 680.0, "p50": 40.0, "p95": 2275.0, "p99": 2455.0}
 
     def test_before_the_first_request_there_is_nothing_to_tell(self) -> None:
         metrics = metrics_of()
@@ -119,3 +120,75 @@ def test_an_upstream_without_budget_or_breaker_has_neither() -> None:
     metrics.route("charges", ["payments"], retries=True)
     payments = told_of(metrics.snapshot(), "upstreams", "payments")
     assert not {"budget_remaining", "breaker"} & payments.keys()
+
+
+class TestThrottles:
+    def test_one_tells_what_it_decided_and_what_goes_on(self) -> None:
+        state = ThrottleState(waiting=2, under_way=3, buckets=40, paused=1, paused_for=1.23456)
+        metrics = metrics_of(throttles={("route", "charges"): state})
+        metrics.route("charges", ["payments"], retries=False)
+        throttle = metrics.throttle("route", "charges")
+        for _ in range(5):
+            throttle.passed()
+        throttle.delayed(0.3)
+        throttle.refused()
+
+        snapshot = metrics.snapshot()
+
+        assert json.loads(json.dumps(snapshot)) == snapshot
+        assert told_of(snapshot, "routes", "charges")["throttle"] == {
+            "passed": 5,
+            "delayed": 1,
+            "refused": 1,
+            "wait_ms": {"mean": 300.0, "p50": 375.0, "p95": 487.5, "p99": 497.5},
+            "waiting": 2,
+            "under_way": 3,
+            "buckets": 40,
+            "paused": 1,
+            "paused_for_seconds": 1.235,
+        }
+
+    def test_a_route_and_an_upstream_of_the_same_name_are_two(self) -> None:
+        quiet = ThrottleState(0, 0, 1, 0, 0.0)
+        metrics = metrics_of(throttles={("route", "search"): quiet, ("upstream", "search"): quiet})
+        metrics.route("search", ["search"], retries=False)
+        metrics.throttle("route", "search").refused()
+        metrics.throttle("upstream", "search").passed()
+        snapshot = metrics.snapshot()
+        refused = {"passed": 0, "delayed": 0, "refused": 1, "wait_ms": None}
+        passed = {"passed": 1, "delayed": 0, "refused": 0, "wait_ms": None}
+        for part, expected in (("routes", refused), ("upstreams", passed)):
+            throttle = told_of(snapshot, part, "search")["throttle"]
+            assert isinstance(throttle, dict)
+            assert expected.items() <= throttle.items()
+
+    def test_without_one_there_is_nothing_to_tell(self) -> None:
+        metrics = metrics_of()
+        metrics.route("search", ["search"], retries=False)
+        snapshot = metrics.snapshot()
+        assert "throttle" not in told_of(snapshot, "routes", "search")
+        assert "throttle" not in told_of(snapshot, "upstreams", "search")
+
+
+class TestStore:
+    @pytest.mark.parametrize("state", ["up", "down"])
+    def test_it_tells_whether_it_is_there_and_how_it_did(self, state: str) -> None:
+        metrics = metrics_of(store_state=state)
+        store = metrics.store(["take", "pause"])
+        store.operated("take", 0.002)
+        store.failed("take")
+
+        snapshot = metrics.snapshot()
+
+        assert json.loads(json.dumps(snapshot)) == snapshot
+        assert snapshot["store"] == {
+            "state": state,
+            "errors": {"take": 1, "pause": 0},
+            "duration_ms": {
+                "take": {"mean": 2.0, "p50": 1.75, "p95": 2.425, "p99": 2.485},
+                "pause": None,
+            },
+        }
+
+    def test_where_nothing_is_shared_nothing_is_told(self) -> None:
+        assert "store" not in metrics_of().snapshot()

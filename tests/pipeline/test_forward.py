@@ -53,9 +53,11 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, Pauses(), clock)
+    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, {}, (), Pauses(), clock)
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
-    assert isinstance(getattr(handler, "__self__", None), Forward)
+    forward = getattr(handler, "__self__", None)
+    assert isinstance(forward, Forward)
+    assert handler == forward.handle
     assert asked == [NO_LIMIT if limit is None else limit]
     upstream.fleet.close()
     await asyncio.sleep(0)

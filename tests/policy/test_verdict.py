@@ -50,6 +50,7 @@ def verdict(
     by: RetryRules | None = None,
     *,
     breaker: bool = True,
+    throttle: bool = True,
     budget: bool = True,
 ) -> Verdict:
     return decide(
@@ -58,6 +59,7 @@ def verdict(
         result,
         lambda: situation,
         breaker_admits=lambda _: breaker,
+        throttle_admits=lambda _: throttle,
         take_budget=lambda: budget,
     )
 
@@ -252,12 +254,14 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
             result,
             lambda situation=situation: situation,  # type: ignore[misc]  # bound here
             breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
+            throttle_admits=lambda _: True,
             take_budget=take,
         )
     assert charged == []
     verdict(GET, LISTED)
     assert verdict(GET, LISTED, budget=False) == Verdict(Why.BUDGET)
-    assert verdict(GET, LISTED, breaker=False, budget=False) == Verdict(Why.BREAKER_OPEN)
+    assert verdict(GET, LISTED, throttle=False, budget=False) == Verdict(Why.THROTTLED)
+    assert verdict(GET, LISTED, breaker=False, throttle=False) == Verdict(Why.BREAKER_OPEN)
 
 
 def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
@@ -273,6 +277,7 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
         LISTED,
         lambda: CALM,
         breaker_admits=admits,
+        throttle_admits=lambda _: True,
         take_budget=lambda: True,
     )
     assert asked == [2.0]
@@ -293,6 +298,7 @@ def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
             result,
             look,
             breaker_admits=lambda _: True,
+            throttle_admits=lambda _: True,
             take_budget=lambda: True,
         )
 

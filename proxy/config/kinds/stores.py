@@ -10,7 +10,9 @@ from proxy.config.kinds.base import JsonSchema, Kind, or_reference, string_schem
 from proxy.config.nodes import Scalar
 
 _PORT = 6379
-_MOST_DATABASES = 65536
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
+# Visible ASCII but " and \\, as in names.
+_PREFIX = r"[!#-\[\]-~]{1,128}"
 
 _MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
 """Words of other products for the memory of the process."""
@@ -67,15 +69,15 @@ class StoreUrl(Kind[RedisUrl | None]):
             raise DiscreetMistake(self._how_to_escape(scalar))
         username, password = _credentials(before) if at else (None, None)
         if re.search(r"[?#]", after):
-            raise Mistake(
+            raise DiscreetMistake(
                 "a URL of a store ends with its database, write the rest as keys of store"
             )
         authority, _, database = after.partition("/")
-        port = re.search(r":([^:\]]*)$", authority)
-        if port and not re.fullmatch(r"[0-9]+", port[1]):
-            raise Mistake(  # without quoting: it may be a password that is not in its place
-                f"the port is no number, write {scheme}://HOST:{_PORT}, and a password as "
-                f"{scheme}://:PASSWORD@HOST"
+        if not _HOST_AND_PORT.fullmatch(authority):
+            # Not quoted: it may be a password whose host is missing.
+            raise DiscreetMistake(
+                f"host and port cannot be told apart, write redis://HOST:{_PORT} (an IPv6 address "
+                f"in brackets), and a password as redis://:PASSWORD@HOST"
             )
         host, number = host_and_port(authority, _PORT, self.example)
         return RedisUrl(
@@ -156,7 +158,7 @@ class Password(Kind[str]):
         return "***"
 
     def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number", "boolean"], "minLength": 1}
+        return {"type": ["string", "number"], "minLength": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +169,15 @@ class KeyPrefix(Kind[str]):
     example = "holdfast"
 
     def read(self, scalar: Scalar) -> str:
-        if not re.fullmatch(r"[\x21-\x7e]{1,128}", scalar.text):
+        if not re.fullmatch(_PREFIX, scalar.text):
             raise Mistake(
-                f"{scalar.shown} is no prefix, write up to 128 ASCII letters, digits and signs"
+                f"{scalar.shown} is no prefix, write up to 128 ASCII letters, digits and signs "
+                f"(no spaces, no quotes)"
             )
         return scalar.text
 
     def json_schema(self) -> JsonSchema:
-        return or_reference({"type": "string", "pattern": "^[!-~]{1,128}$"})
+        return or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
 
 
 def _credentials(text: str) -> tuple[str | None, str | None]:
@@ -198,8 +201,8 @@ def _credentials(text: str) -> tuple[str | None, str | None]:
 def _database(text: str) -> int:
     if not text:
         return 0
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) >= _MOST_DATABASES:
-        raise Mistake(
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise DiscreetMistake(
             "what follows the host is no number of a database, write /0 (say) or remove it"
         )
     return int(text)

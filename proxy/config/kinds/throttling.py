@@ -9,10 +9,10 @@ from proxy.config.kinds.base import Choice, Integer, JsonSchema, Kind, string_sc
 from proxy.config.kinds.headers import HeaderName, is_header_name
 from proxy.config.nodes import Scalar
 from proxy.config.units import duration_with_other_unit, format_duration
+from proxy.config.words import nearest
 from proxy.policy.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
 from proxy.policy.settings import Rate, ThrottleKey
 
-_MOST_CALLS = 1_000_000_000
 _MOST_PER_SECOND = 1_000_000
 _SHORTEST_PERIOD = 0.001
 _LONGEST_PERIOD = 365 * 86400.0
@@ -32,6 +32,16 @@ _NO_CLIENT_IP = frozenset(
     | {"client.ip", "client-ip", "$remote_addr", "$binary_remote_addr", "ipaddress"}
 )
 """Words of other products for the address of the client."""
+_SOURCES = {
+    "header": "header",
+    "headers": "header",
+    "hdr": "header",
+    "http": "header",
+    "query": "query",
+    "param": "query",
+    "arg": "query",
+}
+"""And for where to find a name."""
 
 ALGORITHM = Choice(
     "gcra",
@@ -63,7 +73,7 @@ ON_STORE_ERROR = Choice(
 )
 """What to do while the store does not answer."""
 
-_QUERY_NAME = r"[^\s&=#+%\x00-\x1f\x7f]+"
+_QUERY_NAME = r"[A-Za-z0-9._~$:@!\[\]-]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ class CallRate(Kind[Rate]):
             raise Mistake(f"{scalar.text} leaves no time to count in, write {rate.count}/s")
         if not _SHORTEST_PERIOD <= period <= _LONGEST_PERIOD:
             raise Mistake(f"{scalar.text} counts over a time out of range, write 1ms to 365d")
-        if rate.count > min(_MOST_CALLS, _MOST_PER_SECOND * period):
+        if rate.count > _MOST_PER_SECOND * period:
             raise Mistake(
                 f"{scalar.text} is more than anybody can send, write at most "
                 f"{_MOST_PER_SECOND}/s, or none for no limit"
@@ -146,6 +156,8 @@ class CallerKey(Kind[ThrottleKey | None]):
         source, colon, name = text.partition(":")
         if not colon or source not in {"header", "query"}:
             raise Mistake(f"{scalar.shown} is no key, {_instead_of_key(text)}")
+        if name.strip() and name != name.strip() and not scalar.plain:
+            raise Mistake(f"{scalar.shown} has a space in it, write {source}:{name.strip()}")
         if name != name.strip() or not name:
             raise Mistake(two_keys(source, name.strip()))
         if source == "header":
@@ -188,6 +200,8 @@ def _what_is_no_rate(scalar: Scalar) -> str:
     text = scalar.text
     if re.fullmatch(r"[0-9]{1,15}", text):
         return f"{text} has no unit, write {text}/s (or {text}/m, {text}/h)"
+    if text == "none":
+        return "none is no rate of a list, remove it, or write rate: none"
     if text.startswith("-"):
         return f"{scalar.shown} is negative, write {text.lstrip('-') or '100/s'}"
     found = _RATE.fullmatch(text)
@@ -236,11 +250,12 @@ def _instead_of_key(text: str) -> str:
     if text.lower() in _NO_CLIENT_IP:
         return "write client_ip"
     source, _, name = text.partition(":")
-    if source.lower() in {"cookie", "path", "host", "method", "jwt", "claim"} and name:
-        return "callers are told apart by client_ip, header:NAME or query:NAME, write one of them"
-    ours = {"headers": "header", "hdr": "header", "param": "query", "arg": "query"}
-    if ours.get(source.lower()) and name:
-        return f"write {ours[source.lower()]}:{name.strip()}"
+    ours = _SOURCES.get(source.lower())
+    if ours and name:
+        return f"write {ours}:{name.strip()}"
+    near = nearest(text, ["client_ip", "none"])
+    if near:
+        return f"did you mean {near}?"
     if is_header_name(text) and ("-" in text or text[0].isupper()):
         return f"write header:{text}"
     return "write client_ip, header:NAME or query:NAME"

@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         self._pending: deque[_Pending] = deque()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._requested: asyncio.Future[Reply] | None = None
         self.pushed: Callable[[Reply], None] | None = None
         """Told what comes without having been asked for: messages of a channel."""
         self.heard = clock.monotonic()
@@ -67,8 +68,14 @@ class Connection(asyncio.Protocol):
             self._transport.write(pack_command(command))  # type: ignore[arg-type]  # any length
 
     async def request(self, *command: str | int) -> Reply:
-        """The reply to *command*. Raises StoreFailure if that is an error."""
+        """The reply to *command*. Raises StoreFailure if that is an error, or if none comes.
+
+        One at a time.
+        """
+        if self._lost is None:
+            raise StoreFailure("the connection is closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._requested = future
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - only the reply counts
             if not future.done():
@@ -82,20 +89,25 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End it. Nobody is told anything any more."""
+        self._end("the connection is closed")
+
+    def fail(self, why: str) -> None:
+        """It is of no use any more."""
+        lost = self._lost
+        self._end(why)
+        if lost is not None:
+            lost(why)
+
+    def _end(self, why: str) -> None:
         self._lost = None
         self._pending.clear()
+        if self._requested is not None and not self._requested.done():
+            self._requested.set_exception(StoreFailure(why))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
-
-    def fail(self, why: str) -> None:
-        """It is of no use any more."""
-        lost = self._lost
-        self.close()
-        if lost is not None:
-            lost(why)
 
     # What the loop tells us.
 

@@ -93,6 +93,11 @@ class Link:
         host = self._settings.host
         return f"{f'[{host}]' if ':' in host else host}:{self._settings.port}"
 
+    @property
+    def timeout(self) -> float:
+        """Seconds in which the server must answer."""
+        return self._settings.timeout
+
     # Start and stop.
 
     async def start(self) -> None:

@@ -1,0 +1,22 @@
+"""One limit over any number of instances, kept in Redis or Valkey.
+
+Five ideas, and where to read them:
+
+1.  The server's clock decides, in scripts that are one step each (``permits.lua``,
+    ``places.lua``, ``beat.lua``), one key per call.
+2.  Permits are lent ahead, in lots that lapse so soon that the limit holds whatever
+    happens to the borrower (``terms.py`` has the arithmetic, ``leases.py`` the lots).
+3.  Places are reported as they are, never added or taken away; who falls silent loses
+    them (``places.py``).
+4.  All buckets share one link. Its first failure brings it down, for everybody at once,
+    and nobody asks until a probe succeeds (``link.py``); meanwhile ``on_store_error``
+    says what stands in for it (``outage.py``).
+5.  A pause is announced to everybody (``pauses.py``).
+
+``permits.py`` puts these together for one bucket, ``store.py`` for all of them.
+"""
+
+from proxy.stores.redis.scripts import OPERATIONS
+from proxy.stores.redis.store import RedisStore
+
+__all__ = ["OPERATIONS", "RedisStore"]

@@ -1,0 +1,109 @@
+"""Permits that were got from the store ahead of their use.
+
+They come in lots. A lot lapses a fixed time after it was *asked* for, on our own clock: so
+it cannot outlive its terms, however slow the network is and however long the loop sleeps.
+
+While callers come steadily, the next lot is asked for before the last one is used up, as
+large as recent use suggests; a caller then never waits for the store, and one call to the
+store serves dozens. Nothing is taken ahead while the limit is reached: permits that
+lapse unused would be lost to others.
+"""
+
+from collections import deque
+
+from proxy.stores.redis.terms import Terms
+
+_USE_IS_RECENT = 0.05
+"""Seconds over which use is averaged."""
+_ENOUGH = 0.75
+_LOW = 0.25
+"""What is got ahead, and what is left when more is asked for: shares of the use in a life."""
+
+
+class Lot:
+    """Permits that lapse together."""
+
+    __slots__ = ("lapses", "left")
+
+    def __init__(self, left: int, lapses: float) -> None:
+        self.left = left
+        self.lapses = lapses
+
+
+class Leases:
+    """The permits that are at hand, and how many will be needed."""
+
+    __slots__ = ("_last", "_lots", "_low", "_rate", "_since", "_used", "left", "life")
+
+    def __init__(self, terms: Terms, now: float) -> None:
+        self.life = terms.life
+        self._lots: deque[Lot] = deque()
+        self._last = Lot(0, now)
+        """From which the last permit was taken."""
+        self.left = 0
+        """Permits at hand, lapsed ones included until somebody looks."""
+        self._low = 0.0
+        self._rate = 0.0
+        """Permits used per second, of late."""
+        self._used = 0
+        self._since = now
+
+    def take(self, now: float, held: int) -> bool:
+        """Use a permit, if there is one besides the *held* ones."""
+        # For every attempt: 0.3 µs.
+        lots = self._lots
+        while lots:
+            lot = lots[0]
+            if lot.left and now < lot.lapses:
+                if self.left <= held:
+                    return False
+                lot.left -= 1
+                self.left -= 1
+                self._used += 1
+                self._last = lot
+                return True
+            self.left -= lot.left
+            lots.popleft()
+        return False
+
+    def take_back(self) -> None:
+        """The last permit was not used."""
+        self._last.left += 1
+        self._used -= 1
+        # Unless it was dropped meanwhile, it is still where it was.
+        if self._lots and self._lots[0] is self._last:
+            self.left += 1
+
+    def count(self, now: float) -> int:
+        """How many are at hand."""
+        lots = self._lots
+        while lots and not (lots[0].left and now < lots[0].lapses):
+            self.left -= lots.popleft().left
+        return self.left
+
+    def is_low(self) -> bool:
+        """Whether it is time to get more, if callers go on coming as they did."""
+        return self.left < self._low
+
+    def put(self, count: int, lapses: float, now: float) -> None:
+        """Permits came from the store."""
+        if count and now < lapses:
+            self._lots.append(Lot(count, lapses))
+            self.left += count
+
+    def drop(self) -> None:
+        """Let all of them lapse at once."""
+        self._lots.clear()
+        self.left = 0
+
+    def reckon(self, now: float) -> int:
+        """How many more to get ahead, by recent use. To be called when the store is asked."""
+        passed = now - self._since
+        if passed > 0:
+            weight = min(passed / _USE_IS_RECENT, 1.0)
+            self._rate += (self._used / passed - self._rate) * weight
+            self._used = 0
+            self._since = now
+        in_a_life = self._rate * self.life
+        self._low = in_a_life * _LOW
+        return max(int(in_a_life * _ENOUGH) - self.count(now), 0)

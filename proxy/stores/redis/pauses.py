@@ -1,0 +1,120 @@
+"""Pauses that other instances tell of, by a channel that all of them listen to.
+
+Who leases permits would learn of a pause with the next lot; but a throttle without a rate
+leases nothing, and must hear of it at once.
+
+The channel has a connection of its own, which is renewed whenever it is lost. What was
+announced meanwhile nobody repeats: so after each renewal every bucket asks for itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from proxy.core import Clock, StoreRecorder
+from proxy.stores.redis.connection import Connection, Reply, StoreFailure
+from proxy.stores.redis.link import SILENCE, Link
+
+_log = logging.getLogger("holdfast")
+
+_AGAIN_AFTER = 0.25
+_AGAIN_AT_MOST = 8.0
+"""Seconds between two attempts to listen, the first and the longest."""
+
+
+class PauseChannel:
+    """Listens for pauses, while the link is up."""
+
+    def __init__(
+        self,
+        name: str,
+        link: Link,
+        clock: Clock,
+        recorder: StoreRecorder,
+        *,
+        heard: Callable[[str, float], None],
+        renewed: Callable[[], None],
+    ) -> None:
+        """*heard* is told words and seconds; *renewed*, that something may have been missed."""
+        self._name = name
+        self._link = link
+        self._clock = clock
+        self._recorder = recorder
+        self._heard = heard
+        self._renewed = renewed
+        self._connection: Connection | None = None
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._complained = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pauses are heard now."""
+        return self._connection is not None
+
+    def start(self) -> None:
+        """Listen, in the background, until :meth:`stop`."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_listening(), name="store pauses")
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """Listen no longer; the task that is about to end."""
+        task, self._task = self._task, None
+        self._drop("the link is down")
+        if task is not None:
+            task.cancel()
+        return task
+
+    def beat(self) -> None:
+        """See to it that a connection without messages is told from a dead one."""
+        connection = self._connection
+        if connection is None:
+            return
+        if self._clock.monotonic() - connection.heard > SILENCE:
+            connection.fail("silence")
+        else:
+            connection.write(("PING",))
+
+    async def _keep_listening(self) -> None:
+        again_after = _AGAIN_AFTER
+        while True:
+            if await self._listen():
+                again_after = _AGAIN_AFTER
+            await asyncio.sleep(again_after * (0.75 + self._clock.roll() / 2))
+            again_after = min(again_after * 2, _AGAIN_AT_MOST)
+
+    async def _listen(self) -> bool:
+        """Listen until the connection is lost. Whether there was one."""
+        self._lost.clear()
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._link.timeout):
+                connection = await self._link.dial(self._drop)
+                connection.pushed = self._pushed
+                self._connection = connection
+                await connection.request("SUBSCRIBE", self._name)
+        except (StoreFailure, OSError, TimeoutError) as error:
+            self._recorder.failed("subscribe")
+            self._drop("")
+            if not self._complained:
+                self._complained = True
+                _log.warning("pauses of other instances are not heard: %s", error)
+            return False
+        self._recorder.operated("subscribe", self._clock.monotonic() - began)
+        self._complained = False
+        self._renewed()
+        await self._lost.wait()
+        return True
+
+    def _drop(self, why: str) -> None:  # noqa: ARG002 - the link says why
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._lost.set()
+
+    def _pushed(self, reply: Reply) -> None:
+        match reply:
+            case [b"message", _, bytes(message)]:
+                lasts, _, words = message.decode(errors="replace").partition(" ")
+                if lasts.isascii() and lasts.isdigit():
+                    self._heard(words, int(lasts) / 1e6)
