@@ -22,6 +22,8 @@ class Scenario:
     path: str = "/"
     post_bytes: int = 0
     """Size of the body to POST; 0 sends GET."""
+    pause: int = 0
+    """Milliseconds between two requests of one connection; 0: as fast as it gets answers."""
     metric: Literal["cpu", "p50"] = "cpu"
     """Which figure of a :class:`Sample` counts."""
     steady: bool = True
@@ -75,7 +77,7 @@ def _wrk(proxy: Running, scenario: Scenario, seconds: int, core: int) -> dict[st
         *(tools.program("wrk"), "--threads", "1", "--connections", str(scenario.connections)),
         *("--duration", f"{seconds}s", "--timeout", "10s", "--script", str(SCRIPT)),
         f"http://127.0.0.1:{proxy.port}{scenario.path}",
-        *("--", str(scenario.post_bytes)),
+        *("--", str(scenario.post_bytes), str(scenario.pause)),
     )
     output = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=seconds + 60)
     counts: dict[str, int] = json.loads(output.stdout.splitlines()[-1])

@@ -106,11 +106,19 @@ def _holdfast(place: Place, *more: str) -> Command:
     return [sys.executable, "-m", "proxy", "run", *arguments], environment
 
 
-def _holdfast_with_retry(place: Place) -> Command:
-    """Holdfast with retries on, none of which is ever needed."""
-    file = place.folder / "retry.yaml"
-    file.write_text(yaml.safe_dump({"defaults": {"retry": True}}))
-    return _holdfast(place, str(file))
+def _holdfast_with(**more: object) -> Callable[[Place], Command]:
+    """Holdfast with other keys besides: policies of which none ever has to act."""
+
+    def command(place: Place) -> Command:
+        file = place.folder / f"holdfast-{place.port}.yaml"
+        file.write_text(yaml.safe_dump(more))
+        return _holdfast(place, str(file))
+
+    return command
+
+
+_PLENTY = "1000000/s"
+"""A rate that is never reached."""
 
 
 def _holdfast_with_routes(count: int) -> Callable[[Place], Command]:
@@ -174,7 +182,9 @@ def _nginx(place: Place) -> Command:
 
 PROXIES: dict[str, Callable[[Place], Command]] = {
     "holdfast": _holdfast,
-    "holdfast-retry": _holdfast_with_retry,
+    "holdfast-retry": _holdfast_with(defaults={"retry": True}),
+    "holdfast-throttle": _holdfast_with(defaults={"throttle": _PLENTY}),
+    "holdfast-policies": _holdfast_with(defaults={"retry": True, "throttle": _PLENTY}),
     "holdfast-10-routes": _holdfast_with_routes(10),
     "holdfast-1000-routes": _holdfast_with_routes(1000),
     "envoy": _envoy,

@@ -64,6 +64,12 @@ COMPARISONS = (
         "holdfast",
         1.15,
     ),
+    Comparison(
+        Scenario("throttle-get", "small GET, a throttle on against off, CPU", connections=64),
+        "holdfast-throttle",
+        "holdfast",
+        1.1,
+    ),
 )
 
 

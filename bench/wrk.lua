@@ -1,8 +1,14 @@
--- For every run: POST a body of as many bytes as the first argument says (0: GET), and end
+-- For every run: POST a body of as many bytes as the first argument says (0: GET), wait
+-- between two requests of a connection for as many milliseconds as the second says, and end
 -- with one line of JSON. wrk's own text is made for people: "50%" occurs in it twice.
 
 function init(args)
   local size = tonumber(args[1])
+  local pause = tonumber(args[2])
+  if pause > 0 then
+    -- Half to one and a half of it, so that the connections do not fall into step.
+    function delay() return math.random(math.floor(pause / 2), math.ceil(pause * 3 / 2)) end
+  end
   if size > 0 then
     wrk.method = "POST"
     wrk.headers["Content-Type"] = "application/json"

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
@@ -22,11 +22,15 @@ from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.outbox import Outbox
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
-from proxy.policy.permits import LocalPermits
-from proxy.policy.settings import RouteSettings, Settings
+from proxy.policy.settings import RedisSettings, RouteSettings, Settings
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
+from proxy.stores import PermitStore
+from proxy.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from proxy.stores.redis import RedisStore
 
 _log = logging.getLogger("holdfast")
 
@@ -60,19 +64,24 @@ class App:
             budgets=lambda: self._estate.budgets_left(self._clock.monotonic()),
             breakers=lambda: self._estate.breaker_states(self._clock.monotonic()),
             throttles=lambda: self._estate.throttle_states(self._clock.monotonic()),
-            store_state=lambda: None,
+            store_state=lambda: None if self._shared is None else self._shared.state,
         )
+        redis = self._loaded.settings.store
+        self._shared = None if redis is None else self._connect_to(redis)
+        store: PermitStore = self._shared or MemoryStore(self._clock)
         outbox = Outbox()
         self._pauses = Pauses()
-        self._builder = Builder(
-            self._clock,
-            outbox,
-            self._pauses,
-            lambda _name, settings, _gate: LocalPermits(settings, self._clock.monotonic()),
-        )
+        self._builder = Builder(self._clock, outbox, self._pauses, store.permits)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
+
+    def _connect_to(self, settings: RedisSettings) -> "RedisStore":
+        """The store that all instances share."""
+        # Only now: to load its library takes a fifth of the time to start.
+        from proxy.stores.redis import OPERATIONS, RedisStore  # noqa: PLC0415 - see above
+
+        return RedisStore(settings, self._clock, self._metrics.store(OPERATIONS))
 
     # Start and stop.
 
@@ -97,6 +106,8 @@ class App:
             if self._admin is not None:
                 await self._admin.start()
                 _log.info("admin on %s", ", ".join(self.admin_bound))
+            if self._shared is not None:
+                await self._shared.start()
             await self._listener.start()
         except BaseException:
             await self._close()
@@ -123,6 +134,8 @@ class App:
 
     async def _close(self) -> None:
         self._estate.close()
+        if self._shared is not None:
+            await self._shared.close()
         if self._admin is not None:
             await self._admin.close()
         self._lines.close()
@@ -217,7 +230,7 @@ class App:
             try:
                 # Off the loop: a large file must not hold up anybody's request.
                 loaded, contexts = await asyncio.to_thread(self._prepare)
-                needs_restart = _changed_listeners(self.settings, loaded.settings)
+                needs_restart = _needs_restart(self.settings, loaded.settings)
                 if needs_restart:
                     return self._keep_old(needs_restart)
                 built = self._build(loaded, contexts)
@@ -267,9 +280,13 @@ def _makes_verdicts(route: RouteSettings) -> bool:
     return route.retry is not None or route.fallback is not None
 
 
-def _changed_listeners(old: Settings, new: Settings) -> list[str]:
+def _needs_restart(old: Settings, new: Settings) -> list[str]:
     """What a reload cannot apply, one line each."""
-    pairs = (("listen", old.listen, new.listen), ("admin", old.admin, new.admin))
+    pairs = (
+        ("listen", old.listen, new.listen),
+        ("admin", old.admin, new.admin),
+        ("store", old.store, new.store),
+    )
     return [
         f"{key}: changed, and that needs a restart; write it as it was to reload the rest"
         for key, before, after in pairs

@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "sockets": {"policy"},  # both listeners make room for theirs and name them by it
     "unsent": set(),  # a leaf: both sides tell the slow from the silent by it
     "upstream": {"core", "outbox", "policy", "unsent"},
+    "stores": {"core", "policy"},
     "pipeline": {"core", "policy", "upstream"},
     "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
     # What serves a configuration, for app to put in force:
@@ -52,6 +53,7 @@ ARROWS: dict[str, set[str]] = {
 ONLY_IN: dict[str, set[str]] = {
     "aiohttp": {"server", "admin", "demo"},
     "httptools": {"upstream"},
+    "hiredis": {"stores"},
     "uvloop": {"cli"},
     "yaml": {"config", "demo"},
     "pydantic": {"config"},
@@ -78,7 +80,7 @@ DIALLING = {
     "open_unix_connection",
     "sock_connect",
 }
-MAY_DIAL = {"upstream", "demo"}
+MAY_DIAL = {"upstream", "stores", "demo"}
 
 # All that policy/ may use: nothing here has a clock, dice, a file or a socket.
 PURE = {

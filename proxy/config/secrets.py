@@ -8,8 +8,6 @@ from proxy.config.kinds.headers import HeaderValue, looks_secret
 from proxy.config.kinds.stores import Password, StoreUrl
 from proxy.config.tree import Branch, Items, Leaf, Read, leaves
 
-MASK = "***"
-
 
 def check_secrets(file: Branch, findings: Findings) -> None:
     """Warn of secrets that stand in the file itself."""
@@ -32,9 +30,8 @@ def _shown(read: Read, key: str) -> object:
         return False if read.is_off else effective(read)
     if isinstance(read, Items):
         return [_shown(item, key) for item in read.items]
-    if _is_secret(key, read):
-        return MASK
-    return (read.kind.masked if read.scalar.references else read.kind.write)(read.value)
+    is_hidden = read.scalar.references or _is_secret(key, read)
+    return (read.kind.masked if is_hidden else read.kind.write)(read.value)
 
 
 def _is_secret(key: str, leaf: Leaf) -> bool:

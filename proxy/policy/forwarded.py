@@ -4,6 +4,7 @@ An untrusted peer's own claims are replaced, a trusted one's are appended to.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 TOKEN_CHARACTERS = frozenset(
@@ -32,7 +33,7 @@ def is_trusted(
         return trust_unix
     if not networks:
         return False
-    address = _address(peer)
+    address, _ = _read(peer.partition("%")[0])
     return any(address in network for network in networks)
 
 
@@ -43,22 +44,22 @@ def client_address(
     *,
     trust_unix: bool,
 ) -> str:
-    """The address of the client itself, as far as those say whom we trust; empty if nobody does.
+    """The client's own address, as told by those whom we trust; empty if none of them says.
 
     Each hop puts the address that it sees behind the others. So they are read from the
     end, and the first one that is no trusted proxy's is the client's: what stands
     before it anybody may have written. All are spelled alike, whoever wrote them.
     """
-    client = str(_address(peer)) if peer else ""
+    client = _spelled(peer) if peer else ""
     if not is_trusted(peer, networks, trust_unix=trust_unix):
         return client
     for value in reversed(claims.forwarded_for):
         for entry in reversed(value.split(b",")):
-            text = _without_port(entry.decode("latin-1").strip(" \t"))
+            text = entry.decode("latin-1").strip(" \t")
             if not text:  # RFC 9110 5.6.1: an empty element means nothing
                 continue
             try:
-                client = str(_address(text))
+                client = _spelled(_without_port(text))
             except ValueError:  # "unknown", or a name: nobody knows who stands behind it
                 return client
             if not is_trusted(client, networks, trust_unix=False):
@@ -66,11 +67,19 @@ def client_address(
     return client
 
 
-def _address(text: str) -> IPv4Address | IPv6Address:
-    """The address without its zone, which means something to one machine only."""
-    address = ip_address(text.partition("%")[0])
+def _spelled(address: str) -> str:
+    # The zone means something to one machine only.
+    return _read(address.partition("%")[0])[1]
+
+
+# Few clients send most requests: 0.1 µs instead of 4, or 10 for IPv6.
+@lru_cache(maxsize=1024)
+def _read(text: str) -> tuple[IPv4Address | IPv6Address, str]:
+    """An address, and how it is spelled."""
+    address = ip_address(text)
     # A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d.
-    return getattr(address, "ipv4_mapped", None) or address
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address, str(address)
 
 
 def _without_port(entry: str) -> str:

@@ -225,7 +225,7 @@ class LocalPermits:
         logs = [old for old in self._meters if isinstance(old, SlidingLog)]
         if self._settings.algorithm == "window" and logs:
             longest = max(logs, key=len)  # all of them hold the same calls
-            return SlidingLog(rate, longest)
+            return longest.changed_to(rate, now)
         meter = _meter(self._settings, rate, now)
         if self._meters:
             # With the same period it is the same limit, by another number.

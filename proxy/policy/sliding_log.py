@@ -11,35 +11,37 @@ second oldest has, and so on. Calls that were never made have left it long ago::
     the 2nd                 at 11    1 + W
     the 3rd                 at 12    2 + W
     the 4th                 at 20    W after the first of these
+
+After it was *drained*, the first N calls are also W / N apart: a window that is free
+altogether would let all of them out at once.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from proxy.policy.gcra import NANOSECONDS
 from proxy.policy.settings import Rate
 
+_LONG_AGO = -(10**30)
+
 
 class SlidingLog:
-    """When the latest calls of one rate were sent. Memory grows with the rate's count.
+    """When the latest calls of one rate were sent. Memory grows with the rate's count."""
 
-    Moments are whole nanoseconds. They never decrease along the log: what is sent
-    while the log is drained counts as sent at its end, which is later. A log of another
-    rate can begin with those that are in this one: iterate over it.
-    """
-
-    __slots__ = ("_ahead", "_dropped", "_sent", "_window", "rate")
+    __slots__ = ("_dropped", "_opens", "_passed", "_sent", "_window", "rate")
 
     def __init__(self, rate: Rate, sent: Iterable[int] = ()) -> None:
         self.rate = rate
         self._window = _nanoseconds(rate.period)
         self._sent = deque(sent, rate.count)
-        """The oldest first; at most the rate's count."""
+        """Whole nanoseconds, the oldest first; at most the rate's count, the latest ones."""
         self._dropped: int | None = None
         """What had to go for the last one, for :meth:`take_back`."""
-        self._ahead = 0
-        """How far in the future the last one may be because of :meth:`drain`."""
+        self._opens = _LONG_AGO
+        """Until when it was drained."""
+        self._passed = 0
+        """Calls since it was drained."""
 
     def take(self, now: float, held: int) -> bool:
         """Count a call, if it may go out now and *held* others as well."""
@@ -51,6 +53,7 @@ class SlidingLog:
 
     def take_back(self) -> None:
         """The last call that was counted is none. Once only."""
+        self._passed -= 1
         self._sent.pop()
         if self._dropped is not None:
             self._sent.appendleft(self._dropped)
@@ -59,36 +62,69 @@ class SlidingLog:
         """Count a call that goes out now, come what may."""
         self._add(self._read(now))
 
+    def _add(self, clock: int) -> None:
+        sent = self._sent
+        self._passed += 1
+        self._dropped = sent.popleft() if len(sent) == self.rate.count else None
+        sent.append(clock)
+
     def wait(self, now: float, count: int) -> float:
         """Seconds until the *count*-th call from now may go out."""
         clock = self._read(now)
         return (self._free_at(clock, count) - clock) / NANOSECONDS
 
-    def drain(self, now: float, until: float) -> None:
-        """Nothing before *until*, then one by one. Not to be called with an earlier one later.
+    def _free_at(self, clock: int, count: int) -> int:
+        """When the *count*-th call from now may go out."""
+        sent, most = self._sent, self.rate.count
+        rounds, place = divmod(count - 1, most)
+        unmade = most - len(sent)
+        free_at = clock
+        if place >= unmade:
+            free_at = max(free_at, sent[place - unmade] + self._window)
+        if clock < self._opens + self._window:
+            free_at = max(free_at, self._due(place))
+        return free_at + rounds * self._window
 
-        As if all calls of a window had been sent evenly, the first to leave it at *until*.
-        """
-        end = _nanoseconds(until)
-        self._ahead = max(end - _nanoseconds(now), 0)
-        evenly = [end - self._window + self._share(place) for place in range(self.rate.count)]
-        unmade = self.rate.count - len(self._sent)
-        # Both lists grow, and so does what is later of the two, place by place.
-        evenly[unmade:] = map(max, evenly[unmade:], self._sent)
-        self._sent = deque(evenly, self.rate.count)
+    def drain(self, now: float, until: float) -> None:
+        """Nothing before *until*, then one by one, and nothing earlier than it would have been."""
+        if self._read(now) < self._opens + self._window:
+            self._opens = max(self._due(0), _nanoseconds(until))
+        else:
+            self._opens = _nanoseconds(until)
+        self._passed = 0
+
+    def _due(self, place: int) -> int:
+        """When so many further calls may have gone out before, because it was drained."""
+        calls = min(self._passed + place, self.rate.count - 1)
+        return self._opens + self._share(calls)
+
+    def _share(self, calls: int) -> int:
+        """Nanoseconds for so many of the calls of a window, rounded up."""
+        return -(-calls * self._window // self.rate.count)
 
     def leave(self, now: float, remaining: int) -> None:
-        """Let so many be left, and after them one by one."""
+        """Let so many be left, and after them one by one, as if the others had been sent evenly."""
         start = _nanoseconds(now) - self._window
         spent = max(self.rate.count - remaining, 0)
         evenly = (start + self._share(place) for place in range(1, spent + 1))
         self._sent = deque(evenly, self.rate.count)
 
+    def changed_to(self, rate: Rate, now: float) -> "SlidingLog":
+        """The log of another rate, for which the same calls were sent."""
+        log = SlidingLog(rate, self._sent)
+        if self._read(now) < self._opens + self._window:
+            log.drain(now, self._due(0) / NANOSECONDS)
+        return log
+
     def remaining(self, now: float) -> int:
         """How many calls could go out now."""
         clock = self._read(now)
-        gone = bisect_right(self._sent, clock - self._window)
-        return self.rate.count - len(self._sent) + gone
+        sent, most = self._sent, self.rate.count
+        left = most - len(sent) + bisect_right(sent, clock - self._window)
+        if clock < self._opens + self._window:
+            due = (clock - self._opens) * most // self._window + 1
+            left = min(left, max(due - self._passed, 0))
+        return left
 
     def is_full(self, now: float) -> bool:
         """Whether it is as good as new."""
@@ -97,32 +133,11 @@ class SlidingLog:
     def _read(self, now: float) -> int:
         """The clock. If it was set back, the log moves with it and keeps its distances."""
         clock = _nanoseconds(now)
-        if self._sent and self._sent[-1] - self._ahead > clock:
-            step = self._sent[-1] - self._ahead - clock
+        if self._sent and self._sent[-1] > clock:
+            step = self._sent[-1] - clock
             self._sent = deque((moment - step for moment in self._sent), self.rate.count)
+            self._opens -= step
         return clock
-
-    def _free_at(self, clock: int, count: int) -> int:
-        """When the *count*-th call from now may go out."""
-        sent, most = self._sent, self.rate.count
-        rounds, place = divmod(count - 1, most)
-        place -= most - len(sent)  # those that were never made are free
-        free_at = clock if place < 0 else max(clock, sent[place] + self._window)
-        return free_at + rounds * self._window
-
-    def _add(self, clock: int) -> None:
-        sent = self._sent
-        if sent and sent[-1] > clock:
-            clock = sent[-1]
-        self._dropped = sent.popleft() if len(sent) == self.rate.count else None
-        sent.append(clock)
-
-    def _share(self, calls: int) -> int:
-        """Nanoseconds for so many of the calls of a window, rounded up."""
-        return -(-calls * self._window // self.rate.count)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._sent)
 
     def __len__(self) -> int:
         return len(self._sent)

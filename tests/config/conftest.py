@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import trustme
 
 from proxy.config import ConfigError, Loaded, load
 
@@ -54,3 +55,17 @@ def only_line(lines: Lines) -> Callable[..., None]:
         assert found == [f"holdfast.yaml:{line}:{column}: {expected}"]
 
     return assert_only_line
+
+
+@pytest.fixture
+def certificates(folder: Path) -> Path:
+    """``ca.pem``; a certificate and key each of ``one`` and ``two``; both in ``both.pem``."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    for name in ("one", "two"):
+        issued = authority.issue_cert(f"{name}.example")
+        issued.private_key_pem.write_to_path(folder / f"{name}.key")
+        issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+        issued.private_key_and_cert_chain_pem.write_to_path(folder / "both.pem")
+    (folder / "text").write_text("hello")
+    return folder

@@ -34,6 +34,17 @@ routes:
   - match: /**
     upstream: api
 """
+LAYERS = """\
+upstreams: {{payments: "http://127.0.0.1:9000"}}
+defaults: {{{}}}
+policies: {{patient: {{{}}}}}
+routes:
+  - name: api
+    match: /**
+    upstream: payments
+    policy: patient
+    {}
+"""
 
 
 def in_file(identifier: str, text: str, expected: str) -> Any:  # noqa: ANN401 - of pytest's own

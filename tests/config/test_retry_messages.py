@@ -4,22 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.config.templates import ROUTE, TOP, UPSTREAM, in_file
+from tests.config.templates import LAYERS, ROUTE, TOP, UPSTREAM, in_file
 
 RETRY = ROUTE.replace("{}", "retry: {{{}}}")
 FALLBACK = ROUTE.replace("{}", "fallback: {{{}}}")
 KEYS = UPSTREAM.replace("{}", "{{urls: ['http://a.example'], {}}}")
-LAYERS = """\
-upstreams: {{payments: "http://127.0.0.1:9000"}}
-defaults: {{{}}}
-policies: {{patient: {{{}}}}}
-routes:
-  - name: api
-    match: /**
-    upstream: payments
-    policy: patient
-    {}
-"""
 FIRST_HAND = ("unknown key", "is no ", "no unit", "neither true nor false")
 """Words of messages about a single value."""
 TWO = """\

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trustme
 from cryptography.hazmat.primitives import serialization
 
 from proxy.config import Loaded
@@ -121,20 +120,6 @@ def test_every_key(loaded: Callable[..., Loaded]) -> None:
     assert (upstream.connect_timeout, upstream.keepalive) == (1, 4)
     assert (upstream.idle_connections, upstream.max_connections) == (0, 3)
     assert upstream.tls == UpstreamTls(server_name="c.example")
-
-
-@pytest.fixture
-def certificates(folder: Path) -> Path:
-    """``ca.pem``; a certificate and key each of ``one`` and ``two``; both in ``both.pem``."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    for name in ("one", "two"):
-        issued = authority.issue_cert(f"{name}.example")
-        issued.private_key_pem.write_to_path(folder / f"{name}.key")
-        issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
-        issued.private_key_and_cert_chain_pem.write_to_path(folder / "both.pem")
-    (folder / "text").write_text("hello")
-    return folder
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ def test_what_others_hold_is_kept_for_them(held: int, *, passes: bool) -> None:
 @pytest.mark.parametrize("sent", [(), (0.0, 1.0), (0.0, 1.0, 2.0)], ids=["empty", "some", "full"])
 def test_what_is_taken_back_was_never_counted(sent: tuple[float, ...]) -> None:
     log = log_of(*sent)
-    before = list(log)
     assert log.take(10.0, 0)
     log.take_back()
-    assert list(log) == before
+    assert len(log) == len(sent)
+    assert slots(log, 10.0, 4) == slots(log_of(*sent), 10.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,30 @@ def test_a_drained_log(sent: tuple[float, ...], expected: list[float]) -> None:
     assert not log.is_full(51.0)
 
 
-def test_what_is_sent_while_it_is_drained_counts_from_its_end() -> None:
+def test_what_is_sent_while_it_is_drained_counts_as_the_first_one() -> None:
     log = log_of(period=15.0)
     log.drain(51.0, 60.0)
     log.spend(52.0)
-    assert slots(log, 52.0, 3) == [65, 70, 70]
+    assert slots(log, 52.0, 4) == [65, 70, 70, 80]
+    log.take_back()
+    assert slots(log, 52.0, 4) == [60, 65, 70, 75]
+
+
+def test_drained_again_it_gives_out_nothing_earlier() -> None:
+    log = log_of(period=15.0)
+    log.drain(51.0, 60.0)
+    assert log.take(60.0, 0)
+    log.drain(60.0, 60.0)
+    assert slots(log, 60.0, 4) == [65, 70, 75, 80]
+    log.drain(60.0, 67.0)
+    assert slots(log, 60.0, 4) == [67, 72, 77, 82]
+
+
+def test_a_window_after_it_was_drained_nothing_is_left_of_that() -> None:
+    log = log_of(period=15.0)
+    log.drain(51.0, 60.0)
+    assert [log.remaining(now) for now in (59.9, 60, 64.9, 65, 70, 99)] == [0, 1, 1, 2, 3, 3]
+    assert slots(log, 75.0, 4) == [75, 75, 75, 90]
 
 
 def test_drained_slots_are_never_too_close() -> None:
@@ -135,8 +154,22 @@ def test_more_than_there_are_cannot_be_left() -> None:
 def test_a_log_that_goes_on_from_another_one(
     count: int, period: float, expected: list[float]
 ) -> None:
-    log = SlidingLog(Rate(count, period), log_of(0.0, 1.0, 2.0))
+    log = log_of(0.0, 1.0, 2.0).changed_to(Rate(count, period), 3.0)
     assert slots(log, 3.0, count) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        pytest.param(51.0, [60, 63, 66, 69, 72], id="while it is drained"),
+        pytest.param(61.0, [61, 63, 66, 69, 72], id="shortly after"),
+        pytest.param(75.0, [75, 75, 75, 75, 75], id="a window later"),
+    ],
+)
+def test_a_log_that_goes_on_from_a_drained_one(now: float, expected: list[float]) -> None:
+    log = log_of(period=15.0)
+    log.drain(51.0, 60.0)
+    assert slots(log.changed_to(Rate(5, 15.0), now), now, 5) == expected
 
 
 @pytest.mark.parametrize(

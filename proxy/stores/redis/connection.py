@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from hiredis import ProtocolError, Reader, ReplyError, pack_command
 
@@ -113,10 +114,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         if self._lost is None:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Replies, whole or in pieces."""

@@ -145,7 +145,9 @@ class Link:
             del self._under_way[number]
             took = self._clock.monotonic() - sent
             self._recorder.operated(operation, took)
-            self.round_trip = took if took < self.round_trip else self.round_trip * 0.99 + took / 100
+            self.round_trip = (
+                took if took < self.round_trip else self.round_trip * 0.99 + took / 100
+            )
             answer(numbers, sent)
 
         connection.call(("EVALSHA", script.digest, 1, key, *args), answered)

@@ -6,9 +6,7 @@ from proxy.policy.permits import NEVER, LocalPermits, Permits, Quota
 from proxy.policy.settings import Rate, ThrottleSettings
 
 
-def stand_in(
-    settings: ThrottleSettings, instances: int, now: float, under_way: int
-) -> Permits:
+def stand_in(settings: ThrottleSettings, instances: int, now: float, under_way: int) -> Permits:
     """Permits for the time being, with so many calls under way."""
     if settings.on_store_error == "open":
         return _Everything()

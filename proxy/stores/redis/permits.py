@@ -14,7 +14,7 @@ from proxy.core import Clock
 from proxy.policy.permits import LocalPermits, Permits, PermitsListener, Quota
 from proxy.policy.settings import ThrottleSettings
 from proxy.stores.redis.leases import Leases
-from proxy.stores.redis.link import Link
+from proxy.stores.redis.link import Answer, Link
 from proxy.stores.redis.outage import stand_in
 from proxy.stores.redis.places import ASK_EVERY, LEASE, TURN, Places, Report
 from proxy.stores.redis.scripts import PERMITS, PLACES
@@ -44,6 +44,7 @@ class SharedPermits:
         "__weakref__",
         "_asking",
         "_clock",
+        "_due",
         "_era",
         "_holders",
         "_is_contested",
@@ -103,6 +104,8 @@ class SharedPermits:
         self._waiting = 0
         """How many wait, as far as we were told."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When the timer fires."""
         if not link.is_up:
             self._stand_in = stand_in(settings, link.instances, now, 0)
 
@@ -233,16 +236,20 @@ class SharedPermits:
             if now >= self._next_place:
                 self._report(now)
             else:
-                self._come_back(self._next_place - now)
+                self._come_back(now, self._next_place)
         elif self._terms.arguments and not self._asking:
             if now >= max(self._next, self._paused_until):
                 self._ask(now)
             else:
-                self._come_back(max(self._next, self._paused_until) - now)
+                self._come_back(now, max(self._next, self._paused_until))
 
-    def _come_back(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._ask_again)
+    def _come_back(self, now: float, due: float) -> None:
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = asyncio.get_running_loop().call_later(due - now, self._ask_again)
 
     def _ask_again(self) -> None:
         self._timer = None
@@ -255,16 +262,16 @@ class SharedPermits:
         if self._places.limit is not None:
             want = min(want, self._places.room(now))
         ahead = self._leases.reckon(now)
-        self._send(now, want if self._is_contested else want + ahead)
+        self._send(want if self._is_contested else want + ahead)
 
     def _ask_ahead(self, now: float) -> None:
         """Permits for those who will come, if it goes on like this."""
         if not self._asking and not self._is_contested and now >= self._next:
             want = self._leases.reckon(now)
             if want:
-                self._send(now, want)
+                self._send(want)
 
-    def _send(self, now: float, want: int) -> None:
+    def _send(self, want: int) -> None:
         self._asking = True
         era = self._era
 
@@ -285,9 +292,10 @@ class SharedPermits:
 
         self._call_permits("take", want, 0, answer)
 
-    def _call_permits(self, operation, want: int, pause: int, answer) -> None:
+    def _call_permits(self, operation: str, want: int, pause: int, answer: Answer) -> None:
         longest = self._settings.longest_pause
-        args = (want, pause, round((longest or 0.0) * 1e6), *self._pauses, *self._terms.arguments)
+        args: tuple[str | int, ...] = (want, pause, round((longest or 0.0) * 1e6))
+        args += (*self._pauses, *self._terms.arguments)
         self._link.call(operation, PERMITS, self._key, args, answer)
 
     def _pace(self) -> float:
@@ -369,10 +377,10 @@ class SharedPermits:
             self._close_until(now, until)
             self._listener.permits_paused(until)
 
-    def look_for_pause(self, now: float) -> None:
+    def look_for_pause(self) -> None:
         """Ask the store whether there is a pause that we did not hear of."""
         if self._stand_in is None and not self._asking and self._settings.longest_pause:
-            self._send(now, 0)
+            self._send(0)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on; the store knows what is left."""
@@ -383,7 +391,10 @@ class SharedPermits:
         self._era += 1
         self._next = self._next_place = -1.0
         if self._stand_in is not None:
-            self._stand_in.change(share)
+            self._stand_in = stand_in(settings, self._link.instances, now, self._places.under_way)
+            if now < self._paused_until:
+                self._stand_in.drain(now, self._paused_until)
+        self._listener.permits_changed()
 
     # The store comes and goes.
 
@@ -393,7 +404,9 @@ class SharedPermits:
         self._era += 1
         self._leases.drop()
         self._places.forget()
-        self._set_stand_in(now)
+        self._stand_in = stand_in(self._settings, self._link.instances, now, self._places.under_way)
+        if now < self._paused_until:
+            self._stand_in.drain(now, self._paused_until)
         self._listener.permits_changed()
 
     def came_up(self, now: float) -> None:

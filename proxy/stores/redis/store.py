@@ -77,7 +77,7 @@ class RedisStore:
         )
         self._permits[bucket] = permits
         if not settings.rates:
-            permits.look_for_pause(self._clock.monotonic())
+            permits.look_for_pause()
         return permits
 
     # How the link does.
@@ -109,9 +109,8 @@ class RedisStore:
             permits.hear_pause(self._clock.monotonic(), seconds)
 
     def _may_have_missed_pauses(self) -> None:
-        now = self._clock.monotonic()
         for permits in list(self._permits.values()):
-            permits.look_for_pause(now)
+            permits.look_for_pause()
 
     # Places.
 
@@ -122,8 +121,10 @@ class RedisStore:
             self._look_timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        self._look_timer = None
         now = self._clock.monotonic()
-        self._holding = {permits for permits in self._holding if permits.look(now)}
+        for permits in list(self._holding):
+            if not permits.look(now):
+                self._holding.discard(permits)
+        self._look_timer = None
         if self._holding:
             self._look_timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)

