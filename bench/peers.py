@@ -47,11 +47,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a proxy runs: its port, the upstream's port, a folder for its files."""
+    """Where a proxy runs: its port, those of upstream and store, a folder for its files."""
 
     port: int
     upstream: int
     folder: Path
+    store: int = 0
 
     def render(self, template: str, **values: str) -> Path:
         """Fill in a configuration file of this folder."""
@@ -88,6 +89,15 @@ def upstream(folder: Path) -> Iterator[Running]:
         yield running
 
 
+@contextmanager
+def store(folder: Path) -> Iterator[Running]:
+    """The Redis that instances share."""
+    port = free_port()
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder))
+    with _running("store", port, [tools.program("redis-server"), *options], {}) as running:
+        yield running
+
+
 def free_port() -> int:
     """A port that nobody uses at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -115,6 +125,12 @@ def _holdfast_with(**more: object) -> Callable[[Place], Command]:
         return _holdfast(place, str(file))
 
     return command
+
+
+def _holdfast_with_redis(place: Place) -> Command:
+    """Holdfast with a throttle that it shares with other instances."""
+    url = f"redis://127.0.0.1:{place.store}"
+    return _holdfast_with(store=url, defaults={"throttle": _PLENTY})(place)
 
 
 _PLENTY = "1000000/s"
@@ -184,6 +200,7 @@ PROXIES: dict[str, Callable[[Place], Command]] = {
     "holdfast": _holdfast,
     "holdfast-retry": _holdfast_with(defaults={"retry": True}),
     "holdfast-throttle": _holdfast_with(defaults={"throttle": _PLENTY}),
+    "holdfast-redis": _holdfast_with_redis,
     "holdfast-policies": _holdfast_with(defaults={"retry": True, "throttle": _PLENTY}),
     "holdfast-10-routes": _holdfast_with_routes(10),
     "holdfast-1000-routes": _holdfast_with_routes(1000),
@@ -191,6 +208,10 @@ PROXIES: dict[str, Callable[[Place], Command]] = {
     "envoy-policies": _envoy_policies,
     "nginx": _nginx,
 }
+
+
+SHARING = frozenset({"holdfast-redis"})
+"""Those that need a store."""
 
 
 @contextmanager

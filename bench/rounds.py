@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from bench import tools
 from bench.load import Sample, Scenario, measure
-from bench.peers import Place, Running, free_port, started, upstream
+from bench.peers import SHARING, Place, Running, free_port, started, store, upstream
 
 Series = dict[str, list[Sample]]
 """By name of the proxy: one sample per round."""
@@ -36,10 +36,11 @@ def all_running(names: Iterable[str]) -> Iterator[dict[str, Running]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
         origin = stack.enter_context(upstream(folder))
+        kinds = {name: name.removesuffix(":twin") for name in names}
+        shared = stack.enter_context(store(folder)).port if SHARING & {*kinds.values()} else 0
         running = {}
-        for name in names:
-            place = Place(free_port(), origin.port, folder)
-            kind = name.removesuffix(":twin")
+        for name, kind in kinds.items():
+            place = Place(free_port(), origin.port, folder, shared)
             running[name] = stack.enter_context(started(kind, place, core))
         yield running
 

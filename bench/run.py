@@ -70,6 +70,17 @@ COMPARISONS = (
         "holdfast",
         1.1,
     ),
+    Comparison(
+        Scenario(
+            "redis-get",
+            "small GET at 5,000 a second, a throttle in Redis against none, CPU",
+            connections=64,
+            pause=12,
+        ),
+        "holdfast-redis",
+        "holdfast",
+        1.3,
+    ),
 )
 
 

@@ -6,7 +6,12 @@ import subprocess
 from importlib.resources import as_file, files
 from pathlib import Path
 
-PACKAGES = {"wrk": "wrk", "nginx": "nginx-light", "taskset": "util-linux"}
+PACKAGES = {
+    "wrk": "wrk",
+    "nginx": "nginx-light",
+    "redis-server": "redis-server",
+    "taskset": "util-linux",
+}
 
 
 class BenchFailed(Exception):
@@ -14,14 +19,14 @@ class BenchFailed(Exception):
 
 
 def require_programs() -> None:
-    """Make sure that wrk, nginx and taskset are here; install them where that is simple."""
+    """Make sure that all programs are here; install them where that is simple."""
     missing = [package for name, package in PACKAGES.items() if _find(name) is None]
     if not missing:
         return
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     if os.geteuid() != 0 or _find("apt-get") is None:
         raise BenchFailed(f"missing programs; on Debian or Ubuntu: sudo {' '.join(command)}")
-    # Run level 1 keeps the package from starting nginx as a service.
+    # Run level 1 keeps the packages from starting services.
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     subprocess.run([program("apt-get"), *command[1:]], env=environment, check=True)
 

@@ -15,6 +15,7 @@ from proxy.pipeline.throttle import Throttle
 from proxy.policy.bucket import Cause
 from proxy.policy.hints import read_advice
 from proxy.policy.outcome import Attempt
+from proxy.policy.permits import Quota
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.verdict import LEAST_ATTEMPT
@@ -138,15 +139,13 @@ class Entrance:
         if cause is Cause.STORE:
             return _NO_STORE
         now = self.clock.monotonic()
-        if wait is None:
-            wait = gate.bucket.wait(now)
+        # Whoever comes back then finds that all who are in line now have passed.
+        seconds = max(1, math.ceil(gate.bucket.wait(now) if wait is None else wait))
+        quotas = gate.bucket.permits.quotas(now)
+        if cause is Cause.PAUSED and not quotas:
+            quotas = (Quota("pause", limit=0, window=seconds, remaining=0, reset=seconds),)
         return Refusal(
-            Reason.THROTTLED,
-            _DETAILS[cause],
-            # Whoever comes back then finds that all who are in line now have passed.
-            wait=max(1, math.ceil(wait)),
-            cause=cause.value,
-            quotas=gate.bucket.permits.quotas(now),
+            Reason.THROTTLED, _DETAILS[cause], wait=seconds, cause=cause.value, quotas=quotas
         )
 
     def _ask_breakers(self, now: float) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from proxy.core import Clock, Exchange, ThrottleRecorder, ThrottleState
 from proxy.pipeline.gate import Gate
@@ -12,6 +13,9 @@ from proxy.policy.throttle_key import digest, value_of
 
 _SWEEP_EVERY = 10.0
 """Seconds after which callers are looked for that nobody would miss."""
+
+_LOOK_AT = 4
+"""Callers that are looked at to make room for another one."""
 
 NewPermits = Callable[[str, ThrottleSettings, PermitsListener], Permits]
 """The permits of the bucket with that name."""
@@ -84,20 +88,23 @@ class Throttle:
         if gate is not None:
             self._by_key.move_to_end(name)
             return gate
-        if len(self._by_key) >= self.settings.max_keys and not self._drop_oldest():
+        if len(self._by_key) >= self.settings.max_keys and not self._drop_one():
             return self.common
         gate = self._by_key[name] = self._gate(name.hex())
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep)
         return gate
 
-    def _drop_oldest(self) -> bool:
-        """Make room for another caller, if the one that was not here for longest is not missed."""
-        name, gate = next(iter(self._by_key.items()))
-        if not gate.bucket.is_idle(self._clock.monotonic()):
-            return False
-        del self._by_key[name]
-        return True
+    def _drop_one(self) -> bool:
+        """Make room for another caller, if one that was not here for long is not missed."""
+        now = self._clock.monotonic()
+        for name, gate in list(islice(self._by_key.items(), _LOOK_AT)):
+            if gate.bucket.is_idle(now):
+                del self._by_key[name]
+                return True
+            # One call that takes hours must not keep all others from being looked at.
+            self._by_key.move_to_end(name)
+        return False
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -122,13 +129,12 @@ class Throttle:
         """Other limits hold from now on, for those in line too."""
         if settings == self.settings:
             return
-        if settings.key != self.settings.key:
-            # Who stands in line there goes on as before; others will not come.
-            self._by_key.clear()
+        old, self.settings = self.settings, settings
         now = self._clock.monotonic()
-        self.settings = settings
         for gate in self._gates():
             gate.change(settings, now)
+        if settings.key != old.key:
+            self._by_key.clear()  # those in line there go on, but no others will come
 
     def close(self) -> None:
         """The end of everything."""
