@@ -21,10 +21,12 @@ from proxy.policy.outcome import STATUS_CLASSES, Kind
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Listen
+from proxy.stores.redis import OPERATIONS
 from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
 from tests.readme.session import Session, demo, masked
 from tests.readme.tables import README, tables, with_tables
 from tests.support import ScriptedUpstream, one_route, running
+from tests.support.redis_server import redis_server
 
 ROOT = README.parent
 TEXT = README.read_text()
@@ -108,10 +110,10 @@ def test_answers() -> None:
     assert shown == [(Refusal(reason, "").status, reason.value) for reason in Reason]
 
 
-def test_only_503_promises_that_waiting_helps() -> None:
+def test_only_429_and_503_promise_that_waiting_helps() -> None:
     for reason in Reason:
         refusal = Refusal(reason, "")
-        assert (refusal.retry_after is not None) == (refusal.status == 503)
+        assert (refusal.retry_after is not None) == (refusal.status in {429, 503})
 
 
 def test_kinds() -> None:
@@ -130,12 +132,12 @@ def test_reasons() -> None:
 
 
 async def test_metrics() -> None:
-    async with (
-        ScriptedUpstream() as upstream,
-        running(one_route(upstream, "retry: true", options="breaker: true")) as proxy,
-    ):
-        await proxy.get("/")
-        exposed = (await proxy.admin("GET", "/metrics")).body.decode()
+    route, options = "retry: true\nthrottle: true", "breaker: true"
+    async with redis_server() as redis, ScriptedUpstream() as upstream:
+        store = f"store: redis://127.0.0.1:{redis.port}"
+        async with running(one_route(upstream, route, options=options, top=store)) as proxy:
+            await proxy.get("/")
+            exposed = (await proxy.admin("GET", "/metrics")).body.decode()
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name: (
             family.type,
@@ -156,6 +158,9 @@ async def test_metrics() -> None:
         ("outcome", {*STATUS_CLASSES[1:], "other", "a kind"}),
         ("reason", {*Why}),
         ("source", {*WAIT_SOURCES}),
+        ("scope", {"route", "upstream"}),
+        ("decision", {"passed", "delayed", "refused"}),
+        ("operation", {*OPERATIONS}),
         ("result", {"success", "failure"}),
     ],
 )
@@ -169,7 +174,8 @@ def test_access_log() -> None:
     shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
     (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
     fields = {field for attempt in line["attempts"] for field in attempt}
-    assert shown == (line.keys() - {"attempts"}) | {"attempts[]", "refusal"} | fields
+    seldom = {"attempts[]", "refusal", "cause", "queue_ms"}
+    assert shown == (line.keys() - {"attempts"}) | seldom | fields
 
 
 def test_admin_endpoints() -> None:

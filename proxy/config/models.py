@@ -29,15 +29,10 @@ from proxy.config.kinds.outcomes import (
 )
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
 from proxy.config.kinds.stores import KeyPrefix, Password, RedisUrl, StoreUrl, Username
-from proxy.config.kinds.throttling import (
-    ALGORITHM,
-    ON_STORE_ERROR,
-    CallerKey,
-    CallRate,
-    Concurrency,
-)
+from proxy.config.kinds.throttling import ALGORITHM, ON_STORE_ERROR, CallerKey, Concurrency
 from proxy.config.shorthands import JoinedByColon, MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin, Rate, ThrottleKey
 
@@ -214,7 +209,7 @@ class ThrottleKeys(Section):
     )
     on_store_error: Annotated[str, ON_STORE_ERROR] = _key(
         "While redis does not answer: local (each instance its share of the limit), open (no "
-        "limit) or closed (429).",
+        "limit) or closed (503).",
         "local",
     )
 

@@ -179,17 +179,10 @@ class LocalPermits:
     def wait(self, now: float, count: int) -> float:
         """Seconds until there is a permit for the *count*-th call from now; 0: there is one.
 
-        Nothing goes out before the first call does, and what a full bucket does not give
-        out until then is lost: each rate is asked from that moment on. For several smooth
-        rates nothing else has to be considered. Several windows can delay each other
-        further on, and then this is the least that it can be.
+        The rate that takes longest decides. Several windows can delay each other beyond
+        that, from where the smallest of them begins anew: then it is the least to expect.
         """
-        if len(self._meters) == 1:
-            return self._meters[0].wait(now, count)
-        first = max((meter.wait(now, 1) for meter in self._meters), default=0.0)
-        if count == 1 or not self._meters:
-            return first
-        return first + max(meter.wait(now + first, count) for meter in self._meters)
+        return max((meter.wait(now, count) for meter in self._meters), default=0.0)
 
     def is_unsure(self, now: float) -> bool:  # noqa: ARG002 - never, at any time
         """Everything is known here."""

@@ -27,6 +27,14 @@ UPSTREAM_KEYS = (
     "honours_key",
     "refused",
 )
+THROTTLE_KEYS = (
+    "algorithm",
+    "concurrency",
+    "max_wait",
+    "max_queue",
+    "max_keys",
+    "on_store_error",
+)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -82,6 +90,7 @@ def test_the_reference_shows_the_defaults() -> None:
     reference = read(REFERENCE)
     payments = reference["upstreams"]["payments"]
     retry = reference["policies"]["patient"]["retry"]
+    throttle, store = reference["policies"]["polite"]["throttle"], reference["store"]
     for written, section in (
         (reference["limits"], "LimitKeys"),
         (reference["defaults"], "PolicyKeys"),
@@ -91,6 +100,9 @@ def test_the_reference_shows_the_defaults() -> None:
         ({key: retry[key] for key in ("attempts", "on", "unsafe", "attempt_timeout")}, "RetryKeys"),
         (retry["backoff"], "BackoffKeys"),
         (retry["retry_after"], "RetryAfterKeys"),
+        ({key: throttle[key] for key in THROTTLE_KEYS}, "ThrottleKeys"),
+        (throttle["pause"], "PauseKeys"),
+        ({key: store[key] for key in ("prefix", "timeout")}, "StoreKeys"),
         ({key: reference[key] for key in TOP_KEYS}, None),
     ):
         described = (SCHEMA if section is None else SCHEMA["$defs"][section])["properties"]

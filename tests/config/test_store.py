@@ -18,6 +18,7 @@ ENVIRON = {
     "PASSWORD": PASSWORD,
     "URL": f"redis://app:{PASSWORD}@redis:6380/2",
     "EMPTY": "",
+    "ODD": "\udcff",
     "USER": "app",
 }
 
@@ -137,8 +138,24 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         in_file(
             "40 an escape that is no text",
             "store: »redis://:%ff@redis",
-            "store: the password in this URL is not UTF-8 text once it is unescaped, write it as a "
-            'key of its own: {url: redis://…, password: "${…}"}',
+            "store: the password in this URL is not UTF-8 text, write it as a key of its own: "
+            '{url: redis://…, password: "${…}"}',
+        ),
+        in_file(
+            "40 bytes from outside that are no text",
+            "store: »redis://:${ODD}@redis",
+            "store: the password in this URL is not UTF-8 text, write it as a key of its own: "
+            '{url: redis://…, password: "${…}"}',
+        ),
+        in_file(
+            "such bytes as a key",
+            "store: {url: redis://redis, password: »'${ODD}'}",
+            "store.password: the password is not UTF-8 text, write another",
+        ),
+        in_file(
+            "and as a user",
+            "store: {url: redis://redis, username: »'${ODD}', password: '${PASSWORD}'}",
+            "store.username: the value of ${ODD} is no name of a user, write holdfast (say)",
         ),
         in_file(
             "38 a password in the file, in the URL",

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from proxy.config import Loaded
 from proxy.config.faults import Source, Spot
-from proxy.config.kinds.throttling import CallRate
+from proxy.config.kinds.rates import CallRate
 from proxy.config.nodes import Scalar
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 

@@ -161,14 +161,6 @@ def test_wait(permits: LocalPermits, waits: list[float]) -> None:
     assert permits.wait(START, 1) == 0
 
 
-def test_what_one_rate_saves_up_while_another_holds_it_back_is_lost() -> None:
-    permits = permits_of(Rate(1, 2.0), burst=1)
-    permits.change(limits(Rate(1, 2.0), Rate(1, 1.5), burst=1), START)
-    assert permits.take(START, 0)
-    permits.change(limits(Rate(1, 1.5), Rate(1, 20.0), burst=1), START + 0.5)
-    assert [permits.wait(START + 0.5, count) for count in (1, 2, 3)] == [20, 40, 60]
-
-
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
     permits = permits_of(TEN, burst=5, window=window)
@@ -286,6 +278,14 @@ def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
     take_all(permits, START)
     permits.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
     assert [quota.remaining for quota in permits.quotas(START + 1)] == [0, 1]
+
+
+def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
+    permits = permits_of(Rate(1, 1.0), Rate(100, 60.0), window=True)
+    for second in range(10):
+        assert permits.take(START + second, 0)
+    permits.change(limits(Rate(8, 30.0), window=True), START + 10)
+    assert permits.wait(START + 10, 1) == 22
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])

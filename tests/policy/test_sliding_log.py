@@ -202,6 +202,12 @@ def test_clocks_that_jump(
     assert len(log) == 3
 
 
+def test_a_drained_log_whose_clock_is_set_back() -> None:
+    log = log_of(1000.0, period=15.0)
+    log.drain(1000.0, 1004.0)
+    assert slots(log, 7.0, 4) == [11, 16, 22, 26]
+
+
 def test_it_tells_what_it_is() -> None:
     assert repr(log_of(1.0, 2.0, period=0.5)) == "<log 3/0.5s of 2 calls>"
 

@@ -64,7 +64,7 @@ class Metrics:
             for sample in family.samples
         }
 
-    def total(self, name: str, **labels: str) -> float:
+    def total(self, name: str, /, **labels: str) -> float:
         """The sum of all samples called *name* whose labels include *labels*."""
         wanted = labels.items()
         found = [

@@ -11,7 +11,7 @@ from proxy.policy.fields import HOP_BY_HOP
 from proxy.policy.verdict import USUAL_KEY
 
 # RFC 9110 5.6.2.
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5: visible characters, spaces and tabs; bytes beyond ASCII are opaque.
 _VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t \x21-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
 
@@ -40,7 +40,7 @@ class HeaderName(Kind[str]):
     example = "X-Tenant"
 
     def read(self, scalar: Scalar) -> str:
-        if not is_header_name(scalar.text):
+        if not HEADER_NAME.fullmatch(scalar.text):
             raise Mistake(f"{scalar.shown} is no name of a header, write {self.example} (say)")
         return scalar.text
 
@@ -48,7 +48,7 @@ class HeaderName(Kind[str]):
         return key.lower()
 
     def json_schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^{_TOKEN.pattern}$"}
+        return {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class KeyHeader(Kind[str]):
         return value or False
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"type": "boolean"}, string_schema(f"^{_TOKEN.pattern}$")]}
+        return {"anyOf": [{"type": "boolean"}, string_schema(f"^{HEADER_NAME.pattern}$")]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,6 @@ class HeaderValue(Kind[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean"]}
-
-
-def is_header_name(text: str) -> bool:
-    """Whether a field could be called so."""
-    return bool(_TOKEN.fullmatch(text))
 
 
 def looks_secret(name: str, value: str) -> bool:

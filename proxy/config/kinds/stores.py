@@ -17,21 +17,22 @@ _PREFIX = r"[!#-\[\]-~]{1,128}"
 _MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
 """Words of other products for the memory of the process."""
 
+_CLUSTER = "a cluster is not supported, write redis:// and a single server"
+_SENTINEL = "a sentinel is not asked, write redis:// and a name that leads to the primary"
+_SOCKET = "a unix socket is not supported, write redis://127.0.0.1:6379 (say)"
 _SCHEMES = {
     "valkey": "write redis://",
     "valkeys": "write rediss://",
     "redis+tls": "write rediss://",
     "redis+ssl": "write rediss://",
     "tls": "write rediss://",
-    "redis-cluster": "a cluster is not supported, write redis:// and a single server",
-    "redis+cluster": "a cluster is not supported, write redis:// and a single server",
-    "redis+sentinel": "a sentinel is not asked, write redis:// and a name that leads to the "
-    "primary",
-    "redis-sentinel": "a sentinel is not asked, write redis:// and a name that leads to the "
-    "primary",
-    "unix": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
-    "redis+unix": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
-    "redis-socket": "a unix socket is not supported, write redis://127.0.0.1:6379 (say)",
+    "redis-cluster": _CLUSTER,
+    "redis+cluster": _CLUSTER,
+    "redis+sentinel": _SENTINEL,
+    "redis-sentinel": _SENTINEL,
+    "unix": _SOCKET,
+    "redis+unix": _SOCKET,
+    "redis-socket": _SOCKET,
     "sqlite": "this version stores nothing in a file yet, write memory or redis://…",
 }
 """Schemes that others know, and what to do about each."""
@@ -125,7 +126,7 @@ class Username(Kind[str]):
     example = "holdfast"
 
     def read(self, scalar: Scalar) -> str:
-        if not re.fullmatch(r"[^\s\x00-\x1f\x7f]+", scalar.text):
+        if not re.fullmatch(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+", scalar.text):
             raise Mistake(f"{scalar.shown} is no name of a user, write {self.example} (say)")
         return scalar.text
 
@@ -188,14 +189,18 @@ def _credentials(text: str) -> tuple[str | None, str | None]:
         )
     username, _, password = text.partition(":")
     try:
-        return unquote(username, errors="strict") or None, unquote(
-            password, errors="strict"
-        ) or None
-    except UnicodeDecodeError:
+        return _unescaped(username), _unescaped(password)
+    except UnicodeError:
         raise DiscreetMistake(
-            "the password in this URL is not UTF-8 text once it is unescaped, write it as a key of "
+            "the password in this URL is not UTF-8 text, write it as a key of "
             'its own: {url: redis://…, password: "${…}"}'
         ) from None
+
+
+def _unescaped(text: str) -> str | None:
+    plain = unquote(text, errors="strict")
+    plain.encode()  # the environment can hold bytes that are no characters
+    return plain or None
 
 
 def _database(text: str) -> int:

@@ -198,14 +198,16 @@ class Link:
         try:
             async with asyncio.timeout(self._settings.timeout):
                 self._connection = await self.dial(self._fail)
+                called = self._clock.monotonic()
                 args = (self._instance, round(SILENCE * 1e6))
                 numbers = await self._run_now(BEAT, self._instances_key, args)
         except (StoreFailure, OSError, TimeoutError) as error:
             self._recorder.failed("connect")
             self._fail(_why(error, self._settings.timeout))
             return
-        self.round_trip = took = self._clock.monotonic() - began
-        self._recorder.operated("connect", took)
+        now = self._clock.monotonic()
+        self.round_trip = now - called
+        self._recorder.operated("connect", now - began)
         self.instances = max(numbers[0], 1)
         self.is_up = True
         self._broken.clear()
@@ -250,7 +252,7 @@ class Link:
         self._broken.set()
         if not self._complained:
             self._complained = True
-            _log.warning("the store at %s is down (%s): on_store_error holds", self.where, why)
+            _log.warning("the store at %s is down (%s): on_store_error decides", self.where, why)
         if was_up:
             self._listener.went_down()
 

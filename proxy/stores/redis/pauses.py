@@ -9,7 +9,7 @@ announced meanwhile nobody repeats: so after each renewal every bucket asks for 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from proxy.core import Clock, StoreRecorder
 from proxy.stores.redis.connection import Connection, Reply, StoreFailure
@@ -22,6 +22,16 @@ _AGAIN_AT_MOST = 8.0
 """Seconds between two attempts to listen, the first and the longest."""
 
 
+class PauseListener(Protocol):
+    """Who wants to know of pauses."""
+
+    def pause_heard(self, words: str, seconds: float) -> None:
+        """Somebody told of a pause, in these words; so long it lasts."""
+
+    def pauses_missed(self) -> None:
+        """We listen again: who knows what was told meanwhile."""
+
+
 class PauseChannel:
     """Listens for pauses, while the link is up."""
 
@@ -31,39 +41,36 @@ class PauseChannel:
         link: Link,
         clock: Clock,
         recorder: StoreRecorder,
-        *,
-        heard: Callable[[str, float], None],
-        renewed: Callable[[], None],
+        listener: PauseListener,
     ) -> None:
-        """*heard* is told words and seconds; *renewed*, that something may have been missed."""
         self._name = name
         self._link = link
         self._clock = clock
         self._recorder = recorder
-        self._heard = heard
-        self._renewed = renewed
+        self._listener = listener
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._complained = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether pauses are heard now."""
-        return self._connection is not None
 
     def start(self) -> None:
         """Listen, in the background, until :meth:`stop`."""
         if self._task is None:
             self._task = asyncio.create_task(self._keep_listening(), name="store pauses")
 
-    def stop(self) -> asyncio.Task[None] | None:
-        """Listen no longer; the task that is about to end."""
-        task, self._task = self._task, None
-        self._drop("the link is down")
-        if task is not None:
-            task.cancel()
-        return task
+    def stop(self) -> None:
+        """Listen no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            self._stopped.append(self._task)
+            self._task = None
+        self._drop("")
+
+    async def close(self) -> None:
+        """Listen no longer, and leave no task behind."""
+        self.stop()
+        for task in self._stopped:
+            await asyncio.wait([task])
 
     def beat(self) -> None:
         """See to it that a connection without messages is told from a dead one."""
@@ -102,7 +109,7 @@ class PauseChannel:
             return False
         self._recorder.operated("subscribe", self._clock.monotonic() - began)
         self._complained = False
-        self._renewed()
+        self._listener.pauses_missed()
         await self._lost.wait()
         return True
 
@@ -117,4 +124,4 @@ class PauseChannel:
             case [b"message", _, bytes(message)]:
                 lasts, _, words = message.decode(errors="replace").partition(" ")
                 if lasts.isascii() and lasts.isdigit():
-                    self._heard(words, int(lasts) / 1e6)
+                    self._listener.pause_heard(words, int(lasts) / 1e6)

@@ -9,64 +9,73 @@ way we take no more than it says that we keep. If we may use less than we do (ot
 their share), no place is used again until enough calls are over.
 """
 
+from collections.abc import Callable
+
+from proxy.core import Clock
+from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.link import SILENCE
 
-LEASE = SILENCE
 RENEW_EVERY = 1.0
-LOOK_EVERY = 0.04
-"""Seconds: what was not used from one look to the next but one is given back."""
+"""Seconds between two reports while we have places."""
 ASK_EVERY = 0.02
 """Seconds between two reports while somebody waits for a place."""
-TURN = 0.2
-"""Seconds after which a place goes round for which several instances wait."""
+LOOK_EVERY = 0.04
+"""Seconds between two looks. What was not used from one to the next but one is given back."""
 
 
-class Report:
-    """What we tell the store."""
-
-    __slots__ = ("kept", "sent", "wanted")
-
-    def __init__(self, kept: int, wanted: int, sent: float) -> None:
-        self.kept = kept
-        self.wanted = wanted
-        self.sent = sent
-
-
-class Places:
+class SharedPlaces:
     """The places of one bucket that we use and may use."""
 
     __slots__ = (
+        "_calls",
+        "_changed",
+        "_clock",
         "_granted",
         "_is_contested",
         "_lapses",
         "_may",
         "_most",
         "_most_before",
-        "asked",
+        "_next",
+        "_reported",
+        "_waiting",
+        "is_asking",
         "limit",
         "under_way",
     )
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(
+        self, limit: int | None, calls: Calls, clock: Clock, changed: Callable[[], None]
+    ) -> None:
+        """*changed* is told whenever the store has answered."""
         self.limit = limit
         """How many there are in all; None: no end of them."""
+        self._calls = calls
+        self._clock = clock
+        self._changed = changed
         self.under_way = 0
+        """Calls; counted even without a limit, for one may be set while they are under way."""
+        self.is_asking = False
+        """Whether the store has yet to answer a report."""
         self._may = 0
         """How many we may use."""
         self._granted = 0
         """How many the store has down for us; never less than we use, while the lease runs."""
         self._lapses = 0.0
         """When the store takes us for dead."""
-        self._most = 0
-        self._most_before = 0
-        """The most that were in use since the last look, and from the one before to that."""
+        self._reported = 0.0
+        self._next = 0.0
+        """Before that moment it is no use to ask for more."""
+        self._waiting = 0
+        self._most = self._most_before = 0
+        """The most that were in use since the last look, and in the time before that."""
         self._is_contested = False
         """Whether we got less than we asked for."""
-        self.asked = 0.0
-        """When the last report was sent."""
 
     def __repr__(self) -> str:
-        return f"<places: {self.under_way} under way, {self._may} allowed of {self.limit}>"
+        return f"{self.under_way} under way, {self._may} allowed of {self.limit}"
+
+    # What is at hand.
 
     def has_room(self, now: float) -> bool:
         """Whether one more call may be under way."""
@@ -74,8 +83,10 @@ class Places:
             return True
         return self.under_way < self._may and now < self._lapses
 
-    def room(self, now: float) -> int:
-        """How many more calls may be under way, where there is a limit."""
+    def room(self, now: float) -> int | None:
+        """How many more calls may be under way; None: no end of them."""
+        if self.limit is None:
+            return None
         return max(self._may - self.under_way, 0) if now < self._lapses else 0
 
     def occupy(self) -> None:
@@ -84,59 +95,98 @@ class Places:
         if self.under_way > self._most:  # noqa: PLR1730 - for every call; max() takes thrice as long
             self._most = self.under_way
 
-    def vacate(self) -> None:
-        """A call is over."""
-        if self.under_way:
-            self.under_way -= 1
+    def leave(self) -> None:
+        """A call is under way no longer."""
+        self.under_way -= 1
 
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is in use, nor held for us."""
-        return not self.under_way and not self._granted
+        return not self.under_way and not self._granted and not self.is_asking
+
+    def is_unsure(self, now: float) -> bool:
+        """Whether there may be places that only asking can bring."""
+        return not self.has_room(now) and (self.is_asking or now >= self._next)
 
     @property
     def has_surplus(self) -> bool:
-        """Whether the store has more down for us than we may use, or do."""
+        """Whether the store has more down for us than we use, or may."""
         return self._granted > max(self.under_way, self._may)
 
+    # What is not.
+
+    def ask(self, now: float, waiting: int) -> float | None:
+        """Get places for so many, now or, if it is too soon, at the time returned."""
+        if self.is_asking:
+            return None
+        if now < self._next:
+            return self._next
+        self._waiting = waiting
+        self.report(now)
+        return None
+
     def look(self, now: float) -> bool:
-        """Give up what was not used lately. Whether the store should hear from us now."""
+        """Give back what was not used lately, and renew the rest. Whether we have any places."""
         most = max(self._most, self._most_before, self.under_way)
         self._most_before, self._most = self._most, self.under_way
         self._may = min(self._may, most)
-        return self.has_surplus or (self._granted > 0 and now >= self.asked + RENEW_EVERY)
+        if self.has_surplus or now >= self._reported + RENEW_EVERY:
+            self.report(now)
+        return not self.is_idle()
 
-    def report(self, now: float, waiting: int) -> Report:
-        """What to tell the store, now that so many wait. Binding from this moment on."""
+    def report(self, now: float) -> None:
+        """Tell the store what we have. Binding from this moment on."""
+        if self.limit is None or self.is_asking:
+            return
+        self.is_asking = True
         if now >= self._lapses:
             self._may = 0
         kept = max(self.under_way, self._may)
-        wanted = self.under_way + waiting
-        if waiting and not self._is_contested:
+        wanted = self.under_way + self._waiting
+        if self._waiting and not self._is_contested:
             wanted += self.under_way // 2  # more will come
+        wanted = max(wanted, kept)
         self._granted = max(self._granted, kept)
-        self.asked = now
-        return Report(kept, max(wanted, kept), now)
+        self._reported = now
 
-    def settle(self, report: Report, may: int) -> None:
-        """What the store answered to *report*."""
-        self._may = may
-        self._granted = max(report.kept, may)
-        self._is_contested = may < report.wanted
-        self._lapses = report.sent + LEASE
+        def answer(numbers: list[int], sent: float) -> None:
+            self.is_asking = False
+            self._settle(kept, wanted, numbers[0], sent)
+            self._changed()
 
-    @property
-    def is_contested(self) -> bool:
-        """Whether we got less than we asked for."""
-        return self._is_contested
+        self._calls.report(kept, wanted, self.limit, answer)
+
+    def _settle(self, kept: int, wanted: int, may: int, sent: float) -> None:
+        if self.limit is None:
+            return  # there is no limit any more
+        self._waiting = 0  # whoever still waits will say so
+        self._may = min(may, self.limit)
+        self._granted = max(kept, may)
+        self._lapses = sent + SILENCE
+        self._is_contested = may < wanted
+        now = self._clock.monotonic()
+        if self._is_contested:
+            self._next = now + ASK_EVERY * (0.75 + self._clock.roll() / 2)
+        if self.has_surplus:
+            self.report(now)
+
+    # What changes.
 
     def change(self, limit: int | None) -> None:
         """There are so many now. Calls that are under way stay so."""
         self.limit = limit
-        if limit is not None:
+        self._next = 0.0
+        if limit is None:
+            self.forget()
+        else:
             self._may = min(self._may, limit)
 
     def forget(self) -> None:
-        """Nothing is known of the store any more."""
-        self._may = self._granted = 0
+        """Have no places but for what is under way."""
+        self._may = self._granted = self._waiting = 0
+        self._next = 0.0
         self._is_contested = False
+
+    def lose_touch(self) -> None:
+        """The store will not answer."""
+        self.forget()
+        self.is_asking = False

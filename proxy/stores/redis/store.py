@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.permits import PermitsListener
 from proxy.policy.settings import RedisSettings, ThrottleSettings
+from proxy.stores.redis.calls import Calls, pause_channel
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.pauses import PauseChannel
 from proxy.stores.redis.permits import SharedPermits
@@ -23,16 +24,12 @@ class RedisStore:
         self._instance = uuid4().hex
         """Our name among the instances."""
         self._link = Link(settings, clock, recorder, self._instance, self)
-        self._channel = f"{settings.prefix}:pauses"
-        self._pauses = PauseChannel(
-            self._channel, self._link, clock, recorder,
-            heard=self._heard_pause, renewed=self._may_have_missed_pauses,
-        )  # fmt: skip
+        self._pauses = PauseChannel(pause_channel(settings.prefix), self._link, clock, recorder, self)
         self._permits: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
         """Those in use, by bucket."""
-        self._holding: set[SharedPermits] = set()
-        """Those that hold places."""
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._placed: set[SharedPermits] = set()
+        """Those that have places."""
+        self._timer: asyncio.TimerHandle | None = None
         self._numbers = count(1)
 
     def __repr__(self) -> str:
@@ -49,36 +46,29 @@ class RedisStore:
 
     async def close(self) -> None:
         """Say good-bye and leave nothing behind: no connection, no task, no timer."""
-        stopped = self._pauses.stop()
-        if stopped is not None:
-            await asyncio.wait([stopped])
+        now = self._clock.monotonic()
+        for permits in self._all():
+            permits.close(now)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._placed.clear()
+        await self._pauses.close()
         await self._link.close()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
-        self._holding.clear()
-        for permits in list(self._permits.values()):
-            permits.close()
 
     def permits(
         self, bucket: str, settings: ThrottleSettings, listener: PermitsListener
     ) -> SharedPermits:
         """The permits of *bucket*, one object at a time for each."""
-        permits = SharedPermits(
-            key=f"{self._prefix}:{bucket}",
-            # Places belong to the object: whoever asks for the bucket anew holds none yet.
-            name=f"{self._instance}.{next(self._numbers)}",
-            pauses=(self._channel, f"{self._instance} {bucket}"),
-            settings=settings,
-            listener=listener,
-            link=self._link,
-            holders=self,
-            clock=self._clock,
-        )
+        calls = Calls(self._link, self._prefix, bucket, self._instance, next(self._numbers))
+        permits = SharedPermits(settings, listener, calls, self, self._clock)
         self._permits[bucket] = permits
         if not settings.rates:
-            permits.look_for_pause()
+            permits.look_for_pause()  # it will not hear of it by asking for permits
         return permits
+
+    def _all(self) -> list[SharedPermits]:
+        return list(self._permits.values())
 
     # How the link does.
 
@@ -86,45 +76,45 @@ class RedisStore:
         """All buckets use the store from now on."""
         now = self._clock.monotonic()
         self._pauses.start()
-        for permits in list(self._permits.values()):
+        for permits in self._all():
             permits.came_up(now)
 
     def went_down(self) -> None:
         """No bucket waits for the store any more."""
         now = self._clock.monotonic()
         self._pauses.stop()
-        for permits in list(self._permits.values()):
+        for permits in self._all():
             permits.went_down(now)
 
     def beat(self) -> None:
         """Once a second while it is up."""
         self._pauses.beat()
 
-    # Pauses.
+    # What the channel says.
 
-    def _heard_pause(self, words: str, seconds: float) -> None:
+    def pause_heard(self, words: str, seconds: float) -> None:
+        """An instance tells of a pause: its name and the bucket's, and how long it lasts."""
         instance, _, bucket = words.partition(" ")
         permits = self._permits.get(bucket)
         if permits is not None and instance != self._instance:
-            permits.hear_pause(self._clock.monotonic(), seconds)
+            permits.hear_pause(seconds)
 
-    def _may_have_missed_pauses(self) -> None:
-        for permits in list(self._permits.values()):
+    def pauses_missed(self) -> None:
+        """Others may have told of pauses, and we did not listen."""
+        for permits in self._all():
             permits.look_for_pause()
 
     # Places.
 
-    def hold(self, permits: SharedPermits) -> None:
-        """Look after *permits* until they hold no place any more."""
-        self._holding.add(permits)
-        if self._look_timer is None:
-            self._look_timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+    def look_after(self, permits: SharedPermits) -> None:
+        """Look after *permits* until they have no places any more."""
+        self._placed.add(permits)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
         now = self._clock.monotonic()
-        for permits in list(self._holding):
-            if not permits.look(now):
-                self._holding.discard(permits)
-        self._look_timer = None
-        if self._holding:
-            self._look_timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+        self._placed = {permits for permits in self._placed if permits.look(now)}
+        self._timer = None
+        if self._placed:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)

@@ -29,14 +29,15 @@ SHORTEST = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a throttle's rates mean to the store."""
+    """What a throttle means to the store."""
 
     life: float
     """Seconds for which a permit is good, from the moment in which it was asked for."""
     interval: float
     """Seconds from one permit to the next, when all are used up."""
-    arguments: tuple[int, ...]
-    """For the script: count, period in microseconds and burst of each rate."""
+    rates: tuple[int, ...]
+    """For the script: count, period in microseconds and burst of each."""
+    longest_pause: float
 
 
 def terms(settings: ThrottleSettings) -> Terms:
@@ -49,11 +50,11 @@ def terms(settings: ThrottleSettings) -> Terms:
         # Of a burst of one nothing can be spared; half an interval shows in no whole second.
         life = min(life, max(burst // 2, 0.5) * rate.period / rate.count)
     life = max(life, SHORTEST)
-    arguments: list[int] = []
+    numbers: list[int] = []
     for rate, burst in zip(rates, bursts, strict=True):
-        arguments += (rate.count, round(rate.period * 1e6), _at_the_store(rate, burst, life))
+        numbers += (rate.count, round(rate.period * 1e6), _at_the_store(rate, burst, life))
     interval = max((rate.period / rate.count for rate in rates), default=0.0)
-    return Terms(life, interval, tuple(arguments))
+    return Terms(life, interval, tuple(numbers), settings.longest_pause or 0.0)
 
 
 def _at_the_store(rate: Rate, burst: int, life: float) -> int:

@@ -1,0 +1,61 @@
+"""What is asked of the store for one bucket, as the scripts want it put."""
+
+from proxy.stores.redis.link import SILENCE, Answer, Link
+from proxy.stores.redis.scripts import PERMITS, PLACES
+from proxy.stores.redis.terms import Terms
+
+TURN = 0.2
+"""Seconds after which a place goes round for which several instances wait."""
+
+
+class Calls:
+    """Puts the questions of one bucket to the link."""
+
+    __slots__ = ("_bucket", "_channel", "_holder", "_instance", "_prefix", "link")
+
+    def __init__(self, link: Link, prefix: str, bucket: str, instance: str, number: int) -> None:
+        """*number* tells apart those that one instance had for the same bucket, in turn."""
+        self.link = link
+        self._prefix = prefix
+        self._bucket = bucket
+        self._instance = instance
+        self._holder = f"{instance}.{number}"
+        self._channel = pause_channel(prefix)
+
+    def __repr__(self) -> str:
+        return self._key
+
+    @property
+    def _key(self) -> str:
+        return f"{self._prefix}:{self._bucket}"
+
+    def take(self, want: int, terms: Terms, answer: Answer) -> None:
+        """Get so many permits, and hear of a pause."""
+        self._permits("take", want, 0.0, terms, answer)
+
+    def pause(self, seconds: float, terms: Terms, answer: Answer) -> None:
+        """Close the bucket, and tell everybody."""
+        self._permits("pause", 0, seconds, terms, answer)
+
+    def _permits(
+        self, operation: str, want: int, pause: float, terms: Terms, answer: Answer
+    ) -> None:
+        args: tuple[str | int, ...] = (want, _microseconds(pause))
+        args += (_microseconds(terms.longest_pause), self._channel)
+        args += (f"{self._instance} {self._bucket}", *terms.rates)
+        self.link.call(operation, PERMITS, self._key, args, answer)
+
+    def report(self, kept: int, wanted: int, limit: int, answer: Answer) -> None:
+        """Say how many places we keep, and how many of all that there are we could use."""
+        lease, turn = _microseconds(SILENCE), _microseconds(TURN)
+        args = (self._holder, kept, wanted, limit, lease, turn)
+        self.link.call("places", PLACES, self._key, args, answer)
+
+
+def pause_channel(prefix: str) -> str:
+    """Where pauses are announced, for all buckets."""
+    return f"{prefix}:pauses"
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)

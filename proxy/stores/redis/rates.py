@@ -1,0 +1,154 @@
+"""The rates of one bucket: permits at hand, and when the store is asked for more."""
+
+from collections.abc import Callable
+
+from proxy.core import Clock
+from proxy.stores.redis.calls import Calls
+from proxy.stores.redis.leases import Leases
+from proxy.stores.redis.terms import Terms
+
+_PACE = 0.002
+"""Seconds per instance between two questions while the limit is reached: the more instances
+ask, the more permits there must be for it to be worth while."""
+_SLOWEST_PACE = 0.02
+_GUESS = 0.005
+"""Seconds after which to look again if nobody knows when permits come."""
+
+
+class SharedRates:
+    """Permits of which all instances together have so many."""
+
+    __slots__ = (
+        "_answered",
+        "_calls",
+        "_clock",
+        "_era",
+        "_is_contested",
+        "_leases",
+        "_next",
+        "is_asking",
+        "terms",
+    )
+
+    def __init__(
+        self, terms: Terms, calls: Calls, clock: Clock, answered: Callable[[float], None]
+    ) -> None:
+        """*answered* is told, whenever the store has answered, how long a pause lasts."""
+        self.terms = terms
+        self._calls = calls
+        self._clock = clock
+        self._answered = answered
+        self._leases = Leases(terms.life, clock.monotonic())
+        self.is_asking = False
+        """Whether the store has yet to answer."""
+        self._era = 0
+        """Answers to what was asked in an earlier one bring no permits."""
+        self._is_contested = False
+        """Whether we got less than we asked for."""
+        self._next = 0.0
+        """Before that moment there is nothing to be had for certain."""
+
+    def __repr__(self) -> str:
+        return f"{self._leases.left} permits"
+
+    # What is at hand.
+
+    def take(self, now: float, held: int) -> bool:
+        """Use a permit, if there is one besides the *held* ones."""
+        if not self.terms.rates:
+            return True
+        leases = self._leases
+        if not leases.take(now, held):
+            return False
+        if leases.left < leases.low:
+            self._ask_ahead(now)
+        return True
+
+    def take_back(self) -> None:
+        """The last permit was not used."""
+        if self.terms.rates:
+            self._leases.take_back()
+
+    def is_idle(self, now: float) -> bool:
+        """Whether there is nothing to lose."""
+        return not self.is_asking and not self._leases.count(now)
+
+    def wait(self, now: float, count: int, opens: float) -> float:
+        """Seconds until there is a permit for the *count*-th call, and none before *opens*.
+
+        Others use the same permits, so this is the least that it can be.
+        """
+        missing = count - self._leases.count(now) if self.terms.rates else 0
+        if missing <= 0:
+            return max(opens - now, 0.0)
+        known = max(self._next, opens)
+        return (known - now if now < known else _GUESS) + (missing - 1) * self.terms.interval
+
+    def is_unsure(self, now: float) -> bool:
+        """Whether there may be permits that only asking can bring."""
+        return bool(self.terms.rates) and (self.is_asking or now >= self._next)
+
+    # What is not.
+
+    def ask(self, now: float, want: int) -> float | None:
+        """Get permits for so many, now or, if there can be none yet, at the time returned."""
+        if self.is_asking or not self.terms.rates:
+            return None
+        if now < self._next:
+            return self._next
+        ahead = self._leases.reckon(now)
+        self.send(want if self._is_contested else want + ahead)
+        return None
+
+    def _ask_ahead(self, now: float) -> None:
+        """Get permits for those who will come, if it goes on like this."""
+        if not self.is_asking and not self._is_contested and now >= self._next:
+            want = self._leases.reckon(now)
+            if want:
+                self.send(want)
+
+    def send(self, want: int) -> None:
+        """Ask the store for so many; for none, to hear of a pause only."""
+        self.is_asking = True
+        era = self._era
+
+        def answer(numbers: list[int], sent: float) -> None:
+            self.is_asking = False
+            if era == self._era:
+                self._receive(numbers[0], want, numbers[1] / 1e6, sent)
+            self._answered(numbers[2] / 1e6)
+
+        self._calls.take(want, self.terms, answer)
+
+    def _receive(self, given: int, wanted: int, next_in: float, sent: float) -> None:
+        now = self._clock.monotonic()
+        # From far away, a permit must live long enough to get here and be used.
+        life = max(self.terms.life, 2 * self._calls.link.round_trip)
+        self._leases.put(given, sent + life, now)
+        self._is_contested = given < wanted
+        self._next = now + (max(next_in, self._pace()) if self._is_contested else next_in)
+
+    def _pace(self) -> float:
+        """Seconds until it is worth while to ask again."""
+        pace = min(_PACE * self._calls.link.instances, self.terms.life / 4, _SLOWEST_PACE)
+        return pace * (0.75 + self._clock.roll() / 2)
+
+    # What changes.
+
+    def forget(self) -> None:
+        """What is at hand, and what is on its way, is not to be used; the store may be asked."""
+        self._leases.drop()
+        self._era += 1
+        self._next = 0.0
+        self._is_contested = False
+
+    def lose_touch(self) -> None:
+        """The store will not answer."""
+        self.forget()
+        self.is_asking = False
+
+    def change(self, terms: Terms) -> None:
+        """Other limits hold from now on; the store knows what is left."""
+        self.forget()
+        self.terms = terms
+        self._leases = Leases(terms.life, self._clock.monotonic())
