@@ -93,7 +93,13 @@ def test_keys_are_those_of_the_models() -> None:
 
 
 def test_every_key_has_a_row() -> None:
-    assert tables(TEXT) == ["FileKeys", "UpstreamKeys", "RouteKeys", "PolicyKeys"]
+    assert tables(TEXT) == [
+        "FileKeys",
+        "UpstreamKeys",
+        "RouteKeys",
+        "PolicyKeys",
+        "ThrottleKeys",
+    ]
     documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
     models_of_keys = [
         value

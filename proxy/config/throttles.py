@@ -24,6 +24,7 @@ def check_throttles(
     store = file.leaf("store.url")
     for owner in on:
         _check_slow_rates(owner, findings)
+        _check_hidden_rates(owner, store, findings)
         _check_repeated_rates(owner, findings)
         _check_window(owner, store, findings)
         _check_purpose(owner, findings)
@@ -56,6 +57,27 @@ def _check_slow_rates(owner: Standing, findings: Findings) -> None:
             f"lets one call through {pace}, write burst: {burst} (say) to let {burst} through at "
             f"once",
         )
+
+
+def _check_hidden_rates(owner: Standing, store: Leaf | None, findings: Findings) -> None:
+    """Warn of a rate that another one in the same list never lets come to bear.
+
+    Smooth rates with one burst are ordered: the slowest allows least over any time.
+    """
+    algorithm, rates = owner.leaf("throttle.algorithm"), _rates(owner)
+    if algorithm is None or algorithm.value != "gcra" or not rates:
+        return
+    slowest = min(rates, key=lambda leaf: leaf.value.count / leaf.value.period)
+    is_shared = store is None or store.value is not None
+    instead = "remove it" if is_shared else "remove it or write algorithm: window to have both"
+    for leaf in rates:
+        if leaf is not slowest and leaf.value != slowest.value:
+            findings.warn(
+                leaf.spot,
+                leaf.path,
+                f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} has no "
+                f"effect, {slowest.scalar.bare} lets less through at any time, {instead}",
+            )
 
 
 def _check_repeated_rates(owner: Standing, findings: Findings) -> None:

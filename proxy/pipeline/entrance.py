@@ -6,6 +6,7 @@ whoever passes sends within the same turn of the loop.
 
 import asyncio
 import math
+from collections.abc import Iterable
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import DRAINING
@@ -59,8 +60,9 @@ class Entrance:
         self._gates = None if keyed else [throttle.common for throttle in throttles]
         """The same for every request, if they are."""
 
-    def _gates_for(self, exchange: Exchange) -> list[Gate]:
-        return self._gates or [throttle.gate_for(exchange) for throttle in self._throttles]
+    def _gates_for(self, exchange: Exchange) -> Iterable[Gate]:
+        """One after the other: one that nobody uses for a while is replaced."""
+        return self._gates or (throttle.gate_for(exchange) for throttle in self._throttles)
 
     def pass_at_once(self, exchange: Exchange) -> "Passed | None":
         """The right to send now, if nobody has to be waited for.
@@ -69,7 +71,7 @@ class Entrance:
         """
         now = self.clock.monotonic()
         self._ask_breakers(now)
-        gates = self._gates or self._gates_for(exchange)
+        gates = self._gates or list(self._gates_for(exchange))
         for gate in gates:
             if not gate.bucket.take(now):
                 break
@@ -93,8 +95,7 @@ class Entrance:
             self._pauses.watch(exchange)
         try:
             for gate in self._gates_for(exchange):
-                passed.queued += await self._pass(gate, exchange, deadline)
-                passed.hold_at(gate)
+                await self._pass(gate, passed, exchange, deadline)
             await passed.use(deadline)
         except BaseException:
             passed.close()
@@ -110,20 +111,26 @@ class Entrance:
             raise
         return passed
 
-    async def _pass(self, gate: Gate, exchange: Exchange, deadline: float) -> float:
-        """Get a permit of one gate, to be held: how many seconds it took."""
+    async def _pass(
+        self, gate: Gate, passed: "Passed", exchange: Exchange, deadline: float
+    ) -> None:
+        """Get a permit of one gate, to be held."""
         now = self.clock.monotonic()
         if gate.bucket.hold_at_once(now):
             gate.recorder.passed()
-            return 0.0
+            passed.hold_at(gate)
+            return
         hindrance = gate.bucket.hindrance(now, deadline - now - LEAST_ATTEMPT)
         if hindrance is not None:
             gate.recorder.refused()
             raise Refused(self.refusal(gate, hindrance.cause, hindrance.wait))
+        # One caller's line must not keep all the others of the route waiting.
+        passed.let_go()
         waited = await gate.wait_for_turn(exchange, deadline - LEAST_ATTEMPT)
         if isinstance(waited, Cause):
             raise Refused(self.refusal(gate, waited))
-        return waited
+        passed.queued += waited
+        passed.hold_at(gate)
 
     def would_admit(self, exchange: Exchange, now: float, later: float, time_left: float) -> bool:
         """Whether an attempt that comes *later* would be let in line, as things stand."""
@@ -215,9 +222,13 @@ class Passed:
         for gate in self._gates:
             gate.bucket.hold(now)
         self._held = self._gates.copy()
-        self._timer = self._entrance.loop.call_later(_HELD_FOR, self._let_go)
+        self._hold_for_a_while()
 
-    def _let_go(self) -> None:
+    def _hold_for_a_while(self) -> None:
+        if self._held and self._timer is None:
+            self._timer = self._entrance.loop.call_later(_HELD_FOR, self.let_go)
+
+    def let_go(self) -> None:
         """Let others have its permits; it keeps its places."""
         self._stop_timer()
         held, self._held = self._held, []
@@ -232,19 +243,19 @@ class Passed:
 
     async def use(self, deadline: float) -> None:
         """The request is sent now; if that is not allowed any more, when it is again."""
+        while not self._spend(self._entrance.clock.monotonic()):
+            gate = next(gate for gate in self._gates if gate not in self._held)
+            self._hold_for_a_while()
+            cause = await gate.wait_again(self._exchange, deadline - LEAST_ATTEMPT)
+            if cause is not None:
+                raise Refused(self._entrance.refusal(gate, cause))
+            self._held.append(gate)
         self._stop_timer()
-        while True:
-            for gate in self._gates:
-                if gate not in self._held:
-                    cause = await gate.wait_again(self._exchange, deadline - LEAST_ATTEMPT)
-                    if cause is not None:
-                        raise Refused(self._entrance.refusal(gate, cause))
-                    self._held.append(gate)
-            if self._spend(self._entrance.clock.monotonic()):
-                return
 
     def _spend(self, now: float) -> bool:
         """Spend all permits in one moment, or none."""
+        if len(self._held) < len(self._gates):
+            return False
         spent: list[Gate] = []
         for gate in self._gates:
             self._held.remove(gate)
@@ -259,8 +270,8 @@ class Passed:
 
     def close(self) -> None:
         """The attempt is over: its places are free, and what it did not spend."""
-        if self._held:
-            self._let_go()
+        if self._held or self._timer is not None:
+            self.let_go()
         now = self._entrance.clock.monotonic()
         for gate in self._gates:
             gate.vacate(now)

@@ -21,7 +21,7 @@ MakePermits = Callable[[ThrottleSettings, PermitsListener], Permits]
 class Gate:
     """One bucket, and those who wait at it."""
 
-    __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_keyed", "recorder")
+    __slots__ = ("_clock", "_loop", "_timer", "bucket", "recorder")
 
     def __init__(
         self,
@@ -29,19 +29,20 @@ class Gate:
         make_permits: MakePermits,
         recorder: ThrottleRecorder,
         clock: Clock,
-        *,
-        is_keyed: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self.recorder = recorder
-        self.is_keyed = is_keyed
-        """Whether it is for one caller, and not for all."""
         self.bucket: Bucket[_Turn] = Bucket(settings, make_permits(settings, self))
 
     def __repr__(self) -> str:
         return f"<gate {self.bucket!r}>"
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it is for one caller, and not for all."""
+        return self.bucket.settings.key is not None
 
     # Waiting.
 
@@ -70,7 +71,8 @@ class Gate:
         if self.bucket.hold_again(now):
             return None
         turn = _Turn(self._loop, now, deadline, has_place=True)
-        self.bucket.come_back(turn)
+        if not self.bucket.come_back(turn):
+            return Cause.PAUSED
         return await self._wait(exchange, turn)
 
     async def _wait(self, exchange: Exchange, turn: "_Turn") -> Cause | None:

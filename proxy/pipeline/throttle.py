@@ -67,7 +67,6 @@ class Throttle:
             lambda settings, gate: self._new_permits(name, settings, gate),
             self._recorder,
             self._clock,
-            is_keyed=self.settings.key is not None,
         )
 
     def _gates(self) -> Iterator[Gate]:

@@ -27,6 +27,7 @@ clock, the timer and the waking.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from proxy.policy.permits import NEVER, Permits
@@ -161,26 +162,37 @@ class Bucket(Generic[W]):
 
         As things stand: who knows who else will come until then.
         """
-        settings = self.settings
-        wait = max(self.wait(now) - later, 0.0)
+        return self._hindrance(now, self.waiting, self._patience, time_left, later)
+
+    def _hindrance(
+        self, now: float, ahead: int, patience: float, time_left: float, later: float = 0.0
+    ) -> Hindrance | None:
+        """The same for somebody with so many before it, and so many seconds to wait."""
+        wait = max(self._wait_behind(ahead, now) - later, 0.0)
         if wait == NEVER:
             return Hindrance(Cause.STORE, 0.0)
-        patience = NEVER if settings.max_wait is None else settings.max_wait
         longest = min(patience, time_left)
         if self.paused_for(now) - later > longest:
             return Hindrance(Cause.PAUSED, wait)
-        if self.waiting >= settings.max_queue and not (later and not wait):
-            return Hindrance(Cause.QUEUE_FULL, wait)
         if not later and self.permits.is_unsure(now):
-            return None
-        if wait > longest or (not patience and not later):
+            return None  # a line in which nobody may stand would never learn of any permit
+        if ahead >= self.settings.max_queue and not (later and not wait):
+            return Hindrance(Cause.QUEUE_FULL, wait)
+        if wait > longest or (patience <= 0 and not later):
             cause = Cause.MAX_WAIT if patience <= time_left else Cause.DEADLINE
             return Hindrance(cause, wait)
         return None
 
+    @property
+    def _patience(self) -> float:
+        """For how many seconds anybody waits."""
+        return NEVER if self.settings.max_wait is None else self.settings.max_wait
+
     def join(self, waiter: W, now: float) -> None:
         """Somebody gets in line."""
-        waiter.is_guess = self.permits.is_unsure(now)
+        # Who comes after a guess is looked at again with it: guesses are always the last.
+        follows_a_guess = bool(self._line) and next(reversed(self._line)).is_guess
+        waiter.is_guess = follows_a_guess or self.permits.is_unsure(now)
         self._line[waiter] = None
 
     def leave(self, waiter: W) -> None:
@@ -190,11 +202,16 @@ class Bucket(Generic[W]):
 
     def wait(self, now: float) -> float:
         """Seconds until the turn of one more in line, as far as one can tell."""
-        wait = self.permits.wait(now, self._held + self.waiting + 1)
+        return self._wait_behind(self.waiting, now)
+
+    def _wait_behind(self, ahead: int, now: float) -> float:
+        wait = self.permits.wait(now, self._held + ahead + 1)
         if now < self._opens:
-            return max(wait, self._opens - now)
-        if self._spread is not None and self.waiting:
-            return max(wait, self._spread.wait(now, self.waiting))
+            # If more of them come, the share of each in the spread is smaller.
+            share = 0.0 if self.settings.rates else SPREAD * ahead / (ahead + 1)
+            return max(wait, self._opens - now + share)
+        if self._spread is not None:
+            return max(wait, self._spread.wait(now, ahead))
         return wait
 
     # The line moves.
@@ -202,19 +219,19 @@ class Bucket(Generic[W]):
     def serve(self, now: float) -> Served[W]:
         """Look who is next, and who has waited for too long."""
         served: Served[W] = Served()
-        self._refuse_expired(now, served)
+        # First of all: whose turn comes in its last moment was promised that it comes in time.
         if now >= self._opens:
             self._let_out(now, served)
         self._refuse_guesses(now, served)
+        self._refuse_expired(now, served)
         if self.waiting:
             self.permits.ask(now, self.waiting)
         return served
 
     def _let_out(self, now: float, served: Served[W]) -> None:
-        if not self.waiting:
-            self._spread = None
-        elif self._spread is None and self._opens > -NEVER and not self.settings.rates:
-            self._spread = _Spread(self._opens, self.waiting)
+        if self._line and self._opens > -NEVER and not self.settings.rates:
+            if next(iter(self._line)).entered < self._opens:
+                self._spread = _Spread(self._opens, len(self._line))
             self._opens = -NEVER
         while self._back and self.permits.wait(now, self._held + 1) <= 0:
             waiter, _ = self._back.popitem(last=False)
@@ -230,6 +247,8 @@ class Bucket(Generic[W]):
                     self._spread.out += 1
                 self._occupy()
                 served.out.append(waiter)
+        if not self._line:
+            self._spread = None
 
     def _occupy(self) -> None:
         self.permits.occupy()
@@ -241,9 +260,7 @@ class Bucket(Generic[W]):
         return permits.has_room() and permits.wait(now, self._held + 1) <= 0
 
     def _refuse_expired(self, now: float, served: Served[W]) -> None:
-        patience = self.settings.max_wait
-        if patience is None:
-            return
+        patience = self._patience
         # All wait equally long at most, so those who came first give up first.
         while self._line:
             waiter = next(iter(self._line))
@@ -260,21 +277,17 @@ class Bucket(Generic[W]):
         """Now that it is known, tell those whose turn comes too late."""
         if self.permits.is_unsure(now):
             return
-        patience = NEVER if self.settings.max_wait is None else self.settings.max_wait
-        ahead = self.waiting
-        for waiter in reversed(self._line):
-            if not waiter.is_guess:
-                break
+        guesses = list(takewhile(lambda waiter: waiter.is_guess, reversed(self._line)))
+        ahead = self.waiting - len(guesses)
+        for waiter in reversed(guesses):
             waiter.is_guess = False
-            wait = self.permits.wait(now, self._held + ahead)
-            ahead -= 1
-            last = min(waiter.entered + patience, waiter.deadline)
-            if now + wait > last:
-                hurried = waiter.deadline < waiter.entered + patience
-                cause = Cause.DEADLINE if hurried else Cause.MAX_WAIT
-                served.refused.append((waiter, Cause.STORE if wait == NEVER else cause))
-        for waiter, _ in served.refused:
-            self._line.pop(waiter, None)
+            patience = waiter.entered + self._patience - now
+            hindrance = self._hindrance(now, ahead, patience, waiter.deadline - now)
+            if hindrance is None:
+                ahead += 1
+            else:
+                del self._line[waiter]
+                served.refused.append((waiter, hindrance.cause))
 
     def next_look(self, now: float) -> float | None:
         """Seconds after which :meth:`serve` may bring something; None: not by itself."""
@@ -288,9 +301,10 @@ class Bucket(Generic[W]):
                 wait = max(wait, self._spread.wait(now, 0))
         else:
             wait = NEVER
-        if self.settings.max_wait is not None and self._line:
-            entered = next(iter(self._line)).entered
-            wait = min(wait, max(entered + self.settings.max_wait - now, 0.0))
+        if self._line:
+            first = next(iter(self._line))
+            if not first.is_guess:
+                wait = min(wait, max(first.entered + self._patience - now, 0.0))
         return None if wait == NEVER else wait
 
     # After one's turn has come.
@@ -316,9 +330,19 @@ class Bucket(Generic[W]):
         self._held += 1
         return True
 
-    def come_back(self, waiter: W) -> None:
-        """Somebody who has its place needs another permit: it is first in line."""
+    def come_back(self, waiter: W) -> bool:
+        """Somebody who has its place needs another permit: it is first in line.
+
+        False: a pause has begun meanwhile that is longer than it may wait.
+        """
+        if self._gives_up(waiter) < self._opens:
+            return False
         self._back[waiter] = None
+        return True
+
+    def _gives_up(self, waiter: W) -> float:
+        """When it waits no longer."""
+        return min(waiter.entered + self._patience, waiter.deadline)
 
     def vacate(self, now: float) -> None:
         """A call is over: its place is free."""
@@ -343,13 +367,8 @@ class Bucket(Generic[W]):
         self._spread = None
         if is_news:
             self.permits.drain(now, until)
-        patience = NEVER if self.settings.max_wait is None else self.settings.max_wait
-        hopeless = [
-            waiter
-            for line in (self._back, self._line)
-            for waiter in line
-            if min(waiter.entered + patience, waiter.deadline) < until
-        ]
+        everybody = (*self._back, *self._line)
+        hopeless = [waiter for waiter in everybody if self._gives_up(waiter) < until]
         for waiter in hopeless:
             self.leave(waiter)
         return hopeless

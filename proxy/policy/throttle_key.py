@@ -12,7 +12,6 @@ bucket; cutting addresses short would make one caller of all those behind a netw
 import re
 from functools import lru_cache
 from hashlib import blake2b
-from urllib.parse import unquote_to_bytes
 
 from proxy.policy.settings import ThrottleKey
 
@@ -53,7 +52,19 @@ def _parameter(name: str, target: str) -> bytes | None:
     found = _finder(name).search(query.encode("utf-8", "surrogateescape"))
     if found is None:
         return None
-    return unquote_to_bytes((found["value"] or b"").replace(b"+", b" ")) or None
+    return _unescaped(found["value"] or b"") or None
+
+
+def _unescaped(text: bytes) -> bytes:
+    """As in a form: ``+`` is a blank, and what is no escape after all stays as it is."""
+    return _escape.sub(_byte, text.replace(b"+", b" "))
+
+
+_escape = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes((int(escape[1], 16),))
 
 
 @lru_cache(maxsize=256)  # the names are those of the configuration

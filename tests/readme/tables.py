@@ -27,7 +27,10 @@ from proxy.config.kinds.locations import FilePath
 from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Jitter
+from proxy.config.kinds.stores import KeyPrefix, Password, StoreUrl, Username
+from proxy.config.kinds.throttling import CallerKey, Concurrency
 from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.config.units import format_size
 
@@ -35,11 +38,19 @@ README = Path(__file__).parent.parent.parent / "README.md"
 
 _TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-_WITH_OWN_TABLE = (models.UpstreamKeys, models.PolicyKeys, models.RouteKeys)
+_WITH_OWN_TABLE = (
+    models.UpstreamKeys,
+    models.PolicyKeys,
+    models.RouteKeys,
+    models.ThrottleKeys,
+)
 
 _WORDS: dict[type[Kind[Any]], str] = {
     ListenAddress: "address",
     AdminAddress: "address or `false`",
+    CallRate: "rate",
+    CallerKey: "`none`, `client_ip`, `header:NAME` or `query:NAME`",
+    Concurrency: "number or `none`",
     FilePath: "file",
     HeaderName: "header",
     HeaderValue: "value",
@@ -47,17 +58,21 @@ _WORDS: dict[type[Kind[Any]], str] = {
     Method: "method",
     Jitter: "`full` or `equal` or `decorrelated` or `none` or 0 to 1",
     KeyHeader: "`true`, `false` or header",
+    KeyPrefix: "text",
     Name: "name",
     Outcome: "outcome",
+    Password: "text",
     PathPattern: "path",
     PathPrefix: "path",
     Protocol: "protocol",
     ServerName: "host name",
+    StoreUrl: "`memory` or URL",
     Switch: "`true` or `false`",
     Text: "text",
     Token: "text",
     TrustedPeer: "network",
     UpstreamUrl: "URL",
+    Username: "text",
 }
 
 

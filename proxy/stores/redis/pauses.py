@@ -49,28 +49,29 @@ class PauseChannel:
         self._recorder = recorder
         self._listener = listener
         self._connection: Connection | None = None
+        self._wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._complained = False
 
     def start(self) -> None:
         """Listen, in the background, until :meth:`stop`."""
+        self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._keep_listening(), name="store pauses")
 
     def stop(self) -> None:
-        """Listen no longer."""
-        if self._task is not None:
-            self._task.cancel()
-            self._stopped.append(self._task)
-            self._task = None
+        """Listen no longer, for now."""
+        self._wanted.clear()
         self._drop("")
 
     async def close(self) -> None:
-        """Listen no longer, and leave no task behind."""
+        """Listen no longer, and leave nothing behind."""
         self.stop()
-        for task in self._stopped:
-            await asyncio.wait([task])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
 
     def beat(self) -> None:
         """See to it that a connection without messages is told from a dead one."""
@@ -85,35 +86,38 @@ class PauseChannel:
     async def _keep_listening(self) -> None:
         again_after = _AGAIN_AFTER
         while True:
-            if await self._listen():
+            await self._wanted.wait()
+            try:
+                await self._listen()
                 again_after = _AGAIN_AFTER
+            except (StoreFailure, OSError, TimeoutError) as error:
+                self._complain(error)
+                again_after = min(again_after * 2, _AGAIN_AT_MOST)
+            finally:
+                self._drop("")
             await asyncio.sleep(again_after * (0.75 + self._clock.roll() / 2))
-            again_after = min(again_after * 2, _AGAIN_AT_MOST)
 
-    async def _listen(self) -> bool:
-        """Listen until the connection is lost. Whether there was one."""
+    async def _listen(self) -> None:
+        """Listen until the connection is lost."""
         self._lost.clear()
         began = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(self._link.timeout):
-                connection = await self._link.dial(self._drop)
-                connection.pushed = self._pushed
-                self._connection = connection
-                await connection.request("SUBSCRIBE", self._name)
-        except (StoreFailure, OSError, TimeoutError) as error:
-            self._recorder.failed("subscribe")
-            self._drop("")
-            if not self._complained:
-                self._complained = True
-                _log.warning("pauses of other instances are not heard: %s", error)
-            return False
+        async with asyncio.timeout(self._link.timeout):
+            self._connection = await self._link.dial(self._drop)
+            await self._connection.request("SUBSCRIBE", self._name)
+        self._connection.pushed = self._pushed
         self._recorder.operated("subscribe", self._clock.monotonic() - began)
         self._complained = False
         self._listener.pauses_missed()
         await self._lost.wait()
-        return True
 
-    def _drop(self, why: str) -> None:  # noqa: ARG002 - the link says why
+    def _complain(self, error: Exception) -> None:
+        self._recorder.failed("subscribe")
+        if self._wanted.is_set() and not self._complained:
+            self._complained = True
+            why = str(error) or "no answer in time"
+            _log.warning("pauses that other instances tell of are not heard: %s", why)
+
+    def _drop(self, why: str) -> None:  # noqa: ARG002 - what is wrong shows in the next attempt
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -24,7 +24,9 @@ class RedisStore:
         self._instance = uuid4().hex
         """Our name among the instances."""
         self._link = Link(settings, clock, recorder, self._instance, self)
-        self._pauses = PauseChannel(pause_channel(settings.prefix), self._link, clock, recorder, self)
+        self._pauses = PauseChannel(
+            pause_channel(settings.prefix), self._link, clock, recorder, self
+        )
         self._permits: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
         """Those in use, by bucket."""
         self._placed: set[SharedPermits] = set()
