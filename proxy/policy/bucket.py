@@ -206,12 +206,13 @@ class Bucket(Generic[W]):
 
     def _wait_behind(self, ahead: int, now: float) -> float:
         wait = self.permits.wait(now, self._held + ahead + 1)
+        spread = ahead - len(self._back)
         if now < self._opens:
-            # If more of them come, the share of each in the spread is smaller.
-            share = 0.0 if self.settings.rates else SPREAD * ahead / (ahead + 1)
+            # As if nobody came after it; the more there are, the sooner each of them goes.
+            share = 0.0 if self.settings.rates else SPREAD * spread / (spread + 1)
             return max(wait, self._opens - now + share)
         if self._spread is not None:
-            return max(wait, self._spread.wait(now, ahead))
+            return max(wait, self._spread.wait(now, spread))
         return wait
 
     # The line moves.
@@ -281,6 +282,9 @@ class Bucket(Generic[W]):
         ahead = self.waiting - len(guesses)
         for waiter in reversed(guesses):
             waiter.is_guess = False
+            if waiter.is_gone:
+                del self._line[waiter]
+                continue
             patience = waiter.entered + self._patience - now
             hindrance = self._hindrance(now, ahead, patience, waiter.deadline - now)
             if hindrance is None:

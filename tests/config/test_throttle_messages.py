@@ -239,10 +239,16 @@ def test_keys(only_line: Callable[..., None], marked: str, expected: str) -> Non
             "write burst: 2 (say) to let 2 through at once",
         ),
         in_file(
-            "27 one of several",
-            THROTTLE.format("rate: [10/s, »100/m]"),
-            "routes.api.throttle.rate[1]: warning: 100/m with burst 1 lets one call through every "
+            "27 in a list",
+            THROTTLE.format("rate: [»100/m]"),
+            "routes.api.throttle.rate[0]: warning: 100/m with burst 1 lets one call through every "
             "600ms, write burst: 5 (say) to let 5 through at once",
+        ),
+        in_file(
+            "a smooth rate beside a slower one",
+            THROTTLE.format("rate: [»10/s, 100/m], burst: 5"),
+            "routes.api.throttle.rate[0]: warning: 10/s has no effect, 100/m lets less through at "
+            "any time, remove it or write algorithm: window to have both",
         ),
         in_file(
             "27 of an upstream",

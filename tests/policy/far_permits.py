@@ -1,0 +1,84 @@
+"""Permits that are kept elsewhere: nobody knows how many there are until it was asked."""
+
+from proxy.policy.permits import NEVER, Quota
+from proxy.policy.settings import ThrottleSettings
+
+GUESS = 0.005
+"""Seconds that it says while it does not know."""
+
+
+class FarPermits:
+    """Implements :class:`proxy.policy.permits.Permits`; the test is the store that answers."""
+
+    def __init__(self) -> None:
+        self.at_hand = 0
+        self.under_way = 0
+        self.asked: list[int] = []
+        """How many waited, each time that it was asked."""
+        self._next: float | None = None
+        """When the next permit comes, if that is known."""
+        self._interval = 0.0
+
+    def answer(self, permits: int, *, next_at: float | None, interval: float = 0.0) -> None:
+        """The store says how many there are now, and when more come; None: ask again."""
+        self.at_hand += permits
+        self._next = next_at
+        self._interval = interval
+
+    def take(self, now: float, held: int) -> bool:
+        if self.wait(now, held + 1) > 0:
+            return False
+        self.at_hand -= 1
+        self.under_way += 1
+        return True
+
+    def undo(self, now: float) -> None:
+        self.hold(now)
+        self.under_way -= 1
+
+    def hold(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
+        self.at_hand += 1
+
+    def spend(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
+        if not self.at_hand:
+            return False
+        self.at_hand -= 1
+        return True
+
+    def has_room(self) -> bool:
+        return True
+
+    def occupy(self) -> None:
+        self.under_way += 1
+
+    def vacate(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
+        self.under_way -= 1
+
+    def wait(self, now: float, count: int) -> float:
+        missing = count - self.at_hand
+        if missing <= 0:
+            return 0.0
+        if self._next is None:
+            return GUESS
+        if self._next == NEVER:
+            return NEVER
+        return self._next - now + (missing - 1) * self._interval
+
+    def is_unsure(self, now: float) -> bool:
+        return self._next is None or now >= self._next
+
+    def ask(self, now: float, waiting: int) -> None:  # noqa: ARG002 - as the protocol says
+        self.asked.append(waiting)
+
+    def drain(self, now: float, until: float) -> None:  # noqa: ARG002 - as the protocol says
+        self.at_hand = 0
+        self._next = until
+
+    def change(self, settings: ThrottleSettings, now: float) -> None:  # noqa: ARG002 - as the protocol says
+        self._next = None
+
+    def is_idle(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
+        return not self.under_way
+
+    def quotas(self, now: float) -> tuple[Quota, ...]:  # noqa: ARG002 - as the protocol says
+        return ()
