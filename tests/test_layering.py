@@ -42,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
         "config",
         "observe",
         "admin",
+        "stores",
     },
     "cli": {"__init__", "app", "config", "core", "policy"},
     "__main__": {"cli"},

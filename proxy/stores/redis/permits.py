@@ -290,12 +290,11 @@ class SharedPermits:
         self._report_places(now)
         self._listener.permits_changed()
 
-    def close(self, now: float) -> None:
-        """Give the places back, if there is still somebody to take them; ask no more."""
+    def close(self) -> None:
+        """Give the places back, if there is still somebody to take them, and ask no more."""
         self._waiting = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._stand_in is None and not self._places.is_idle():
-            self._places.forget()
-            self._places.report(now)
+        if self._stand_in is None:
+            self._places.give_up()

@@ -190,3 +190,8 @@ class SharedPlaces:
         """The store will not answer."""
         self.forget()
         self.is_asking = False
+
+    def give_up(self) -> None:
+        """We are about to end, and so is all that is under way."""
+        if self.limit is not None and not self.is_idle():
+            self._calls.report(0, 0, self.limit, lambda numbers, sent: None)  # noqa: ARG005 - the end

@@ -10,7 +10,6 @@ from proxy.stores.redis.terms import Terms
 _PACE = 0.002
 """Seconds per instance between two questions while the limit is reached: the more instances
 ask, the more permits there must be for it to be worth while."""
-_SLOWEST_PACE = 0.02
 _GUESS = 0.005
 """Seconds after which to look again if nobody knows when permits come."""
 
@@ -126,12 +125,24 @@ class SharedRates:
         life = max(self.terms.life, 2 * self._calls.link.round_trip)
         self._leases.put(given, sent + life, now)
         self._is_contested = given < wanted
-        self._next = now + (max(next_in, self._pace()) if self._is_contested else next_in)
+        self._next = now + next_in
+        if self._is_contested:
+            self._next = max(self._next, now + self._pace()) + self._courtesy(given)
 
     def _pace(self) -> float:
         """Seconds until it is worth while to ask again."""
-        pace = min(_PACE * self._calls.link.instances, self.terms.life / 4, _SLOWEST_PACE)
-        return pace * (0.75 + self._clock.roll() / 2)
+        return min(_PACE * self._calls.link.instances, self.terms.life / 4)
+
+    def _courtesy(self, given: int) -> float:
+        """Seconds by which to come later than one could, where others want the same.
+
+        All know when the next permit comes, and else who is nearest to the store would get
+        every one. Who has just got something lets the others go first.
+        """
+        if self._calls.link.instances == 1:
+            return 0.0
+        most = min(max(self.terms.interval, self._pace()), self.terms.life / 4)
+        return most * (self._clock.roll() + (1 if given else 0)) / 2
 
     # What changes.
 

@@ -42,15 +42,19 @@ class RedisStore:
         """``up`` or ``down``."""
         return "up" if self._link.is_up else "down"
 
+    @property
+    def instances(self) -> int:
+        """How many share the store, this one included, as far as was last seen."""
+        return self._link.instances
+
     async def start(self) -> None:
         """Connect, if that can be done; go on trying otherwise. Takes no longer than a call."""
         await self._link.start()
 
     async def close(self) -> None:
         """Say good-bye and leave nothing behind: no connection, no task, no timer."""
-        now = self._clock.monotonic()
         for permits in self._all():
-            permits.close(now)
+            permits.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
