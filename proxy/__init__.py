@@ -11,6 +11,8 @@ The life of a request, and where to read it:
 4.  ``pipeline/__init__.py`` shows the stages of a route in their order:
     ``pipeline/retry.py`` makes attempts until one is good enough or none may
     follow, ``pipeline/forward.py`` is all that a route without policies has.
+    Where there are throttles each attempt waits for its turn
+    (``pipeline/entrance.py``; who is next says ``policy/bucket.py``).
 5.  ``upstream/upstream.py`` picks an address, takes or makes a connection and
     sends. The bytes that go out are made anew from what was read.
 6.  ``upstream/connection.py`` reads the response. When its head is complete it
@@ -25,7 +27,8 @@ The life of a request, and where to read it:
 
 ``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
 serves one configuration. ``policy/`` decides and touches nothing; only
-``server/`` talks to clients, only ``upstream/`` to upstreams.
+``server/`` talks to clients, only ``upstream/`` to upstreams, only ``stores/`` to
+the store that instances share.
 ``tests/test_layering.py`` keeps it so.
 """
 

@@ -69,10 +69,10 @@ class Entrance:
 
         Raises :class:`Refused` if no breaker lets it through.
         """
-        now = self.clock.monotonic()
+        gates = self._gates or list(self._gates_for(exchange))
+        now = self.clock.monotonic()  # not before: to a new gate nothing was before it
         if self.upstream.fleet.breakers is not None:
             self._ask_breakers(now)
-        gates = self._gates or list(self._gates_for(exchange))
         for gate in gates:
             if not gate.bucket.take(now):
                 break
@@ -125,8 +125,11 @@ class Entrance:
         if hindrance is not None:
             gate.recorder.refused()
             raise Refused(self.refusal(gate, hindrance.cause, hindrance.wait))
-        # One caller's line must not keep all the others of the route waiting.
-        passed.let_go()
+        if gate.is_keyed:
+            # One caller's line must not keep all the others of the route waiting. Where the line
+            # is everybody's, the route keeps its permits: with no more of its requests in that
+            # line than it may send at once, those of other routes get their turn.
+            passed.let_go()
         waited = await gate.wait_for_turn(exchange, deadline - LEAST_ATTEMPT)
         if isinstance(waited, Cause):
             raise Refused(self.refusal(gate, waited))

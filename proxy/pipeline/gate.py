@@ -97,19 +97,18 @@ class Gate:
 
     def look(self) -> None:
         """See who is next. Called whenever that may have changed."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         bucket = self.bucket
-        if not bucket.waiting:
-            return
-        now = self._clock.monotonic()
-        served = bucket.serve(now)
-        for turn in served.out:
-            turn.call(None)
-        for turn, cause in served.refused:
-            turn.call(cause)
-        next_look = bucket.next_look(now)
+        next_look = None
+        if bucket.waiting:
+            now = self._clock.monotonic()
+            served = bucket.serve(now)
+            for turn in served.out:
+                turn.call(None)
+            for turn, cause in served.refused:
+                turn.call(cause)
+            next_look = bucket.next_look(now)
+        # Only now: permits that were asked may have told us to look already.
+        self._stop_timer()
         if next_look is not None:
             self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
 
@@ -126,6 +125,9 @@ class Gate:
 
     def close(self) -> None:
         """The end of everything: nobody waits any more."""
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

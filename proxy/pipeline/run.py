@@ -259,7 +259,8 @@ class Run:
         if last is not None and exchange.code and last.kind in (None, Kind.TRUNCATED):
             self.settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
             return
-        begun = last is not None and (last.sent or self._falls_back)
+        in_line = len(exchange.attempts) == self._known
+        begun = last is not None and not in_line and (last.sent or self._falls_back)
         if not begun and self._taken_at is None:
             self._taken_at = self._spent  # nothing of the retry under way was sent
         self.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)

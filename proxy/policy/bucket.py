@@ -157,28 +157,33 @@ class Bucket(Generic[W]):
         self._occupy()
         return True
 
-    def hindrance(self, now: float, time_left: float, later: float = 0.0) -> Hindrance | None:
-        """Why somebody is not let in line who comes in *later* seconds; None if it is.
+    def hindrance(
+        self, now: float, time_left: float, later: float | None = None
+    ) -> Hindrance | None:
+        """Why somebody is not let in line who was not let out at once; None if it is.
 
-        As things stand: who knows who else will come until then.
+        Or somebody who comes *later*, in so many seconds. As things stand: who knows who
+        else will come until then.
         """
         return self._hindrance(now, self.waiting, self._patience, time_left, later)
 
     def _hindrance(
-        self, now: float, ahead: int, patience: float, time_left: float, later: float = 0.0
+        self, now: float, ahead: int, patience: float, time_left: float, later: float | None = None
     ) -> Hindrance | None:
         """The same for somebody with so many before it, and so many seconds to wait."""
+        is_here = later is None
+        later = later or 0.0
         wait = max(self._wait_behind(ahead, now) - later, 0.0)
         if wait == NEVER:
             return Hindrance(Cause.STORE, 0.0)
         longest = min(patience, time_left)
         if self.paused_for(now) - later > max(longest, 0.0):
             return Hindrance(Cause.PAUSED, wait)
-        if not later and self.permits.is_unsure(now):
+        if is_here and self.permits.is_unsure(now):
             return None  # a line in which nobody may stand would never learn of any permit
-        if ahead >= self.settings.max_queue and not (later and not wait):
+        if ahead >= self.settings.max_queue and (is_here or wait):
             return Hindrance(Cause.QUEUE_FULL, wait)
-        if wait > longest or (patience <= 0 and not later):
+        if wait > longest or (is_here and patience <= 0):
             cause = Cause.MAX_WAIT if patience <= time_left else Cause.DEADLINE
             return Hindrance(cause, wait)
         return None

@@ -1,10 +1,12 @@
-"""D3: the retries of an HTTP client connector."""
+"""D3: the retries and the throttle of an HTTP client connector."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from proxy.policy.settings import Rate
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
     Behaviour,
@@ -19,6 +21,7 @@ from tests.support import (
 )
 from tests.support.ports import refusing_port
 from tests.support.records import outcomes, told
+from tests.support.throttles import at_once, decisions, statuses
 
 DESIGN = Design("http-client-connector.yaml")
 
@@ -26,10 +29,14 @@ ROUTE = "/**"
 UNAVAILABLE = answer(response(503, b"try later"))
 
 
-def overlay(*urls: str, attempt_timeout: str = "30s") -> str:
-    """Leads to *urls*, the first that works, with waits of milliseconds."""
+def overlay(*urls: str, attempt_timeout: str = "30s", throttle: str = "") -> str:
+    """Leads to *urls*, the first that works, with waits of milliseconds.
+
+    *throttle* is laid over that of the file.
+    """
     return f"""
-        upstreams: {{api: {{urls: [{", ".join(urls)}], balance: first}}}}
+        upstreams:
+          api: {{urls: [{", ".join(urls)}], balance: first, throttle: {{{throttle}}}}}
         policies:
           connector: {{retry: {{attempt_timeout: {attempt_timeout}, backoff: {{base: 1ms}}}}}}
     """
@@ -37,11 +44,13 @@ def overlay(*urls: str, attempt_timeout: str = "30s") -> str:
 
 @asynccontextmanager
 async def stage(
-    *, attempt_timeout: str = "30s"
+    *, attempt_timeout: str = "30s", throttle: str = ""
 ) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
     async with (
         ScriptedUpstream() as api,
-        DESIGN.running(overlay(api.url, attempt_timeout=attempt_timeout)) as proxy,
+        DESIGN.running(
+            overlay(api.url, attempt_timeout=attempt_timeout, throttle=throttle)
+        ) as proxy,
     ):
         yield api, proxy
 
@@ -156,3 +165,88 @@ async def test_a_retry_after_is_waited_for() -> None:
         assert milliseconds >= 40
         first, second = api.requests
         assert second.at - first.at >= 0.04
+
+
+# How many calls.
+
+TWO = "rate: 2/300ms"
+"""``maxRequests`` and ``windowDuration``."""
+TWO_FOR_LONG = "rate: 2/h, max_wait: 0s"
+
+
+def arrivals(api: ScriptedUpstream) -> list[float]:
+    """Seconds from the first request at the upstream to each of them."""
+    first = api.requests[0].at
+    return [seen.at - first for seen in api.requests]
+
+
+def test_at_most_100_calls_in_any_10_s_and_a_wait_of_5_s_at_most() -> None:
+    [api] = DESIGN.settings.upstreams
+    assert api.throttle is not None
+    assert api.throttle.algorithm == "window"
+    assert api.throttle.rates == (Rate(100, 10.0),)
+    assert api.throttle.max_wait == 5.0
+
+
+async def test_with_a_limit_of_two_the_third_request_waits() -> None:
+    async with stage(throttle=TWO) as (api, proxy):
+        assert [got.status for got in await at_once(proxy, 3)] == [200] * 3
+        _, second, third = arrivals(api)
+        assert second < 0.2
+        assert third >= 0.29
+        assert await decisions(proxy, "upstream", "api") == {"passed": 2, "delayed": 1}
+
+
+async def test_slots_that_expired_are_free_again() -> None:
+    async with stage(throttle=f"{TWO}, max_wait: none") as (api, proxy):
+        assert await statuses(proxy, 6) == [200] * 6
+        times = arrivals(api)
+        gaps = [later - earlier for earlier, later in zip(times, times[2:], strict=False)]
+        assert min(gaps) >= 0.29  # of any three the first and the last are a window apart
+
+
+async def test_a_wait_beyond_the_longest_is_refused_without_any_call() -> None:
+    async with stage(throttle="rate: 2/h") as (api, proxy):
+        assert await statuses(proxy, 2) == [200, 200]
+        began = time.monotonic()
+        refused = await proxy.get("/items")
+        assert time.monotonic() - began < 1
+        assert (refused.status, refused.reason_word) == (429, "throttled")
+        assert refused.problem["cause"] == "max_wait"
+        assert len(api.requests) == 2
+
+
+async def test_a_refusal_of_the_throttle_is_not_retried_though_429_is_listed() -> None:
+    async with stage(throttle=TWO_FOR_LONG) as (_, proxy):
+        assert await statuses(proxy, 3) == [200, 200, 429]
+        assert (await told(proxy, 3))["attempts"] == []
+        assert await decisions(proxy, "upstream", "api") == {"passed": 2, "refused": 1}
+
+
+async def test_every_attempt_takes_a_slot_retries_included() -> None:
+    async with stage(throttle=TWO) as (api, proxy):
+        api.script(UNAVAILABLE, UNAVAILABLE)
+        assert (await proxy.get("/items")).status == 200
+        _, second, third = arrivals(api)
+        assert second < 0.2
+        assert third >= 0.29
+        record = await told(proxy)
+        assert verdicts(record) == ["retried", "retried", "recovered"]
+        assert record["attempts"][2]["queue_ms"] > 50
+
+
+async def test_without_a_longest_wait_one_waits_for_as_long_as_it_takes() -> None:
+    async with stage(throttle="rate: 1/200ms, max_wait: none") as (api, proxy):
+        assert [got.status for got in await at_once(proxy, 6)] == [200] * 6
+        assert arrivals(api)[-1] >= 0.99
+
+
+async def test_a_reload_keeps_the_window_s_state() -> None:
+    async with stage(throttle=TWO_FOR_LONG) as (api, proxy):
+        assert await statuses(proxy, 1) == [200]
+        text = proxy.config.read_text()
+        for base in ("1ms", "2ms", "3ms"):
+            proxy.config.write_text(text.replace("base: 1ms", f"base: {base}"))
+            assert (await proxy.admin("POST", "/-/reload")).status == 200
+        assert await statuses(proxy, 2) == [200, 429]
+        assert len(api.requests) == 2

@@ -27,6 +27,7 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
+    Doorkeeper,
     decisions,
     in_line,
     most_within,
@@ -314,12 +315,7 @@ def assert_paused(got: Response, retry_after: str) -> None:
 
 
 async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
-    opened = asyncio.Event()
-
-    async def not_now(visit: Visit) -> None:
-        await opened.wait()
-        await visit.send(NOT_NOW_FOR_LONG)
-
+    door = Doorkeeper(NOT_NOW_FOR_LONG)
     route = "throttle: {concurrency: 1, max_wait: 40s}\ntimeout: 60s"
     async with (
         ScriptedUpstream() as upstream,
@@ -328,12 +324,12 @@ async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
         proxy.client() as hurried,
         proxy.client() as patient,
     ):
-        upstream.script(not_now)
+        upstream.script(door)
         await first.send(request("GET", "/first"))
         await upstream.seen()
         await stand_in_line(proxy, hurried, request("GET", "/hurried", "Holdfast-Timeout: 20s"))
         await stand_in_line(proxy, patient, request("GET", "/patient"))
-        opened.set()
+        door.let_through()
         assert (await first.response()).body == b"not now"
         # The patient one goes first, and the next half a second later.
         assert_paused(await hurried.response(), "31")
@@ -345,25 +341,20 @@ async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
 
 
 async def test_who_waits_for_a_connection_meanwhile_is_not_sent_either() -> None:
-    opened = asyncio.Event()
-
-    async def not_now(visit: Visit) -> None:
-        await opened.wait()
-        await visit.send(NOT_NOW)
-
+    door = Doorkeeper(NOT_NOW)
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, "throttle: 100/s", options="max_connections: 1")) as proxy,
         proxy.client() as first,
         proxy.client() as second,
     ):
-        upstream.script(not_now)
+        upstream.script(door)
         await first.send(request("GET", "/first"))
         await upstream.seen()
         await second.send(request("GET", "/second"))
         await eventually(lambda: throttle(proxy)["under_way"] == 2)
         told = time.monotonic()
-        opened.set()
+        door.let_through()
         assert (await first.response()).status == 429
         assert (await second.response()).status == 200
         assert upstream.requests[1].at - told >= HINT

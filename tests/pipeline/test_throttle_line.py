@@ -14,7 +14,6 @@ from tests.support import (
     RawClient,
     RunningProxy,
     ScriptedUpstream,
-    Visit,
     answer,
     both_loops,
     eventually,
@@ -27,7 +26,7 @@ from tests.support import (
     subprocess_proxy,
 )
 from tests.support.leftovers import leftovers, nothing_left
-from tests.support.records import outcomes, told
+from tests.support.records import outcomes
 from tests.support.throttles import (
     Doorkeeper,
     at_once,
@@ -261,15 +260,9 @@ async def test_nobody_overtakes_those_in_line() -> None:
 
 
 async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away() -> None:
-    door = Doorkeeper()
+    door, failure = Doorkeeper(), Doorkeeper(response(503))
     retry = "retry: {attempts: 2, backoff: {strategy: constant, base: 1ms, jitter: none}}"
-    route = f"throttle: {{concurrency: 1}}\n{retry}\nheaders: {{request: {{}}}}"
-
-    async def fail(visit: Visit) -> None:
-        await go_on.wait()
-        await visit.send(response(503, b"", "Connection: close"))
-
-    go_on = asyncio.Event()
+    route = f"throttle: {{concurrency: 1}}\n{retry}"
     async with (
         ScriptedUpstream(door) as upstream,
         running(one_route(upstream, route)) as proxy,
@@ -277,12 +270,12 @@ async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away(
         proxy.client() as second,
         proxy.client() as third,
     ):
-        upstream.script(fail)
+        upstream.script(failure)
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
         await stand_in_line(proxy, second, request("GET", "/second"))
         await stand_in_line(proxy, third, request("GET", "/third"))
-        go_on.set()
+        failure.let_through()
         # Now the second is under way, and the third and a retry are in line.
         await upstream.seen(2)
         await in_line(proxy, 2)

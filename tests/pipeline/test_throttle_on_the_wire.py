@@ -6,13 +6,13 @@ a test: each that was spent for nothing is missed at the end.
 
 import asyncio
 from contextlib import AsyncExitStack
+from itertools import pairwise
 
 import pytest
 
 from tests.support import (
     RunningProxy,
     ScriptedUpstream,
-    Visit,
     answer,
     eventually,
     hang,
@@ -74,7 +74,7 @@ async def test_who_comes_too_early_waits_for_its_turn_and_the_records_tell() -> 
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         assert [got.status for got in await at_once(proxy, 4)] == [200] * 4
         times = [seen.at for seen in upstream.requests]
-        gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(times)]
         # One interval each; how late the loop is shortens the gap to the next.
         assert times[-1] - times[0] >= 0.29
         assert max(gaps) < 1
@@ -113,22 +113,17 @@ async def test_an_open_breaker_refuses_before_a_permit_is_taken() -> None:
 async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> None:
     route = "throttle: {rate: 1/h, burst: 3, concurrency: 1, max_wait: 1s}"
     clock = FakeClock()
-    opened = asyncio.Event()
-
-    async def fail_later(visit: Visit) -> None:
-        await opened.wait()
-        await visit.send(response(500))
-
+    door = Doorkeeper(response(500))
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=BREAKER), clock=clock) as proxy,
     ):
-        upstream.script(fail_later)
+        upstream.script(door)
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         second = asyncio.create_task(proxy.get())
         await in_line(proxy, 1)
-        opened.set()
+        door.let_through()
         assert (await first).status == 500
         refused = await second
         assert (refused.status, refused.reason_word) == (503, "breaker_open")

@@ -1,6 +1,5 @@
 """Every attempt takes its permit, and what a throttle refuses is never tried again."""
 
-import asyncio
 import time
 
 import pytest
@@ -9,7 +8,6 @@ from tests.support import (
     Metrics,
     RunningProxy,
     ScriptedUpstream,
-    Visit,
     answer,
     eventually,
     hang,
@@ -135,27 +133,20 @@ async def test_nor_is_it_given_up_for_a_turn_that_comes_too_late(
 
 
 async def test_a_full_line_is_no_place_for_another_attempt() -> None:
-    door = Doorkeeper()
-    route = f"throttle: {{concurrency: 1, max_queue: 1}}\n{retry()}"
-
-    async def fail(visit: Visit) -> None:
-        await go_on.wait()
-        await UNAVAILABLE(visit)
-
-    go_on = asyncio.Event()
+    route = f"throttle: {{rate: 4/s, burst: 1, max_queue: 1}}\n{retry()}"
     async with (
-        ScriptedUpstream(door) as upstream,
+        ScriptedUpstream() as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as failing,
         proxy.client() as waiting,
     ):
-        upstream.script(fail)
+        door = Doorkeeper(response(503, b"not now"))
+        upstream.script(door)
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
         await stand_in_line(proxy, waiting)
-        go_on.set()
-        assert (await failing.response()).body == b"not now"
         door.let_through()
+        assert (await failing.response()).body == b"not now"
         assert (await waiting.response()).status == 200
         whys = {record["path"]: reasons(record) for record in await proxy.logged(2)}
         assert whys == {"/failing": ["throttled"], "/waiting": ["success"]}
@@ -168,6 +159,16 @@ async def test_the_wait_before_the_attempt_counts_as_time_for_a_permit_to_come()
         assert (await proxy.get()).status == 200
         assert reasons(await told(proxy)) == ["retried", "recovered"]
         assert await decisions(proxy) == {"passed": 2}
+
+
+async def test_a_retry_that_follows_at_once_needs_no_patience_where_there_is_a_permit() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, f"{burst(2)}\n{retry()}")) as proxy,
+    ):
+        upstream.script(answer(response(503, b"", "Retry-After: 0")))
+        assert (await proxy.get()).status == 200
+        assert reasons(await told(proxy)) == ["retried", "recovered"]
 
 
 async def test_a_failure_without_a_response_is_told_as_what_it_is() -> None:
@@ -243,7 +244,8 @@ async def test_a_fallback_that_may_not_be_called_is_not_called() -> None:
         config = (
             f"upstreams:\n  scripted: {upstream.url}\n"
             f"  other: {{urls: [{other.url}], {burst(1)}}}\n"
-            "routes:\n  - {name: all, match: /**, upstream: scripted, fallback: {upstream: other}}\n"
+            "routes:\n"
+            "  - {name: all, match: /**, upstream: scripted, fallback: {upstream: other}}\n"
         )
         async with running(config) as proxy:
             assert (await proxy.get()).body == b"ok"
@@ -268,14 +270,8 @@ async def test_the_time_in_line_is_not_the_attempt_s() -> None:
 
 
 async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
-    door = Doorkeeper()
+    door, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
-
-    async def fail(visit: Visit) -> None:
-        await go_on.wait()
-        await UNAVAILABLE(visit)
-
-    go_on = asyncio.Event()
     async with (
         ScriptedUpstream(door) as upstream,
         running(one_route(upstream, route)) as proxy,
@@ -283,12 +279,12 @@ async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
         proxy.client() as second,
         proxy.client() as third,
     ):
-        upstream.script(fail)
+        upstream.script(failure)
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
         await stand_in_line(proxy, second, request("GET", "/second"))
         await stand_in_line(proxy, third, request("GET", "/third"))
-        go_on.set()
+        failure.let_through()
         await upstream.seen(2)
         await in_line(proxy, 2)
         assert throttle(proxy)["under_way"] == 1
@@ -304,25 +300,19 @@ async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
 
 
 async def test_a_client_that_leaves_while_its_retry_is_in_line_gives_the_budget_back() -> None:
-    door = Doorkeeper()
+    door, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
-
-    async def fail(visit: Visit) -> None:
-        await go_on.wait()
-        await UNAVAILABLE(visit)
-
-    go_on = asyncio.Event()
     async with (
         ScriptedUpstream(door) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as second,
     ):
-        upstream.script(fail)
+        upstream.script(failure)
         async with proxy.client() as leaving:
             await leaving.send(request("GET", "/leaving"))
             await upstream.seen()
             await stand_in_line(proxy, second, request("GET", "/second"))
-            go_on.set()
+            failure.let_through()
             await upstream.seen(2)
             await in_line(proxy, 1)
             assert await budget_left(proxy) == pytest.approx(FULL_BUDGET + 0.2 - 1)

@@ -63,7 +63,7 @@ def test_the_reading_here_is_strict(field: str) -> None:
 # The four causes.
 
 
-async def after_one(upstream: ScriptedUpstream, proxy: RunningProxy) -> Response:
+async def after_one(_: ScriptedUpstream, proxy: RunningProxy) -> Response:
     """The second caller is refused."""
     assert (await proxy.get("/first")).status == 200
     return await proxy.get("/refused")

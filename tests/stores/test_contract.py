@@ -1,9 +1,7 @@
 """What permits promise, whoever keeps them: the same tests for every store."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -11,25 +9,31 @@ from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.stores import PermitStore
 from proxy.stores.memory import MemoryStore
 from tests.stores.stage import CLOCK, Line, per_second, running_store
-from tests.support.redis_server import SERVERS, program_name, redis_server
-from tests.support.waiting import eventually
-
-
-@asynccontextmanager
-async def _store(program: Path | None) -> AsyncIterator[PermitStore]:
-    if program is None:
-        yield MemoryStore(CLOCK)
-    else:
-        async with redis_server(program) as server, running_store(server.settings()) as store:
-            yield store
+from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
+from tests.support.waiting import PATIENCE, eventually
 
 
 @pytest.fixture(
     params=[None, *SERVERS],
     ids=lambda program: "memory" if program is None else program_name(program),
+    scope="module",
 )
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[PermitStore]:
-    async with _store(request.param) as store:
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
+    if request.param is None:
+        yield None
+    else:
+        with standing_server(request.param) as server:
+            yield server
+
+
+@pytest.fixture
+async def store(server: RedisServer | None) -> AsyncIterator[PermitStore]:
+    if server is None:
+        yield MemoryStore(CLOCK)
+        return
+    async with server.client() as client:
+        await client.flushall()
+    async with running_store(server.settings()) as store:
         yield store
 
 
@@ -37,15 +41,19 @@ def per_hour(count: int, burst: int, **others: object) -> ThrottleSettings:
     return ThrottleSettings(rates=(Rate(count, 3600.0),), burst=burst, **others)  # type: ignore[arg-type]  # as named there
 
 
-async def settled(line: Line, waiting: int = 1) -> None:
-    """Ask for so many, and wait until it is known what there is."""
-    permits = line.permits
-    permits.ask(CLOCK.monotonic(), waiting)
-    await eventually(lambda: not permits.is_unsure(CLOCK.monotonic()) or _has(line, waiting))
-
-
 def _has(line: Line, count: int) -> bool:
     return line.permits.has_room() and line.permits.wait(CLOCK.monotonic(), count) <= 0
+
+
+async def settled(line: Line, waiting: int = 1) -> None:
+    """Ask for so many until they are there, or it is known that they are not."""
+    async with asyncio.timeout(PATIENCE):
+        while not _has(line, waiting):
+            now = CLOCK.monotonic()
+            if not line.permits.is_unsure(now):
+                return
+            line.permits.ask(now, waiting)
+            await asyncio.sleep(0.001)
 
 
 async def take(line: Line, count: int) -> int:
@@ -55,7 +63,7 @@ async def take(line: Line, count: int) -> int:
         if line.permits.take(CLOCK.monotonic(), 0):
             taken += 1
             continue
-        await settled(line, count - taken)
+        await settled(line)
         if not _has(line, 1):
             break
     return taken

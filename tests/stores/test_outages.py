@@ -9,7 +9,6 @@ import pytest
 
 from proxy.policy.permits import NEVER
 from proxy.policy.settings import RedisSettings, ThrottleSettings
-from proxy.stores.redis import RedisStore
 from tests.stores.stage import (
     CLOCK,
     Line,
@@ -53,7 +52,7 @@ async def test_each_mode_holds_at_once_and_until_the_store_is_back(
     fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast")
-    async with redis_server() as server, running_store(server.settings()) as store:
+    async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
         lines = {
             mode: Line(store, per_second(100, 4, on_store_error=mode), bucket=f"route:{mode}")
             for mode in ("local", "open", "closed")
@@ -115,9 +114,9 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
         lasted = CLOCK.monotonic() - began
         for line in lines:
             line.stop()
-            assert_within(line.sent, 50, 1)
+            assert_within(line.sent, 50, 5)
         sent = sum(len(line.sent) for line in lines)
-        assert 0.8 * 100 * lasted <= sent <= 100 * lasted + 2
+        assert 0.8 * 100 * lasted <= sent <= 100 * lasted + 10
 
 
 async def test_calls_under_way_are_counted_throughout() -> None:
@@ -176,7 +175,7 @@ async def test_it_starts_without_a_server_and_finds_it_later(
         await server.stop()
         began = CLOCK.monotonic()
         tally = Tally()
-        async with running_store(server.settings(), tally=tally) as store:
+        async with running_store(server.settings(timeout=0.2), tally=tally) as store:
             assert CLOCK.monotonic() - began < SOON
             assert store.state == "down"
             await eventually(lambda: tally.unanswered["connect"] == 2)
@@ -322,8 +321,7 @@ async def test_pauses_that_it_may_not_hear_are_one_complaint(
 
 async def test_it_closes_in_time_while_nobody_answers() -> None:
     async with redis_server() as server:
-        store: RedisStore
-        async with running_store(server.settings()) as store:
+        async with running_store(server.settings(timeout=0.2)) as store:
             line = Line(store, per_second(10, 1), callers=5)
             await calls_out(line, 1)
             server.stall()

@@ -27,10 +27,11 @@ from tests.support.waiting import eventually
 @on_every_server
 async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
     async with redis_server(program) as server, AsyncExitStack() as stack:
-        lines = []
-        for _ in range(3):
-            store = await stack.enter_async_context(running_store(server.settings()))
-            lines.append(Line(store, per_second(200, 20), callers=10))
+        stores = [
+            await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
+        ]
+        await eventually(lambda: all(store.instances == 3 for store in stores))
+        lines = [Line(store, per_second(200, 20), callers=10) for store in stores]
         began = CLOCK.monotonic()
         await asyncio.sleep(1.2)
         lasted = CLOCK.monotonic() - began
@@ -39,7 +40,7 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
         sent = [moment for line in lines for moment in line.sent]
         assert_within(sent, 200, 20)
         assert len(sent) >= 0.9 * 200 * lasted
-        assert min(len(line.sent) for line in lines) >= len(sent) / 10
+        assert min(len(line.sent) for line in lines) >= len(sent) / 6
 
 
 async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
@@ -47,7 +48,7 @@ async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
         redis_server() as server,
         relay(server.port) as wire,
         running_store(server.settings()) as survivor,
-        running_store(server.settings(port=wire.port)) as victim,
+        running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
     ):
         dying = Line(victim, per_second(100, 10), callers=10)
         living = Line(survivor, per_second(100, 10), callers=10)
@@ -108,7 +109,7 @@ async def test_places_of_a_killed_instance_return_by_themselves() -> None:
         redis_server() as server,
         relay(server.port) as wire,
         running_store(server.settings()) as survivor,
-        running_store(server.settings(port=wire.port)) as victim,
+        running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
     ):
         dying = Line(victim, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
         await calls_out(dying, 4)
@@ -210,7 +211,7 @@ async def test_a_distant_store_is_slow_but_of_use() -> None:
     async with (
         redis_server() as server,
         relay(server.port, delay=0.03) as wire,
-        running_store(server.settings(port=wire.port, timeout=1.0)) as store,
+        running_store(server.settings(port=wire.port)) as store,
     ):
         # The permits of so small a burst live for less than it takes to get them.
         line = Line(store, per_second(100, 2), callers=4)

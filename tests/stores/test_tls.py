@@ -75,7 +75,7 @@ async def test_a_server_that_wants_to_know_who_we_are(certificates: Certificates
 async def test_a_server_that_has_no_tls(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         redis_server() as server,
-        running_store(server.settings(tls=UpstreamTls())) as store,
+        running_store(server.settings(tls=UpstreamTls(), timeout=0.2)) as store,
     ):
         assert store.state == "down"
     assert "is down" in caplog.text

@@ -16,14 +16,16 @@ def refusing_port() -> Iterator[int]:
 
 
 @contextmanager
-def black_hole() -> Iterator[int]:
+def black_hole(port: int = 0) -> Iterator[int]:
     """A port of 127.0.0.1 that takes no connection and does not say so.
 
-    Its queue is full and nobody empties it, so the system ignores who knocks.
+    Its queue is full and nobody empties it, so the system ignores who knocks. A free one,
+    unless one is named that somebody else has just given up.
     """
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
-        listening.bind(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
         listening.listen(0)
         address = listening.getsockname()
         first = stack.enter_context(socket.socket())

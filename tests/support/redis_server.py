@@ -16,8 +16,9 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -72,11 +73,11 @@ class RedisServer:
         self._program = program
         self._options = options
         self.port = free_port()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def settings(self, **changes: Unpack[Changes]) -> RedisSettings:
-        """What a proxy is told of it."""
-        return replace(RedisSettings("127.0.0.1", self.port), **changes)
+        """What a proxy is told of it; patient, for this machine may be busy."""
+        return replace(RedisSettings("127.0.0.1", self.port, timeout=2.0), **changes)
 
     @property
     def is_running(self) -> bool:
@@ -85,17 +86,20 @@ class RedisServer:
 
     async def start(self) -> None:
         """Start it, on the same port as before, and wait until it answers."""
-        self._process = await asyncio.create_subprocess_exec(
-            self._program,
-            *("--port", str(self.port), "--bind", "127.0.0.1"),
-            *("--save", "", "--appendonly", "no", "--daemonize", "no", *self._options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
+        # Not by asyncio: it may outlive the loop of the test that started it.
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
+            [
+                self._program,
+                *("--port", str(self.port), "--bind", "127.0.0.1"),
+                *("--save", "", "--appendonly", "no", "--daemonize", "no", *self._options),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         async with asyncio.timeout(PATIENCE):
             while not await self._answers():
-                assert self._process.returncode is None, "the server did not start"
+                assert self._process.poll() is None, "the server did not start"
                 await asyncio.sleep(0.002)
 
     async def _answers(self) -> bool:
@@ -114,11 +118,14 @@ class RedisServer:
 
     async def stop(self) -> None:
         """Kill it: it has no time to say anything."""
+        self.kill()
+
+    def kill(self) -> None:
+        """As :meth:`stop`, where there is no loop."""
         process, self._process = self._process, None
         if process is not None:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            process.kill()
+            process.wait()
 
     async def restart(self) -> None:
         """Kill it, and start another in its place. It has forgotten everything."""
@@ -153,6 +160,18 @@ class RedisServer:
             yield client
         finally:
             await client.aclose()
+
+
+@contextmanager
+def standing_server(program: Path) -> Iterator[RedisServer]:
+    """A server for several tests, each with a loop of its own."""
+    server = RedisServer(program, ())
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+    try:
+        yield server
+    finally:
+        server.kill()
 
 
 @asynccontextmanager

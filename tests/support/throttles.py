@@ -1,6 +1,7 @@
 """What a throttle of a running proxy is about: who waits there, and what it decided."""
 
 import asyncio
+import time
 from typing import Any
 
 from tests.support.client import RawClient, request
@@ -18,10 +19,14 @@ def throttle(proxy: RunningProxy, scope: str = "route", name: str = "all") -> di
 
 
 async def in_line(proxy: RunningProxy, count: int, scope: str = "route", name: str = "all") -> None:
-    """Wait until *count* stand in line: with every turn of the loop that we share with it."""
-    async with asyncio.timeout(PATIENCE):
-        while throttle(proxy, scope, name)["waiting"] != count:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)
+    """Wait until *count* stand in a line that does not move meanwhile.
+
+    Looks with every turn of the loop that we share with the proxy: crowds join one by one.
+    """
+    end = time.monotonic() + PATIENCE
+    while (waiting := throttle(proxy, scope, name)["waiting"]) != count:
+        assert time.monotonic() < end, f"{waiting} are in line, and not {count}"
+        await asyncio.sleep(0)
 
 
 async def stand_in_line(proxy: RunningProxy, client: RawClient, raw: bytes = b"") -> None:
@@ -55,9 +60,10 @@ async def at_once(proxy: ServedBy, count: int, target: str = "/") -> list[Respon
 
 
 class Doorkeeper:
-    """A behaviour that answers with its request's path, once the test says so."""
+    """A behaviour that answers once the test says so: as *given*, or with its request's path."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: bytes = b"") -> None:
+        self._given = given
         self._open = asyncio.Semaphore(0)
 
     def let_through(self, count: int = 1) -> None:
@@ -67,7 +73,7 @@ class Doorkeeper:
     async def __call__(self, visit: Visit) -> None:
         await visit.read_body()
         await self._open.acquire()
-        await visit.send(ok(visit.request.target.encode()))
+        await visit.send(self._given or ok(visit.request.target.encode()))
 
 
 def most_within(times: list[float], seconds: float) -> int:

@@ -13,7 +13,8 @@ Five ideas, and where to read them:
     says what stands in for it (``outage.py``).
 5.  A pause is announced to everybody (``pauses.py``).
 
-``permits.py`` puts these together for one bucket, ``store.py`` for all of them.
+``permits.py`` puts these together for one bucket, ``store.py`` for all of them. Below them,
+``connection.py`` speaks the server's protocol and ``dialling.py`` logs in.
 """
 
 from proxy.stores.redis.scripts import OPERATIONS

@@ -15,20 +15,21 @@ written to (a replica, one out of memory) is not taken for a good one.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from typing import Protocol
 
 from hiredis import ReplyError
 
 from proxy.core import Clock, StoreRecorder
-from proxy.policy.settings import RedisSettings, UpstreamTls
 from proxy.stores.redis.connection import Connection, Reply, StoreFailure
+from proxy.stores.redis.dialling import Dialler
 from proxy.stores.redis.scripts import BEAT, Script
 
 _log = logging.getLogger("holdfast")
 
-BEAT_EVERY = 1.0
+_BEAT_EVERY = 1.0
+_BEAT_AGAIN = 0.1
+"""Seconds from the first beat to the second: those who start together soon know of each other."""
 SILENCE = 3.0
 """Seconds after which an instance that is not heard of is gone, and all that it held is free."""
 _PROBE_EVERY = 0.5
@@ -58,13 +59,17 @@ class Link:
 
     def __init__(
         self,
-        settings: RedisSettings,
+        dialler: Dialler,
+        instances_key: str,
+        instance: str,
+        *,
+        listener: LinkListener,
         clock: Clock,
         recorder: StoreRecorder,
-        instance: str,
-        listener: LinkListener,
     ) -> None:
-        self._settings = settings
+        """*instance* is our name among those that *instances_key* lists."""
+        self._dialler = dialler
+        self._instances_key = instances_key
         self._clock = clock
         self._recorder = recorder
         self._instance = instance
@@ -74,7 +79,6 @@ class Link:
         self._under_way: dict[int, str] = {}
         """Operations that were not answered yet, by number."""
         self._calls = 0
-        self._tls: ssl.SSLContext | None = None
         self._task: asyncio.Task[None] | None = None
         self._complained = False
         self._probe_every = _PROBE_EVERY
@@ -85,18 +89,7 @@ class Link:
         """Seconds that the server is away, at best; it takes a while to believe in worse."""
 
     def __repr__(self) -> str:
-        return f"<link to {self.where}, {'up' if self.is_up else 'down'}>"
-
-    @property
-    def where(self) -> str:
-        """The server, by name; for logs."""
-        host = self._settings.host
-        return f"{f'[{host}]' if ':' in host else host}:{self._settings.port}"
-
-    @property
-    def timeout(self) -> float:
-        """Seconds in which the server must answer."""
-        return self._settings.timeout
+        return f"<link to {self._dialler}, {'up' if self.is_up else 'down'}>"
 
     # Start and stop.
 
@@ -113,7 +106,7 @@ class Link:
             self._task = None
         if self._connection is not None:
             try:
-                async with asyncio.timeout(self._settings.timeout):
+                async with asyncio.timeout(self._dialler.timeout):
                     await self._run_now(BEAT, self._instances_key, (self._instance, 0))
             except (StoreFailure, TimeoutError):
                 pass  # it notices by itself that we are gone
@@ -161,10 +154,6 @@ class Link:
             raise StoreFailure(_complaint(reply))
         return numbers
 
-    @property
-    def _instances_key(self) -> str:
-        return f"{self._settings.prefix}:instances"
-
     def _beat(self) -> None:
         def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - no matter when
             self.instances = max(numbers[0], 1)
@@ -175,35 +164,39 @@ class Link:
     # Up and down.
 
     async def _keep_up(self) -> None:
-        since = self._clock.monotonic()
         while True:
-            if not self.is_up:
-                await asyncio.sleep(self._probe_every * (0.75 + self._clock.roll() / 2))
-                await self._come_up()
+            if self.is_up:
                 since = self._clock.monotonic()
-                continue
+                await self._keep_beating()
+                lived = self._clock.monotonic() - since
+                longer = min(self._probe_every * 2, _PROBE_SELDOM)
+                self._probe_every = longer if lived < _SHORT_LIFE else _PROBE_EVERY
+            await asyncio.sleep(self._probe_every * (0.75 + self._clock.roll() / 2))
+            await self._come_up()
+
+    async def _keep_beating(self) -> None:
+        """Say that we are here, until the link is broken."""
+        every = _BEAT_AGAIN
+        while not self._broken.is_set():
             try:
-                async with asyncio.timeout(BEAT_EVERY):
+                async with asyncio.timeout(every):
                     await self._broken.wait()
             except TimeoutError:
                 self._beat()
                 self._listener.beat()
-                continue
-            lived = self._clock.monotonic() - since
-            longer = min(self._probe_every * 2, _PROBE_SELDOM)
-            self._probe_every = longer if lived < _SHORT_LIFE else _PROBE_EVERY
+                every = _BEAT_EVERY
 
     async def _come_up(self) -> None:
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                self._connection = await self.dial(self._fail)
+            async with asyncio.timeout(self._dialler.timeout):
+                self._connection = await self._dialler.dial(self._fail)
                 called = self._clock.monotonic()
                 args = (self._instance, round(SILENCE * 1e6))
                 numbers = await self._run_now(BEAT, self._instances_key, args)
         except (StoreFailure, OSError, TimeoutError) as error:
             self._recorder.failed("connect")
-            self._fail(_why(error, self._settings.timeout))
+            self._fail(_why(error, self._dialler.timeout))
             return
         now = self._clock.monotonic()
         self.round_trip = now - called
@@ -213,58 +206,24 @@ class Link:
         self._broken.clear()
         if self._complained:
             self._complained = False
-            _log.info("the store at %s is back: limits are shared again", self.where)
+            _log.info("the store at %s is back: limits are shared again", self._dialler)
         self._listener.came_up()
-
-    async def dial(self, lost: Callable[[str], None]) -> Connection:
-        """A new connection, logged in. To be closed by whoever asked for it."""
-        settings = self._settings
-        tls = settings.tls
-        if tls is not None and self._tls is None:
-            self._tls = _context(tls)
-        connection = Connection(self._clock, settings.timeout, lost)
-        try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: connection,
-                settings.host,
-                settings.port,
-                ssl=self._tls,
-                server_hostname=None if tls is None else tls.server_name or settings.host,
-            )
-            if settings.password is not None:
-                user = () if settings.username is None else (settings.username,)
-                await connection.request("AUTH", *user, settings.password)
-            if settings.database:
-                await connection.request("SELECT", settings.database)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def _fail(self, why: str) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        for operation in self._under_way.values():
+        was_up, self.is_up = self.is_up, False
+        # A connection that is lost while it is idle is a failure as well.
+        for operation in self._under_way.values() or (("connect",) if was_up else ()):
             self._recorder.failed(operation)
         self._under_way.clear()
-        was_up, self.is_up = self.is_up, False
         self._broken.set()
         if not self._complained:
             self._complained = True
-            _log.warning("the store at %s is down (%s): on_store_error decides", self.where, why)
+            _log.warning("the store at %s is down (%s): on_store_error decides", self._dialler, why)
         if was_up:
             self._listener.went_down()
-
-
-def _context(tls: UpstreamTls) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=tls.ca)
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _numbers(reply: Reply, at_least: int) -> list[int] | None:

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from proxy.core import Clock, StoreRecorder
 from proxy.stores.redis.connection import Connection, Reply, StoreFailure
-from proxy.stores.redis.link import SILENCE, Link
+from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.link import SILENCE
 
 _log = logging.getLogger("holdfast")
 
@@ -38,13 +39,14 @@ class PauseChannel:
     def __init__(
         self,
         name: str,
-        link: Link,
+        dialler: Dialler,
+        *,
+        listener: PauseListener,
         clock: Clock,
         recorder: StoreRecorder,
-        listener: PauseListener,
     ) -> None:
         self._name = name
-        self._link = link
+        self._dialler = dialler
         self._clock = clock
         self._recorder = recorder
         self._listener = listener
@@ -101,8 +103,8 @@ class PauseChannel:
         """Listen until the connection is lost."""
         self._lost.clear()
         began = self._clock.monotonic()
-        async with asyncio.timeout(self._link.timeout):
-            self._connection = await self._link.dial(self._drop)
+        async with asyncio.timeout(self._dialler.timeout):
+            self._connection = await self._dialler.dial(self._drop)
             await self._connection.request("SUBSCRIBE", self._name)
         self._connection.pushed = self._pushed
         self._recorder.operated("subscribe", self._clock.monotonic() - began)

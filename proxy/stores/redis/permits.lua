@@ -6,23 +6,23 @@
 --          how long a pause may last
 --          channel on which a pause is announced, and the words that go with it
 --          then for each rate: count, period, burst
--- Returns  permits given; time until there is another one; time until the pause is over;
---          then for each rate the time until all of it is left.
+-- Returns  permits given, time until there is another one, time until the pause is over
 --
 -- Times are microseconds. A rate's T, period/count, is seldom a whole number of them. So
 -- what is used up is counted in parts, of which `count` make a microsecond: one permit is
--- `period` parts, a whole number. State is "TAT rest count", rest in parts; since the epoch
--- there have been too many parts for a double, so only distances from now are counted so.
--- fmod is exact where a quotient may be rounded up to the next whole number.
+-- `period` parts, a whole number. State is "TAT rest count period burst", rest in parts; since
+-- the epoch there have been too many parts for a double, so only distances from now are
+-- counted so. fmod is exact where a quotient may be rounded up to the next whole number.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local want, close_for, longest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local rates = (#ARGV - 5) / 3
 
-local fields = {'pause'}
+local fields, limits = {'pause'}, {}
 for n = 1, rates do
   fields[n + 1] = string.format('%d', n)
+  limits[n] = {tonumber(ARGV[3 + 3 * n]), tonumber(ARGV[4 + 3 * n]), tonumber(ARGV[5 + 3 * n])}
 end
 local stored = redis.pcall('HMGET', KEYS[1], unpack(fields))
 if stored.err then -- not a hash: nobody of ours has written that
@@ -40,48 +40,49 @@ if is_new then
   has_changed = true
 end
 
+local function permits_in(parts, period)
+  return (parts - math.fmod(parts, period)) / period
+end
+
 -- What is used up of each rate, and how many permits all of them have left.
-local used = {}
+local rate_of, used = {}, {}
 local given = paused_for > 0 and 0 or want
 for n = 1, rates do
-  local count, period, burst = tonumber(ARGV[3 + 3 * n]), tonumber(ARGV[4 + 3 * n]), tonumber(ARGV[5 + 3 * n])
-  local tat, rest, of = string.match(stored[n + 1] or '', '^(%d+) (%d+) (%d+)$')
-  local parts = 0
-  if tat then
-    rest = tonumber(rest)
-    if tonumber(of) ~= count and rest > 0 then -- the limit was changed
-      rest = count
-    end
+  local count, period, burst = unpack(limits[n])
+  local rate = string.format('%.0f %.0f %.0f', count, period, burst)
+  local tat, rest, stored_rate = string.match(stored[n + 1] or '', '^(%d+) (%d+) (%d+ [1-9]%d* %d+)$')
+  local parts, is_other = 0, false
+  if stored_rate == rate then
     parts = math.max((tat - now) * count + rest, 0)
+  elseif stored_rate then -- the limit was changed: what was left is left, but no more
+    local was_count, was_period, was_burst = string.match(stored_rate, '(%d+) (%d+) (%d+)')
+    local spare = was_burst * was_period - math.max((tat - now) * was_count + rest, 0)
+    parts = math.max(burst - permits_in(math.max(spare, 0), was_period), 0) * period
+    is_other, has_changed = true, true
   end
-  -- Beyond a whole burst: the clock was set back, or the limit was changed.
   local most = paused_for * count + burst * period
-  if parts > most then
+  if parts > most then -- beyond a whole burst: the clock was set back
     parts = most
     has_changed = true
   end
-  if is_new then -- it opens with one permit, not with a burst
+  if is_new or (is_other and paused_for > 0) then -- it opens with one permit, without a burst
     parts = math.max(parts, most - period)
   end
-  used[n] = parts
-  local spare = math.max(burst * period - parts, 0)
-  given = math.min(given, (spare - math.fmod(spare, period)) / period)
+  rate_of[n], used[n] = rate, parts
+  given = math.min(given, permits_in(math.max(burst * period - parts, 0), period))
 end
 
-local next_in = paused_for
-local full_in = paused_for
-local until_full = {}
+local next_in, full_in = paused_for, paused_for
 for n = 1, rates do
-  local count, period, burst = tonumber(ARGV[3 + 3 * n]), tonumber(ARGV[4 + 3 * n]), tonumber(ARGV[5 + 3 * n])
+  local count, period, burst = unpack(limits[n])
   local parts = used[n] + given * period
   local rest = math.fmod(parts, count)
   local whole = (parts - rest) / count
-  until_full[n] = whole + (rest > 0 and 1 or 0)
-  full_in = math.max(full_in, until_full[n])
+  full_in = math.max(full_in, whole + 1)
   next_in = math.max(next_in, math.ceil((parts + period - burst * period) / count))
   if given > 0 or has_changed then
     redis.call('HSET', KEYS[1], fields[n + 1],
-      string.format('%.0f %.0f %.0f', now + whole, rest, count))
+      string.format('%.0f %.0f ', now + whole, rest) .. rate_of[n])
   end
 end
 if has_changed then
@@ -97,4 +98,4 @@ end
 if is_new then
   redis.call('PUBLISH', ARGV[4], string.format('%.0f ', paused_for) .. ARGV[5])
 end
-return {given, next_in, paused_for, unpack(until_full)}
+return {given, next_in, paused_for}

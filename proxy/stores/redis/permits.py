@@ -152,7 +152,9 @@ class SharedPermits:
         """Whether there may be permits or places that only asking can bring."""
         if self._stand_in is not None or now < self._opens:
             return False
-        return self._places.is_unsure(now) or self._rates.is_unsure(now)
+        if self._places.has_room(now):
+            return self._rates.is_unsure(now)
+        return self._places.is_unsure(now)
 
     def is_idle(self, now: float) -> bool:
         """Whether a new one could take over and nobody would notice."""

@@ -104,8 +104,8 @@ class SharedPlaces:
         return not self.under_way and not self._granted and not self.is_asking
 
     def is_unsure(self, now: float) -> bool:
-        """Whether there may be places that only asking can bring."""
-        return not self.has_room(now) and (self.is_asking or now >= self._next)
+        """Whether there may be more places that only asking can bring."""
+        return self.is_asking or now >= self._next
 
     @property
     def has_surplus(self) -> bool:

@@ -9,6 +9,7 @@ from proxy.core import Clock, StoreRecorder
 from proxy.policy.permits import PermitsListener
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.stores.redis.calls import Calls, pause_channel
+from proxy.stores.redis.dialling import Dialler
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.pauses import PauseChannel
 from proxy.stores.redis.permits import SharedPermits
@@ -23,9 +24,17 @@ class RedisStore:
         self._clock = clock
         self._instance = uuid4().hex
         """Our name among the instances."""
-        self._link = Link(settings, clock, recorder, self._instance, self)
+        dialler = Dialler(settings, clock)
+        self._link = Link(
+            dialler,
+            f"{settings.prefix}:instances",
+            self._instance,
+            listener=self,
+            clock=clock,
+            recorder=recorder,
+        )
         self._pauses = PauseChannel(
-            pause_channel(settings.prefix), self._link, clock, recorder, self
+            pause_channel(settings.prefix), dialler, listener=self, clock=clock, recorder=recorder
         )
         self._permits: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
         """Those in use, by bucket."""

@@ -1,19 +1,23 @@
-"""On what terms permits are lent, so that no rate is ever exceeded.
+"""On what terms permits are lent, so that no rate is exceeded.
 
 A permit that an instance got from the store is used a little later, or lapses. If it lives
 for L seconds, what goes out in a window of W seconds was granted in W + L seconds. So with
 a burst of b at the store, no more than ``rate * (W + L) + b`` go out in any window. What the
 operator allows is ``rate * W + burst``, hence::
 
-    b + rate * L ≤ burst
+    b + rate * L <= burst
 
 Half of the burst goes to either side: b at the store, for what comes at once, and L, the
 longer the fewer the calls to the store. The default burst, a tenth of a second's worth,
 makes L 50 ms.
 
-A permit must live long enough to come back from the store and be used. Where the burst is
-so small that this leaves less than ``SHORTEST``, that is what it gets, and the rate may be
-exceeded by that much for once: by 1 % of a second's worth.
+Two things bend the rule, and neither shows in what goes out in a second, or in a period:
+
+- ``rate * L`` is rounded to a whole number: an operator who writes ``burst: 5`` shall get
+  five. Two calls may then be closer together than their rate says, by L.
+- A permit must live long enough to come back from the store and be used. Where the burst is
+  so small that less than ``SHORTEST`` is left, that is what it gets, at the cost of 1 % of
+  a second's worth.
 """
 
 import math
@@ -47,7 +51,7 @@ def terms(settings: ThrottleSettings) -> Terms:
     bursts = [settings.burst or usual_burst(rate) for rate in rates]
     life = LONGEST
     for rate, burst in zip(rates, bursts, strict=True):
-        # Of a burst of one nothing can be spared; half an interval shows in no whole second.
+        # Of a burst of one nothing can be spared; but half an interval is rounded away.
         life = min(life, max(burst // 2, 0.5) * rate.period / rate.count)
     life = max(life, SHORTEST)
     numbers: list[int] = []
@@ -58,5 +62,5 @@ def terms(settings: ThrottleSettings) -> Terms:
 
 
 def _at_the_store(rate: Rate, burst: int, life: float) -> int:
-    # A hair more, so that 20 - 200 * 0.05 is 10 and not 9.
-    return max(1, math.floor(burst - rate.count * life / rate.period + 1e-6))
+    lent = math.floor(rate.count * life / rate.period + 0.5)
+    return max(burst - lent, 1)

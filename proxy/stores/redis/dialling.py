@@ -1,0 +1,65 @@
+"""How a connection to the server is made: by TLS or in clear, and with a password."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from proxy.core import Clock
+from proxy.policy.settings import RedisSettings, UpstreamTls
+from proxy.stores.redis.connection import Connection
+
+
+class Dialler:
+    """Makes connections to one server. Its text is the server's name, and holds no secret."""
+
+    def __init__(self, settings: RedisSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        host = self._settings.host
+        return f"{f'[{host}]' if ':' in host else host}:{self._settings.port}"
+
+    @property
+    def timeout(self) -> float:
+        """Seconds in which the server must answer."""
+        return self._settings.timeout
+
+    async def dial(self, lost: Callable[[str], None]) -> Connection:
+        """A new connection, logged in; *lost* is told if it ends. To be closed by the caller.
+
+        Raises StoreFailure or OSError. How long it takes is for the caller to limit.
+        """
+        settings = self._settings
+        tls = settings.tls
+        if tls is not None and self._tls is None:
+            self._tls = _context(tls)
+        connection = Connection(self._clock, settings.timeout, lost)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection,
+                settings.host,
+                settings.port,
+                ssl=self._tls,
+                server_hostname=None if tls is None else tls.server_name or settings.host,
+            )
+            if settings.password is not None:
+                user = () if settings.username is None else (settings.username,)
+                await connection.request("AUTH", *user, settings.password)
+            if settings.database:
+                await connection.request("SELECT", settings.database)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _context(tls: UpstreamTls) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca)
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

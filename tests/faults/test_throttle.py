@@ -1,0 +1,162 @@
+"""Faults that a throttle must bear: callers that leave, bursts, and a loop that stood still."""
+
+import asyncio
+import signal
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.support import (
+    RawClient,
+    ScriptedUpstream,
+    Visit,
+    eventually,
+    ok,
+    one_route,
+    request,
+    running,
+    subprocess_proxy,
+)
+from tests.support.leftovers import nothing_left
+from tests.support.throttles import (
+    Doorkeeper,
+    at_once,
+    decisions,
+    in_line,
+    most_within,
+    stand_in_line,
+    throttle,
+)
+
+# Fault 26: clients reset in the queue.
+
+
+async def test_clients_that_reset_in_line_are_never_sent_and_their_places_are_free() -> None:
+    door = Doorkeeper()
+    route = "throttle: {concurrency: 2, max_queue: 40}"
+    async with (
+        ScriptedUpstream(door) as upstream,
+        running(one_route(upstream, route)) as proxy,
+        AsyncExitStack() as stack,
+    ):
+
+        async def enter() -> RawClient:
+            return await stack.enter_async_context(proxy.client())
+
+        under_way = [await enter() for _ in range(2)]
+        for client in under_way:
+            await client.send(request("GET", "/under-way"))
+        await upstream.seen(2)
+        for _ in range(3):
+            leaving = [await enter() for _ in range(40)]
+            for client in leaving:
+                await stand_in_line(proxy, client, request("POST", "/leaving", body=b"order"))
+            assert (await proxy.get("/too-many")).status == 429
+            for client in leaving:
+                client.wire.reset()
+            await in_line(proxy, 0)
+        staying = await enter()
+        await stand_in_line(proxy, staying, request("GET", "/staying"))
+        door.let_through(3)
+        for client in (*under_way, staying):
+            assert (await client.response()).status == 200
+        targets = [seen.target for seen in upstream.requests]
+        assert targets == ["/under-way", "/under-way", "/staying"]
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_client_disconnects_total", phase="queue") == 120
+        assert metrics.total("holdfast_requests_total", code="499") == 120
+        await nothing_left(proxy)
+
+
+# Fault 28: a burst over the rate.
+
+
+async def test_a_burst_is_held_and_the_surplus_told_and_other_routes_do_not_notice() -> None:
+    async with ScriptedUpstream() as upstream:
+        config = (
+            f"upstreams: {{scripted: {upstream.url}}}\n"
+            "routes:\n"
+            "  - name: limited\n    match: /limited\n    upstream: scripted\n"
+            "    throttle: {rate: 50/s, burst: 10, max_wait: 400ms}\n"
+            "  - {name: other, match: /**, upstream: scripted}\n"
+        )
+        async with running(config) as proxy:
+            began = time.monotonic()
+            burst = asyncio.create_task(at_once(proxy, 150, "/limited"))
+            await eventually(lambda: throttle(proxy, name="limited")["waiting"] >= 10)
+            slowest = 0.0
+            async with proxy.client() as client:
+                while not burst.done():
+                    before = time.monotonic()
+                    assert (await client.get("/other")).status == 200
+                    slowest = max(slowest, time.monotonic() - before)
+            got = await burst
+            # Ten at once, and what the rate gives within 400 ms of each one's coming.
+            served = [response for response in got if response.status == 200]
+            assert 30 <= len(served) < 150
+            refused = [response for response in got if response.status == 429]
+            assert len(served) + len(refused) == 150
+            assert {response.get("Retry-After") for response in refused} == {"1"}
+            assert {response.problem["cause"] for response in refused} == {"max_wait"}
+            times = [seen.at for seen in upstream.requests if seen.target == "/limited"]
+            assert len(times) == len(served)
+            for window in (0.05, 0.1, 0.2):
+                assert most_within(times, window) <= 10 + 50 * window + 3
+            # It shares this loop with 150 clients.
+            assert slowest < 0.5
+            assert time.monotonic() - began < 5
+            assert await decisions(proxy, name="limited") == {
+                "passed": 10,
+                "delayed": len(served) - 10,
+                "refused": len(refused),
+            }
+
+
+# Fault 48: the event loop stands still.
+
+RATE, BURST = 50, 5
+LIMITED = f"throttle: {{rate: {RATE}/s, burst: {BURST}}}"
+STILL = 0.5
+"""Seconds: permits for 25 calls would come together, if anybody saved them up."""
+
+
+def assert_no_burst(times: list[float], served: int) -> None:
+    assert len(times) == served
+    for window in (0.02, 0.05, 0.1):
+        assert most_within(times, window) <= BURST + RATE * window + 3, window
+
+
+async def test_a_loop_that_stood_still_lets_no_more_than_a_burst_out_afterwards() -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, LIMITED)) as proxy:
+        waiting = asyncio.create_task(at_once(proxy, 40))
+        await eventually(lambda: throttle(proxy)["waiting"] >= 25)
+        asyncio.get_running_loop().call_soon(time.sleep, STILL)
+        assert {got.status for got in await waiting} == {200}
+        assert_no_burst([seen.at for seen in upstream.requests], 40)
+
+
+@pytest.mark.parametrize("limit", [LIMITED, "throttle: {rate: 10/200ms, algorithm: window}"])
+async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str) -> None:
+    times: list[float] = []
+
+    async def note(visit: Visit) -> None:
+        times.append(visit.request.at)
+        await visit.send(ok())
+
+    async with (
+        ScriptedUpstream(note) as upstream,
+        subprocess_proxy(one_route(upstream, limit)) as proxy,
+    ):
+        waiting = asyncio.create_task(at_once(proxy, 40))
+        await upstream.seen(12)
+        proxy.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        await asyncio.sleep(STILL)
+        proxy.signal(signal.SIGCONT)
+        assert {got.status for got in await waiting} == {200}
+        assert not [moment for moment in times if stopped + 0.1 < moment < stopped + STILL]
+        if "window" in limit:
+            assert most_within(times, 0.19) <= 10
+        else:
+            assert_no_burst(times, 40)

@@ -1,0 +1,138 @@
+"""One limit over three proxies, with all of them busy: it holds, and it is used.
+
+Each proxy is a process of its own, the store is a real server, and what counts is what the
+upstream saw. The callers are more than the limit allows, so there is always somebody in line.
+"""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.instances import crowd, everybody_sees_it, instances, sharing
+from tests.support import ScriptedUpstream, Visit, answer, ok
+from tests.support.depth import DEEP
+from tests.support.ports import black_hole
+from tests.support.redis_server import SERVERS, RedisServer, program_name, redis_server
+from tests.support.throttles import most_within
+
+RATE, BURST = 200, 20
+MOST = (RATE + BURST) * 1.02
+"""Calls that the upstream may see in a second."""
+LIMIT = f"throttle: {{rate: {RATE}/s, burst: {BURST}, max_wait: none}}"
+INSTANCES = 3
+
+
+def arrivals(upstream: ScriptedUpstream, since: float, until: float) -> list[float]:
+    return [seen.at for seen in upstream.requests if since <= seen.at < until]
+
+
+def assert_limit_is_used(
+    upstream: ScriptedUpstream, since: float, until: float, share: float = 0.9
+) -> None:
+    came = len(arrivals(upstream, since, until))
+    assert came >= share * RATE * (until - since)
+
+
+@pytest.mark.parametrize("program", SERVERS, ids=program_name)
+async def test_the_limit_holds_and_is_used_though_an_instance_is_killed(program: Path) -> None:
+    half = 10.0 if DEEP else 2.5
+    async with (
+        redis_server(program) as server,
+        ScriptedUpstream() as upstream,
+        instances(sharing(upstream, server.port, LIMIT), INSTANCES) as proxies,
+        crowd(proxies, 32) as callers,
+    ):
+        began = time.monotonic()
+        await asyncio.sleep(half)
+        proxies[0].signal(signal.SIGKILL)
+        killed = time.monotonic()
+        await asyncio.sleep(half)
+        callers.end()
+        ended = time.monotonic()
+    assert callers.statuses == {200}
+    assert callers.lost > 0
+    assert most_within([seen.at for seen in upstream.requests], 1.0) <= MOST
+    assert_limit_is_used(upstream, began, killed)
+    assert_limit_is_used(upstream, killed, ended)
+    # Nobody is left out while all are there.
+    served = Counter(got.by for got in callers.answers if got.began < killed)
+    assert min(served.values()) > 0.5 * max(served.values())
+
+
+# The store is away for a while.
+
+
+@asynccontextmanager
+async def killed(server: RedisServer) -> AsyncIterator[None]:
+    """Its port refuses; when it is back it has forgotten everything."""
+    await server.stop()
+    yield
+    await server.start()
+
+
+@asynccontextmanager
+async def stalled(server: RedisServer) -> AsyncIterator[None]:
+    """It neither answers nor hangs up."""
+    server.stall()
+    yield
+    server.resume()
+
+
+@asynccontextmanager
+async def swallowed(server: RedisServer) -> AsyncIterator[None]:
+    """Who knocks hears nothing, as behind a firewall."""
+    await server.stop()
+    with black_hole(server.port):
+        yield
+    await server.start()
+
+
+@pytest.mark.parametrize("outage", [killed, stalled, swallowed])
+async def test_without_the_store_no_call_fails_or_takes_long_and_each_keeps_to_its_share(
+    outage: Callable[[RedisServer], AbstractAsyncContextManager[None]],
+) -> None:
+    lasts = 5.0 if DEEP else 1.5
+    async with (
+        redis_server() as server,
+        ScriptedUpstream() as upstream,
+        instances(sharing(upstream, server.port, LIMIT), INSTANCES) as proxies,
+        # So few that they wait for a third of the time that p99 may be.
+        crowd(proxies, 18) as callers,
+    ):
+        await asyncio.sleep(1.5)  # after a second each has heard of the others
+        async with outage(server):
+            gone = time.monotonic()
+            await everybody_sees_it(proxies, "down")
+            down = time.monotonic()
+            await asyncio.sleep(lasts)
+        back = time.monotonic()
+        await everybody_sees_it(proxies, "up")
+        up = time.monotonic()
+        await asyncio.sleep(1.5)
+        callers.end()
+        ended = time.monotonic()
+    assert (callers.statuses, callers.lost) == ({200}, 0)
+    print("P99", callers.p99(), most_within([seen.at for seen in upstream.requests], 1.0), down-gone, up-back, len(arrivals(upstream, down, back))/(back-down), len(arrivals(upstream, up, ended))/(ended-up), len(callers.answers))
+    def b(t):
+        for name, m in (("up",up),("back",back),("down",down),("gone",gone)):
+            if t>=m: return f"{name}+{t-m:.2f}"
+        return "before"
+    from statistics import quantiles as q
+    for who in range(3):
+        print(who, Counter(b(a.began).split("+")[0] for a in callers.answers if a.by==who))
+    for a, z, n in ((0,gone,"before"),(gone,down,"going"),(down,back,"down"),(back,up,"coming"),(up,ended,"up")):
+        t=[x.took for x in callers.answers if a<=x.began<z]
+        print(n, len(t), "max", max(t), "p99", q(t,n=100)[98], "median", q(t,n=100)[49])
+    print(sorted(((round(x.took,3), b(x.began), x.by) for x in callers.answers), reverse=True)[:40])
+    assert callers.p99() < 0.3
+    # Each has its share of the limit meanwhile, so it holds throughout.
+    assert most_within([seen.at for seen in upstream.requests], 1.0) <= MOST
+    assert down - gone < 1
+    assert_limit_is_used(upstream, down, back)
+    assert_limit_is_used(upstream, up, ended)

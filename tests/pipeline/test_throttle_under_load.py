@@ -1,0 +1,138 @@
+"""The truth under load: never more than the limit at the upstream, and hardly less.
+
+The proxy runs in a process of its own, so that those who call and those who count do
+not disturb it; both are kept as light as can be. With ``HOLDFAST_FUZZ=deep`` it takes
+longer.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import cast
+
+import pytest
+
+from tests.bounds.weighing import ANSWER
+from tests.support import ProxyProcess, eventually, one_route, request, subprocess_proxy
+from tests.support.depth import DEEP
+from tests.support.throttles import most_within
+
+SECONDS = 20.0 if DEEP else 5.0
+CALLERS = 32
+GET = request("GET", "/")
+
+
+class Counting(asyncio.Protocol):
+    """Notes when each request came, and answers."""
+
+    def __init__(self, times: list[float]) -> None:
+        self._times = times
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        count = data.count(b"\r\n\r\n")
+        self._times += [time.monotonic()] * count
+        self._transport.write(ANSWER * count)
+
+
+@asynccontextmanager
+async def counting_upstream() -> AsyncIterator[tuple[str, list[float]]]:
+    """The URL of an upstream, and when its requests came."""
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Counting(times), "127.0.0.1", 0)
+    try:
+        host, port = server.sockets[0].getsockname()
+        yield f"http://{host}:{port}", times
+    finally:
+        server.close()
+
+
+class Caller(asyncio.Protocol):
+    """Sends the next request when the one before was answered."""
+
+    def __init__(self, until: float, done: "asyncio.Future[None]") -> None:
+        self._until = until
+        self._done = done
+        self.statuses: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(GET)
+
+    def data_received(self, data: bytes) -> None:
+        self.statuses.append(data[9:12])
+        if time.monotonic() < self._until:
+            self._transport.write(GET)
+        else:
+            self._transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._done.set_result(None)
+
+
+async def call_for(proxy: ProxyProcess, seconds: float) -> list[bytes]:
+    """The statuses that all callers got, in a closed loop for so long."""
+    loop = asyncio.get_running_loop()
+    until = time.monotonic() + seconds
+    callers = []
+    for _ in range(CALLERS):
+        done = loop.create_future()
+        caller = Caller(until, done)
+        await loop.create_connection(lambda caller=caller: caller, "127.0.0.1", proxy.port)  # type: ignore[misc]  # mypy cannot infer a lambda's default
+        callers.append((caller, done))
+    await asyncio.wait([done for _, done in callers])
+    return [status for caller, _ in callers for status in caller.statuses]
+
+
+@pytest.mark.timeout(60)
+async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
+    rate, burst = 200, 20
+    route = f"throttle: {{rate: {rate}/s, burst: {burst}}}"
+    async with (
+        counting_upstream() as (url, times),
+        subprocess_proxy(one_route(url, route, top="access_log: none")) as proxy,
+    ):
+        statuses = await call_for(proxy, SECONDS)
+        assert set(statuses) == {b"200"}
+        assert most_within(times, 1.0) <= (rate + burst) * 1.02
+        for window in (0.5, 0.25, 0.1):
+            # Those who count are late at times, and then two windows seem to meet.
+            late = 5
+            assert most_within(times, window) <= rate * window + burst + late, window
+        first = min(times)
+        used = sum(moment - first <= SECONDS for moment in times)
+        assert used >= 0.97 * rate * SECONDS
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_throttle_queue_length") == 0
+
+
+@pytest.mark.timeout(60)
+async def test_a_window_holds_exactly() -> None:
+    count, period = 40, 0.25
+    route = f"throttle: {{rate: {count}/250ms, algorithm: window}}"
+    seconds = SECONDS / 2
+    async with (
+        counting_upstream() as (url, times),
+        subprocess_proxy(one_route(url, route)) as proxy,
+    ):
+        statuses = await call_for(proxy, seconds)
+        assert set(statuses) == {b"200"}
+        await eventually(lambda: len(proxy.log) == len(statuses))
+        sent = sorted(
+            (
+                datetime.fromisoformat(record["time"]).timestamp()
+                + (record["attempts"][0]["start_ms"] - record["duration_ms"]) / 1000
+            )
+            for record in proxy.log
+            if record["attempts"][0]["reused"]  # else it was sent when its connection was there
+        )
+        # By the proxy's own record, whose time is in whole milliseconds.
+        assert most_within(sent, period - 0.002) <= count
+        # At the upstream they are as late as the loop that counts them.
+        assert most_within(times, period - 0.02) <= count
+        assert len(times) >= 0.9 * count * seconds / period

@@ -1,0 +1,14 @@
+"""A server for all tests of a module that only talk to it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
+
+
+@pytest.fixture(params=SERVERS, ids=program_name, scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """Each of those that there are, in turn."""
+    with standing_server(request.param) as server:
+        yield server

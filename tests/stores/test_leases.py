@@ -1,0 +1,77 @@
+"""Permits at hand: they lapse, and the next ones are got in time."""
+
+from proxy.stores.redis.leases import Leases
+
+
+def used_up_to(leases: Leases, begin: float, end: float, per_second: int) -> int:
+    """Take at a steady pace, and get more as soon as it is low; how often that was."""
+    asked = 0
+    for step in range(round((end - begin) * per_second)):
+        now = begin + step / per_second
+        if not leases.take(now, 0) or leases.left < leases.low:
+            leases.put(max(leases.reckon(now), 1), now + 0.1, now)
+            asked += 1
+    return asked
+
+
+def test_a_lot_lapses_when_its_time_is_over() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(2, 0.1, 0.0)
+    leases.put(2, 0.2, 0.05)
+    assert leases.take(0.05, 0)
+    assert leases.count(0.1) == 2
+    assert leases.take(0.1, 0)
+    assert leases.count(0.2) == 0
+    assert not leases.take(0.2, 0)
+
+
+def test_what_comes_too_late_is_not_used() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(5, 0.1, 0.15)
+    assert leases.count(0.15) == 0
+
+
+def test_those_that_are_held_are_not_given_to_others() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(2, 0.1, 0.0)
+    assert leases.take(0.0, 1)
+    assert not leases.take(0.0, 1)
+    assert leases.take(0.0, 0)
+
+
+def test_what_is_taken_back_lapses_as_before() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(1, 0.1, 0.0)
+    assert leases.take(0.0, 0)
+    leases.take_back()
+    assert leases.count(0.09) == 1
+    assert leases.count(0.1) == 0
+
+
+def test_the_last_of_a_lot_may_be_taken_back_too() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(1, 0.1, 0.0)
+    leases.put(1, 0.2, 0.0)
+    for _ in range(5):
+        assert leases.take(0.0, 0)
+        leases.take_back()
+    assert leases.count(0.0) == 2
+
+
+def test_steady_use_is_served_by_few_lots() -> None:
+    leases = Leases(0.1, 0.0)
+    used_up_to(leases, 0.0, 1.0, 5000)
+    assert used_up_to(leases, 1.0, 2.0, 5000) <= 30
+
+
+def test_now_and_then_nothing_is_got_ahead() -> None:
+    leases = Leases(0.1, 0.0)
+    used_up_to(leases, 0.0, 5.0, 2)
+    assert leases.reckon(5.0) == 0
+    assert leases.low < 1
+
+
+def test_after_a_rest_the_use_of_yesterday_is_forgotten() -> None:
+    leases = Leases(0.1, 0.0)
+    used_up_to(leases, 0.0, 1.0, 5000)
+    assert leases.reckon(60.0) < 10

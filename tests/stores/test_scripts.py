@@ -1,0 +1,259 @@
+"""What the server does for us, step by step, by a client that is not ours."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy.stores.redis.scripts import BEAT, PERMITS, PLACES
+from tests.support.redis_server import RedisServer
+
+HOUR = 3_600_000_000
+SECOND = 1_000_000
+KEY = "holdfast:route:x"
+Limit = tuple[int, int, int]
+"""Count, period in microseconds, burst."""
+
+
+@pytest.fixture
+async def client(server: RedisServer) -> AsyncIterator[Redis]:
+    async with server.client() as client:
+        await client.flushall()
+        yield client
+
+
+async def take(client: Redis, want: int, *limits: Limit, pause: int = 0) -> list[int]:
+    """Permits given, and the times until there is another one and until the pause is over."""
+    numbers = [number for limit in limits for number in limit]
+    about: list[int | str] = [want, pause, 60 * SECOND, "holdfast:pauses", "us route:x"]
+    answer: list[int] = await client.eval(PERMITS.text, 1, KEY, *about, *numbers)
+    return answer
+
+
+async def report(
+    client: Redis,
+    who: str,
+    kept: int,
+    want: int,
+    *,
+    limit: int = 10,
+    lease: int = SECOND,
+    turn: int = HOUR,
+) -> int:
+    """How many places *who* may use."""
+    args: list[int | str] = [who, kept, want, limit, lease, turn]
+    (may,) = await client.eval(PLACES.text, 1, KEY, *args)
+    return int(may)
+
+
+async def now(client: Redis) -> int:
+    seconds, micros = await client.time()
+    return int(seconds) * SECOND + int(micros)
+
+
+# Permits.
+
+
+@pytest.mark.parametrize(
+    ("wants", "limits", "given"),
+    [
+        pytest.param([3], [(60, HOUR, 5)], [3], id="as many as are wanted"),
+        pytest.param([9], [(60, HOUR, 5)], [5], id="but no more than the burst"),
+        pytest.param([3, 3, 3], [(60, HOUR, 5)], [3, 2, 0], id="what is gone is gone"),
+        pytest.param([9], [(60, HOUR, 5), (9, HOUR, 2)], [2], id="as many as all rates give"),
+        pytest.param([0], [(60, HOUR, 5)], [0], id="none, to hear of a pause"),
+        pytest.param([7], [], [7], id="without a rate all"),
+        pytest.param([1] * 3, [(1, 24 * HOUR, 2)], [1, 1, 0], id="one a day"),
+        pytest.param([10**6], [(10**6, SECOND, 10**5)], [10**5], id="a hundred thousand at once"),
+    ],
+)
+async def test_how_many_are_given(
+    client: Redis, wants: list[int], limits: list[Limit], given: list[int]
+) -> None:
+    assert [(await take(client, want, *limits))[0] for want in wants] == given
+
+
+async def test_a_rate_that_gives_more_is_charged_for_what_was_given(client: Redis) -> None:
+    assert (await take(client, 9, (60, HOUR, 5), (9, HOUR, 2)))[0] == 2
+    await client.hdel(KEY, "2")
+    assert (await take(client, 9, (60, HOUR, 5), (9, HOUR, 9)))[0] == 3
+
+
+async def test_a_third_of_a_second_does_not_drift(client: Redis) -> None:
+    """Three a second for three hundred permits: a hundred seconds, to the microsecond."""
+    before = await now(client)
+    for _ in range(300):
+        assert (await take(client, 1, (3, SECOND, 1000)))[0] == 1
+    tat, rest, *_ = str(await client.hget(KEY, "1")).split()
+    first = int(tat) - 100 * SECOND
+    assert before <= first <= await now(client)
+    assert rest == "0"
+
+
+async def test_when_the_next_one_comes(client: Redis) -> None:
+    given, next_in, _ = await take(client, 9, (60, HOUR, 5))
+    assert (given, next_in) == (5, 60 * SECOND)
+    given, next_in, _ = await take(client, 9, (60, HOUR, 5))
+    assert given == 0
+    assert 59 * SECOND < next_in <= 60 * SECOND
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["99999999999999999 0 60 3600000000 5", "9" * 40 + " 0 60 3600000000 5"],
+    ids=["the clock was set back by millennia", "by aeons"],
+)
+async def test_a_state_from_the_future_costs_a_burst_at_most(client: Redis, value: str) -> None:
+    await client.hset(KEY, "1", value)
+    given, next_in, _ = await take(client, 9, (60, HOUR, 5))
+    assert (given, next_in) == (0, 60 * SECOND)
+    _, later, _ = await take(client, 9, (60, HOUR, 5))
+    assert later < next_in, "it must not be put off again and again"
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "1e9 0 60", "-5 0 60 1 1", "1 2 3 0 5", "nan nan 1 1 1"]
+)
+async def test_a_state_that_makes_no_sense_is_none(client: Redis, value: str) -> None:
+    await client.hset(KEY, mapping={"1": value, "pause": value})
+    assert (await take(client, 9, (60, HOUR, 5)))[0] == 5
+
+
+async def test_a_key_that_is_no_bucket_becomes_one(client: Redis) -> None:
+    await client.set(KEY, "something else")
+    assert (await take(client, 9, (60, HOUR, 5)))[0] == 5
+    await client.set(KEY, "something else")
+    assert await report(client, "a", 0, 3, limit=3) == 3
+
+
+@pytest.mark.parametrize(
+    ("taken", "old", "new", "left"),
+    [
+        pytest.param(3, (60, HOUR, 3), (60, HOUR, 50), 0, id="a larger burst is no gift"),
+        pytest.param(3, (60, HOUR, 9), (60, HOUR, 4), 4, id="a smaller burst holds at once"),
+        pytest.param(3, (60, HOUR, 5), (600, HOUR, 5), 2, id="a larger rate leaves what is left"),
+        pytest.param(3, (7, HOUR, 5), (3, HOUR, 5), 2, id="a smaller one as well"),
+    ],
+)
+async def test_a_limit_that_is_changed(
+    client: Redis, taken: int, old: Limit, new: Limit, left: int
+) -> None:
+    assert (await take(client, taken, old))[0] == taken
+    assert (await take(client, 99, new))[0] == left
+
+
+async def test_a_bucket_is_forgotten_when_it_is_full_and_not_before(client: Redis) -> None:
+    await take(client, 5, (60, HOUR, 5))
+    assert 300_000 <= await client.pttl(KEY) <= 302_000
+    await report(client, "a", 0, 1, limit=1)
+    assert await client.pttl(KEY) > 299_000, "places need less"
+
+
+async def test_a_pause_closes_it_and_is_told_to_all(client: Redis) -> None:
+    async with client.pubsub() as hearing:
+        await hearing.subscribe("holdfast:pauses")
+        given, next_in, paused_for = await take(client, 3, (60, HOUR, 5), pause=10 * SECOND)
+        assert (given, paused_for) == (0, 10 * SECOND)
+        assert next_in == 10 * SECOND, "one permit when it opens"
+        while (message := await hearing.get_message(timeout=1))["type"] != "message":
+            pass
+        assert message["data"] == "10000000 us route:x"
+    given, next_in, paused_for = await take(client, 3, (60, HOUR, 5))
+    assert given == 0
+    assert 9 * SECOND < next_in == paused_for <= 10 * SECOND
+    assert (await take(client, 3, (60, HOUR, 5), pause=1))[2] > 9 * SECOND, "it gets no shorter"
+    assert await client.pttl(KEY) > 10_000
+
+
+async def test_after_a_pause_one_by_one(client: Redis) -> None:
+    await take(client, 0, (60, HOUR, 5), pause=1)
+    await asyncio.sleep(0.001)
+    given, next_in, paused_for = await take(client, 5, (60, HOUR, 5))
+    assert (given, paused_for) == (1, 0)
+    assert 59 * SECOND < next_in <= 60 * SECOND
+
+
+async def test_no_pause_is_longer_than_it_may_be(client: Redis) -> None:
+    assert (await take(client, 0, pause=HOUR))[2] == 60 * SECOND
+    await client.hset(KEY, "pause", "99999999999999999")
+    assert (await take(client, 0))[2] == 60 * SECOND
+    assert (await take(client, 0))[2] < 60 * SECOND, "it must not be put off again and again"
+
+
+# Places.
+
+
+async def test_places_for_one(client: Redis) -> None:
+    assert await report(client, "a", 0, 3) == 3
+    assert await report(client, "a", 3, 30) == 10
+    assert await report(client, "a", 10, 10, limit=4) == 4, "the limit was changed"
+    assert await report(client, "a", 0, 0) == 0
+    assert await client.exists(KEY) == 0
+
+
+async def test_no_more_than_there_are(client: Redis) -> None:
+    assert await report(client, "a", 0, 8) == 8
+    assert await report(client, "b", 0, 8) == 2, "the rest"
+    assert await report(client, "a", 8, 8) == 5, "its share; it has more in use"
+    assert await report(client, "b", 2, 8) == 2, "until those are over"
+    assert await report(client, "a", 5, 8) == 5
+    assert await report(client, "b", 2, 8) == 5
+
+
+async def test_who_wants_little_gets_it_and_the_others_share_the_rest(client: Redis) -> None:
+    assert await report(client, "small", 0, 1) == 1
+    assert await report(client, "b", 0, 50) <= 9
+    for _ in range(3):
+        b = await report(client, "b", 0, 50)
+        c = await report(client, "c", 0, 50)
+    assert sorted([b, c]) == [4, 5]
+    assert await report(client, "small", 1, 1) == 1
+
+
+async def test_what_cannot_be_shared_goes_round(client: Redis) -> None:
+    turn = 10_000
+    assert await report(client, "a", 0, 1, limit=1, turn=turn) == 1
+    assert await report(client, "b", 0, 1, limit=1, turn=turn) == 0
+    assert await report(client, "a", 1, 1, limit=1, turn=turn) == 1, "not yet"
+    await asyncio.sleep(0.011)
+    assert await report(client, "a", 1, 1, limit=1, turn=turn) == 0, "another one has waited"
+    assert await report(client, "a", 0, 1, limit=1, turn=turn) == 0, "and goes first"
+    assert await report(client, "b", 0, 1, limit=1, turn=turn) == 1
+
+
+async def test_the_same_report_twice_is_one(client: Redis) -> None:
+    for _ in range(3):
+        assert await report(client, "a", 0, 4) == 4
+    assert await report(client, "b", 0, 6) == 6
+
+
+async def test_who_falls_silent_is_forgotten(client: Redis) -> None:
+    assert await report(client, "a", 0, 10, lease=20_000) == 10
+    assert await report(client, "b", 0, 4, lease=20_000) == 0
+    await asyncio.sleep(0.021)
+    assert await report(client, "b", 0, 4, lease=20_000) == 4
+
+
+@pytest.mark.parametrize("value", ["x", "", "5 5 0", "5 5 0 99999999999999999", "5 5 0 0"])
+async def test_a_holder_that_makes_no_sense_is_forgotten(client: Redis, value: str) -> None:
+    await client.hset(KEY, "at:ghost", value)
+    assert await report(client, "a", 0, 10) == 10
+    assert not await client.hexists(KEY, "at:ghost")
+
+
+# Who is there.
+
+
+async def test_instances_are_counted_while_they_are_heard_of(client: Redis) -> None:
+    async def beat(who: str, silence: int) -> int:
+        (count,) = await client.eval(BEAT.text, 1, "instances", who, silence)
+        return int(count)
+
+    assert await beat("a", SECOND) == 1
+    assert await beat("b", SECOND) == 2
+    assert await beat("a", SECOND) == 2
+    assert await beat("b", 0) == 1, "it said good-bye"
+    await client.zadd("instances", {"from the future": 9e15, "long gone": 1})
+    assert await beat("c", SECOND) == 2
+    assert 0 < await client.pttl("instances") <= 1000
