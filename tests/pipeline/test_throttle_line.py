@@ -16,7 +16,6 @@ from tests.support import (
     ScriptedUpstream,
     answer,
     both_loops,
-    eventually,
     hang,
     ok,
     one_route,
@@ -25,6 +24,7 @@ from tests.support import (
     running,
     subprocess_proxy,
 )
+from tests.support.clock import FakeClock
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
@@ -230,30 +230,22 @@ async def test_who_would_wait_for_too_long_is_told_so_at_once() -> None:
 
 
 async def test_nobody_overtakes_those_in_line() -> None:
-    """Who comes when there is a permit again does not get it before those who waited for it."""
-    door = Doorkeeper()
-    route = "throttle: {concurrency: 1}"
+    """Nor who comes when there is a permit again, before those in line have heard of it."""
+    clock = FakeClock()
+    route = "throttle: {rate: 1/m, max_wait: none}\ntimeout: none"
     async with (
-        ScriptedUpstream(door) as upstream,
-        running(one_route(upstream, route)) as proxy,
-        AsyncExitStack() as stack,
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, route), clock=clock) as proxy,
+        proxy.client() as waiting,
+        proxy.client() as late,
     ):
-        crowd = [await stack.enter_async_context(proxy.client()) for _ in range(30)]
-        for number, client in enumerate(crowd):
-            await client.send(request("GET", f"/{number}"))
-            await eventually(
-                lambda n=number: throttle(proxy)["waiting"] + throttle(proxy)["under_way"] == n + 1  # type: ignore[misc]  # mypy cannot infer a lambda's default
-            )
-        late = [await stack.enter_async_context(proxy.client()) for _ in range(30)]
-        for number, client in enumerate(late, 30):
-            door.let_through()
-            await client.send(request("GET", f"/{number}"))
-            await in_line(proxy, 29)
-        door.let_through(30)
-        for client in crowd + late:
-            assert (await client.response()).status == 200
-        first = [int(seen.target[1:]) for seen in upstream.requests[:30]]
-        assert first == list(range(30))
+        await proxy.get("/first")
+        await stand_in_line(proxy, waiting, request("GET", "/waiting"))
+        clock.advance(61)
+        await late.send(request("GET", "/late"))
+        assert (await waiting.response()).status == 200
+        await in_line(proxy, 1)
+        assert [seen.target for seen in upstream.requests] == ["/first", "/waiting"]
 
 
 # While draining.

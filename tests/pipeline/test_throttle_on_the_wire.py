@@ -274,6 +274,21 @@ async def test_a_connection_that_is_long_in_the_making_keeps_nobody_waiting() ->
                 await eventually(lambda: len(upstream.requests) == 2, within=2.0)
 
 
+async def test_a_body_that_is_too_large_costs_nothing() -> None:
+    route = f"{burst(2)}\nmax_body: 1KiB"
+    chunked = (
+        request("POST", "/", "Transfer-Encoding: chunked") + b"800\r\n" + bytes(2048) + b"\r\n"
+    )
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
+        assert await statuses(proxy, 1) == [200]  # there is a connection now
+        async with proxy.client() as client:
+            await client.send(chunked + b"0\r\n\r\n")
+            assert (await client.response("POST")).status == 413
+        await nothing_left(proxy)
+        await assert_left(proxy, 1)
+        assert len(upstream.requests) == 2
+
+
 async def test_what_was_sent_counts_whatever_became_of_it() -> None:
     async with (
         ScriptedUpstream() as upstream,

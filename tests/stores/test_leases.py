@@ -1,5 +1,7 @@
 """Permits at hand: they lapse, and the next ones are got in time."""
 
+from hypothesis import given, strategies as st
+
 from proxy.stores.redis.leases import Leases
 
 
@@ -58,6 +60,26 @@ def test_the_last_of_a_lot_may_be_taken_back_too() -> None:
     assert leases.count(0.0) == 2
 
 
+def test_what_is_taken_back_is_there_even_if_somebody_has_looked() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(1, 0.1, 0.0)
+    assert leases.take(0.0, 0)
+    assert leases.count(0.0) == 0
+    leases.take_back()
+    assert leases.count(0.0) == 1
+    assert leases.take(0.0, 0)
+
+
+def test_what_was_dropped_is_not_taken_back() -> None:
+    leases = Leases(0.1, 0.0)
+    leases.put(1, 0.1, 0.0)
+    assert leases.take(0.0, 0)
+    leases.drop()
+    leases.take_back()
+    assert leases.count(0.0) == 0
+    assert not leases.take(0.0, 0)
+
+
 def test_steady_use_is_served_by_few_lots() -> None:
     leases = Leases(0.1, 0.0)
     used_up_to(leases, 0.0, 1.0, 5000)
@@ -75,3 +97,31 @@ def test_after_a_rest_the_use_of_yesterday_is_forgotten() -> None:
     leases = Leases(0.1, 0.0)
     used_up_to(leases, 0.0, 1.0, 5000)
     assert leases.reckon(60.0) < 10
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(0, 3), st.floats(0, 1)),
+            st.tuples(st.just("take"), st.integers(0, 2), st.floats(0, 0.3)),
+            st.tuples(st.just("take back"), st.just(0), st.just(0.0)),
+            st.tuples(st.just("drop"), st.just(0), st.just(0.0)),
+        )
+    )
+)
+def test_what_is_said_to_be_there_can_be_taken(steps: list[tuple[str, int, float]]) -> None:
+    leases, now, was_taken = Leases(0.1, 0.0), 0.0, False
+    for step, number, seconds in steps:
+        if step == "put":
+            leases.put(number, now + seconds, now)
+        elif step == "take":
+            now += seconds
+            there = leases.count(now)
+            was_taken = leases.take(now, number)
+            assert was_taken == (there > number)
+            assert leases.count(now) == there - was_taken
+        elif step == "take back" and was_taken:
+            leases.take_back()
+            was_taken = False
+        elif step == "drop":
+            leases.drop()

@@ -10,6 +10,7 @@ unused would be lost to others.
 """
 
 from collections import deque
+from math import inf
 
 _RECENTLY = 0.05
 """Seconds over which use is averaged."""
@@ -36,7 +37,7 @@ class Leases:
     def __init__(self, life: float, now: float) -> None:
         self._life = life
         self._lots: deque[Lot] = deque()
-        self._last = Lot(0, now)
+        self._last = Lot(0, -inf)
         """From which the last permit was taken."""
         self.left = 0
         """Permits at hand; those that have lapsed count until somebody looks."""
@@ -66,10 +67,13 @@ class Leases:
         return False
 
     def take_back(self) -> None:
-        """The last permit was not used. Only in the same turn: it is where it was."""
-        self._last.left += 1
+        """The last permit was not used."""
+        lot = self._last
+        lot.left += 1
         self.left += 1
         self._used -= 1
+        if lot not in self._lots:  # it was empty, and somebody has looked
+            self._insert(lot)
 
     def count(self, now: float) -> int:
         """How many are at hand."""
@@ -81,12 +85,20 @@ class Leases:
     def put(self, count: int, lapses: float, now: float) -> None:
         """Permits came from the store; too late, maybe."""
         if count and now < lapses:
-            self._lots.append(Lot(count, lapses))
+            self._insert(Lot(count, lapses))
             self.left += count
+
+    def _insert(self, lot: Lot) -> None:
+        """What lapses first is used first. Nearly always that is the order in which it came."""
+        at = len(self._lots)
+        while at and self._lots[at - 1].lapses > lot.lapses:
+            at -= 1
+        self._lots.insert(at, lot)
 
     def drop(self) -> None:
         """Let all of them lapse at once."""
         self._lots.clear()
+        self._last = Lot(0, -inf)  # what is taken back has lapsed as well
         self.left = 0
 
     def reckon(self, now: float) -> int:
