@@ -82,7 +82,7 @@ class Estate:
             # Who stands in line where nothing is limited any more may go. Where there is no
             # such route any more, all goes on as it began.
             if label in self.names:
-                old.throttles[label].change(ThrottleSettings())
+                old.throttles[label].change(_NO_LIMIT)
         for key, upstream in old.upstreams.items():
             if key not in self.upstreams:
                 upstream.fleet.retire()
@@ -189,6 +189,9 @@ class Builder:
             )
             breakers = next(known, None) or Breakers(settings.breaker)
         return Upstream(settings, tls, self.clock, self.outbox, breakers)
+
+
+_NO_LIMIT = ThrottleSettings(longest_pause=None)
 
 
 def _budget(settings: BudgetSettings, before: Budget | None) -> Budget:

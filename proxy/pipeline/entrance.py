@@ -7,6 +7,7 @@ whoever passes sends within the same turn of the loop.
 import asyncio
 import math
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import DRAINING
@@ -40,7 +41,7 @@ _NO_STORE = Refusal(Reason.STORE, "The limits are kept in a store that does not 
 class Entrance:
     """The throttles between a route and an upstream, in the order in which they are passed."""
 
-    __slots__ = ("_gates", "_pauses", "_throttles", "clock", "loop", "upstream")
+    __slots__ = ("_gates", "_throttles", "clock", "loop", "pauses", "upstream")
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Entrance:
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self._throttles = throttles
-        self._pauses = pauses
+        self.pauses = pauses
         self._gates = None if keyed else [throttle.common for throttle in throttles]
         """The same for every request, if they are."""
 
@@ -90,20 +91,14 @@ class Entrance:
         Raises :class:`Refused` if it will not come, or not before *deadline*.
         """
         passed = Passed(self, exchange, [], is_spent=False)
-        if is_retry:
-            if self._pauses.is_over:
-                raise Refused(DRAINING)
-            self._pauses.watch(exchange)
         try:
-            for gate in self._gates_for(exchange):
-                await self._pass(gate, passed, exchange, deadline)
-            await passed.use(deadline)
+            with self.pauses.watch(exchange) if is_retry else nullcontext():
+                for gate in self._gates_for(exchange):
+                    await self._pass(gate, passed, exchange, deadline)
+                await passed.spend(deadline)
         except BaseException:
             passed.close()
             raise
-        finally:
-            if is_retry:
-                self._pauses.forget(exchange)
         try:
             self._ask_breakers(self.clock.monotonic())  # a lot may have happened meanwhile
         except Refused:
@@ -247,6 +242,12 @@ class Passed:
 
     async def use(self, deadline: float) -> None:
         """The request is sent now; if that is not allowed any more, when it is again."""
+        is_retry = len(self._exchange.attempts) > 1  # the present one is on record
+        with self._entrance.pauses.watch(self._exchange) if is_retry else nullcontext():
+            await self.spend(deadline)
+
+    async def spend(self, deadline: float) -> None:
+        """Wait where a permit has lapsed, until all of them can be spent."""
         while not self._spend(self._entrance.clock.monotonic()):
             gate = next(gate for gate in self._gates if gate not in self._held)
             self._hold_for_a_while()

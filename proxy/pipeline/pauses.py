@@ -1,8 +1,11 @@
 """Waits between two attempts, which a drain ends at once."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from proxy.core import Exchange
+from proxy.core import Exchange, Refused
+from proxy.pipeline.answers import DRAINING
 from proxy.policy.bucket import Cause
 
 _GRAIN = 0.0015
@@ -40,13 +43,19 @@ class Pauses:
             self._waiting.discard(awake)
         return not self.is_over
 
-    def watch(self, exchange: Exchange) -> None:
-        """It stands in line for another attempt, until :meth:`forget`."""
-        self._queued.add(exchange)
+    @contextmanager
+    def watch(self, exchange: Exchange) -> Iterator[None]:
+        """Meanwhile it stands in line for another attempt.
 
-    def forget(self, exchange: Exchange) -> None:
-        """It does not any more."""
-        self._queued.discard(exchange)
+        Raises :class:`Refused` if there are none any more.
+        """
+        if self.is_over:
+            raise Refused(DRAINING)
+        self._queued.add(exchange)
+        try:
+            yield
+        finally:
+            self._queued.discard(exchange)
 
     def end(self) -> None:
         """Wake everybody: no further attempts."""

@@ -302,10 +302,8 @@ class Bucket(Generic[W]):
         """Seconds after which :meth:`serve` may bring something; None: not by itself."""
         if not self.waiting:
             return None
-        if now < self._opens:
-            wait = self._opens - now
-        elif self._back or self.permits.has_room():
-            wait = self.permits.wait(now, self._held + 1)
+        if self._back or self.permits.has_room():
+            wait = max(self.permits.wait(now, self._held + 1), self._opens - now)
             if self._spread is not None and not self._back:
                 wait = max(wait, self._spread.wait(now, 0))
         else:
@@ -384,8 +382,9 @@ class Bucket(Generic[W]):
         return hopeless
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on, for those in line too."""
+        """Other limits hold from now on, for those in line too, and for a pause."""
         self.settings = settings
+        self._opens = min(self._opens, now + (settings.longest_pause or 0.0))
         self.permits.change(settings, now)
 
 

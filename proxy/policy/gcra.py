@@ -158,6 +158,14 @@ class GcraMeter:
         self._rule = replace(self._rule, ahead=max(until - now, 0.0))
         self._state = self._rule.drained(self._state, until)
 
+    def reopen(self, now: float, until: float) -> None:
+        """It was drained until later than that, and shall not be any more.
+
+        What was left before that nobody knows now: nothing, to be safe.
+        """
+        self._rule = replace(self._rule, ahead=max(until - now, 0.0))
+        self._state = self._rule.leaving(0, until)
+
     def leave(self, now: float, remaining: int) -> None:
         """Let so many be left, if there is room for them."""
         self._state = self._rule.leaving(remaining, now)

@@ -112,6 +112,7 @@ class _Meter(Protocol):
     def spend(self, now: float) -> None: ...
     def wait(self, now: float, count: int) -> float: ...
     def drain(self, now: float, until: float) -> None: ...
+    def reopen(self, now: float, until: float) -> None: ...
     def leave(self, now: float, remaining: int) -> None: ...
     def remaining(self, now: float) -> int: ...
     def is_full(self, now: float) -> bool: ...
@@ -200,7 +201,8 @@ class LocalPermits:
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on. What was left of the old ones is left, but no more.
 
-        Places that are in use stay in use, even if there are too many of them now.
+        Places that are in use stay in use, even if there are too many of them now. A pause
+        that is longer than allowed now is shortened.
         """
         old, self._settings = self._settings, settings
         alike = (old.algorithm, old.burst) == (settings.algorithm, settings.burst)
@@ -210,7 +212,12 @@ class LocalPermits:
             for rate in _rates(settings)
         )
         self._most = _most(settings)
-        if self._closed_until > now:
+        latest = now + (settings.longest_pause or 0.0)
+        if self._closed_until > latest:
+            self._closed_until = latest
+            for meter in self._meters:
+                meter.reopen(now, latest)
+        elif self._closed_until > now:
             self.drain(now, self._closed_until)
 
     def _successor(self, rate: Rate, now: float) -> _Meter:

@@ -93,6 +93,11 @@ class SlidingLog:
             self._opens = _nanoseconds(until)
         self._passed = 0
 
+    def reopen(self, now: float, until: float) -> None:  # noqa: ARG002 - the log knows the rest
+        """It was drained until later than that, and shall not be any more."""
+        self._opens = _nanoseconds(until)
+        self._passed = 0
+
     def _due(self, place: int) -> int:
         """When so many further calls may have gone out before, because it was drained."""
         calls = min(self._passed + place, self.rate.count - 1)

@@ -157,6 +157,6 @@ async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str) -> No
         assert {got.status for got in await waiting} == {200}
         assert not [moment for moment in times if stopped + 0.1 < moment < stopped + STILL]
         if "window" in limit:
-            assert most_within(times, 0.19) <= 10
+            assert most_within(times, 0.1) <= 10  # half a window: who counts may be late as well
         else:
             assert_no_burst(times, 40)

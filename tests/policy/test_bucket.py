@@ -639,6 +639,24 @@ def test_other_limits_hold_for_those_in_line(
     assert story.until(3).outs == {"a": 0, **told}
 
 
+@pytest.mark.parametrize(
+    ("longest", "outs"),
+    [
+        pytest.param(None, {"a": 1.1, "b": 1.2}, id="none any more"),
+        pytest.param(2.0, {"a": 3.1, "b": 3.2}, id="a shorter one"),
+        pytest.param(60.0, {"a": 4, "b": 4.1}, id="a longer one"),
+    ],
+)
+def test_a_pause_is_no_longer_than_allowed_now(
+    longest: float | None, outs: dict[str, float]
+) -> None:
+    story = Story(limits(TEN))
+    story.pause(4)
+    story.come("a", "b")
+    story.until(1).change(replace(limits(TEN), longest_pause=longest))
+    assert story.until(5).outs == pytest.approx(outs)
+
+
 def test_who_has_waited_for_longer_than_is_allowed_now_is_refused() -> None:
     story = Story(limits(concurrency=1))
     story.come("a", "b")

@@ -206,6 +206,7 @@ class Line(RuleBasedStateMachine):
     @rule(settings=all_settings)
     def change(self, settings: ThrottleSettings) -> None:
         self.bucket.change(settings, self.now)
+        self.opens = min(self.opens, self.now + (settings.longest_pause or 0.0))
         self.sent.clear()
         for caller in self.held:
             caller.was_held_before = True

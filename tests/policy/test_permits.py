@@ -297,6 +297,27 @@ def test_a_pause_survives(*, was_window: bool, window: bool) -> None:
     assert [permits.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
 
 
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+@pytest.mark.parametrize(
+    ("longest", "waits"),
+    [
+        pytest.param(None, [0.1, 0.2], id="not allowed any more: it is over, without a burst"),
+        pytest.param(5.0, [5.1, 5.2], id="allowed for a shorter time: it ends sooner"),
+        pytest.param(60.0, [20.0, 20.1], id="allowed for as long as it lasts: nothing changes"),
+    ],
+)
+def test_a_pause_is_no_longer_than_allowed_now(
+    longest: float | None, waits: list[float], *, window: bool
+) -> None:
+    settings = limits(TEN, burst=10, window=window)
+    permits = LocalPermits(settings, START)
+    permits.drain(START, START + 30)
+    permits.change(replace(settings, longest_pause=longest), START + 10)
+    found = [permits.wait(START + 10, n) for n in (1, 2)]
+    early = 0.1 if window and longest != 60.0 else 0.0  # a log knows that nothing was sent
+    assert found == pytest.approx([wait - early for wait in waits])
+
+
 def test_places_in_use_stay_in_use() -> None:
     permits = permits_of(concurrency=3)
     take_all(permits, START)

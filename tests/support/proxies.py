@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -174,7 +175,7 @@ async def running(
         folder = Path(name)
         path = _write_config(folder, config, files or {})
         log = folder / "access.log"
-        before = _open_files()
+        before = _Held(_open_files(), _our_tasks())
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             app = App(lambda: load([*upon, path], environ or {}), clock, log_fd)
@@ -306,28 +307,36 @@ def _complaints() -> Iterator[list[str]]:
             logger.removeHandler(handler)
 
 
-async def _assert_nothing_left(proxy: RunningProxy, files_before: set[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What this process has of the things that a proxy must not leave behind."""
+
+    files: set[str]
+    tasks: set[asyncio.Task[Any]]
+
+
+async def _assert_nothing_left(proxy: RunningProxy, before: _Held) -> None:
     await eventually(lambda: proxy.open_upstream_connections == 0, what="closing every pool")
     await eventually(lambda: proxy.client_connections == 0, what="closing every client")
     try:
-        await eventually(lambda: not _our_tasks(), within=1.0)
+        await eventually(lambda: not _our_tasks() - before.tasks, within=1.0)
     except AssertionError:
-        raise AssertionError(f"tasks are left: {_our_tasks()}") from None
+        raise AssertionError(f"tasks are left: {_our_tasks() - before.tasks}") from None
     try:
-        await eventually(lambda: not _open_files() - files_before, within=1.0)
+        await eventually(lambda: not _open_files() - before.files, within=1.0)
     except AssertionError:
-        raise AssertionError(f"files are left: {_open_files() - files_before}") from None
+        raise AssertionError(f"files are left: {_open_files() - before.files}") from None
     # A future whose exception nobody took complains when it is collected: now.
     gc.collect()
 
 
-def _our_tasks() -> list[asyncio.Task[Any]]:
-    return [
+def _our_tasks() -> set[asyncio.Task[Any]]:
+    return {
         task
         for task in asyncio.all_tasks()
         if (code := getattr(task.get_coro(), "cr_code", None))
         and any(part in code.co_filename for part in _OURS)
-    ]
+    }
 
 
 def _open_files() -> set[str]:

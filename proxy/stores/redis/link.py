@@ -85,6 +85,7 @@ class Link:
         self.is_up = False
         self.instances = 1
         """How many instances there are, this one included, as far as was last seen."""
+        self._came_up = 0.0
         self.round_trip = 0.0
         """Seconds that the server is away, at best; it takes a while to believe in worse."""
 
@@ -155,11 +156,16 @@ class Link:
         return numbers
 
     def _beat(self) -> None:
-        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - no matter when
-            self.instances = max(numbers[0], 1)
+        def answer(numbers: list[int], sent: float) -> None:
+            self._see(numbers[0], sent)
 
         args = (self._instance, round(SILENCE * 1e6))
         self.call("beat", BEAT, self._instances_key, args, answer)
+
+    def _see(self, instances: int, now: float) -> None:
+        """So many were heard of. After an outage not all have come back yet."""
+        least = self.instances if now < self._came_up + SILENCE else 1
+        self.instances = max(instances, least)
 
     # Up and down.
 
@@ -201,7 +207,8 @@ class Link:
         now = self._clock.monotonic()
         self.round_trip = now - called
         self._recorder.operated("connect", now - began)
-        self.instances = max(numbers[0], 1)
+        self._came_up = now
+        self._see(numbers[0], now)
         self.is_up = True
         self._broken.clear()
         if self._complained:

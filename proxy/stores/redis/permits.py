@@ -5,10 +5,14 @@ asked for, one question at a time, and the listener hears when the answer has co
 
 While the store is down, something else stands in for it (``outage.py``). Calls that are
 under way are counted throughout, so that nothing has to be found out when it is back.
+
+Instances find out one after the other that it is back. Whoever is first must not take what
+the others, still on their own, count as theirs. So for a moment both hold: what the store
+gives, and our share of it.
 """
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 from proxy.core import Clock
 from proxy.policy.permits import LocalPermits, Permits, PermitsListener, Quota
@@ -36,6 +40,7 @@ class SharedPermits:
     __slots__ = (
         "__weakref__",
         "_calls",
+        "_can_ask",
         "_caretaker",
         "_clock",
         "_due",
@@ -65,7 +70,9 @@ class SharedPermits:
         self._rates = SharedRates(terms(settings), calls, clock, self._permits_came)
         self._places = SharedPlaces(settings.concurrency, calls, clock, self._places_came)
         self._stand_in: Permits | None = None
-        """What is asked instead while the store is down."""
+        """What holds while the store is down, and for a moment after that."""
+        self._can_ask = True
+        """Whether the store is there."""
         self._opens = 0.0
         """When the last pause is over."""
         self._waiting = 0
@@ -77,7 +84,7 @@ class SharedPermits:
             self._do_without_store(clock.monotonic())
 
     def __repr__(self) -> str:
-        state = self._rates if self._stand_in is None else "no store"
+        state = self._rates if self._can_ask else "no store"
         return f"<permits of {self._calls}: {state}, {self._places}>"
 
     # Permits and places.
@@ -87,20 +94,29 @@ class SharedPermits:
         # For every attempt: 0.5 µs with a rate.
         if now < self._opens:
             return False
-        places = self._places
         if self._stand_in is not None:
-            if not self._stand_in.take(now, held):
-                return False
-        elif not places.has_room(now) or not self._rates.take(now, held):
+            return self._take_without_store(now, held)
+        places = self._places
+        if not places.has_room(now) or not self._rates.take(now, held):
             return False
         places.occupy()
+        return True
+
+    def _take_without_store(self, now: float, held: int) -> bool:
+        stand_in = cast("Permits", self._stand_in)
+        if not stand_in.take(now, held):
+            return False
+        if self._can_ask and not (self._places.has_room(now) and self._rates.take(now, held)):
+            stand_in.undo(now)
+            return False
+        self._places.occupy()
         return True
 
     def undo(self, now: float) -> None:
         """The last take did not happen after all."""
         if self._stand_in is not None:
             self._stand_in.undo(now)
-        else:
+        if self._can_ask:
             self._rates.take_back()
         self._places.leave()
 
@@ -108,22 +124,20 @@ class SharedPermits:
         """What the last take, or the last spend, has used is only held."""
         if self._stand_in is not None:
             self._stand_in.hold(now)
-        else:
+        if self._can_ask:
             self._rates.take_back()
 
     def spend(self, now: float) -> bool:
         """A held permit is used now; False if it has lapsed, and another one is needed."""
-        if now < self._opens:
+        if now < self._opens or (self._can_ask and not self._rates.take(now, 0)):
             return False
-        if self._stand_in is not None:
-            return self._stand_in.spend(now)
-        return self._rates.take(now, 0)
+        return self._stand_in is None or self._stand_in.spend(now)
 
     def has_room(self) -> bool:
         """Whether there is a place for one more call."""
-        if self._stand_in is not None:
-            return self._stand_in.has_room()
-        return self._places.has_room(self._clock.monotonic())
+        if self._stand_in is not None and not self._stand_in.has_room():
+            return False
+        return not self._can_ask or self._places.has_room(self._clock.monotonic())
 
     def occupy(self) -> None:
         """A call takes its place; its permit is held."""
@@ -137,20 +151,21 @@ class SharedPermits:
         places.leave()
         if self._stand_in is not None:
             self._stand_in.vacate(now)
-        elif places.has_surplus:
+        if places.has_surplus and self._can_ask:
             places.report(now)
 
     # What is known.
 
     def wait(self, now: float, count: int) -> float:
         """Seconds until there is a permit for the *count*-th call from now; 0: there is one."""
-        if self._stand_in is not None:
-            return max(self._stand_in.wait(now, count), self._opens - now)
-        return self._rates.wait(now, count, self._opens)
+        alone = 0.0 if self._stand_in is None else self._stand_in.wait(now, count)
+        if self._can_ask:
+            return max(alone, self._rates.wait(now, count, self._opens))
+        return max(alone, self._opens - now)
 
     def is_unsure(self, now: float) -> bool:
         """Whether there may be permits or places that only asking can bring."""
-        if self._stand_in is not None or now < self._opens:
+        if not self._can_ask or now < self._opens:
             return False
         if self._places.has_room(now):
             return self._rates.is_unsure(now)
@@ -164,7 +179,7 @@ class SharedPermits:
 
     def quotas(self, now: float) -> tuple[Quota, ...]:
         """What is left, as far as is known here: of the rates, either nothing or enough."""
-        if self._stand_in is not None:
+        if self._stand_in is not None and not self._can_ask:
             return self._stand_in.quotas(now)
         picture = LocalPermits(self._settings, now)
         wait = self.wait(now, 1)
@@ -180,7 +195,7 @@ class SharedPermits:
 
     def ask(self, now: float, waiting: int) -> None:
         """So many wait, and there is no permit or no place: get them, as soon as can be."""
-        if self._stand_in is not None:
+        if not self._can_ask:
             return
         self._waiting = waiting
         due: float | None
@@ -188,12 +203,21 @@ class SharedPermits:
             due = self._opens
         elif self._places.has_room(now):
             room = self._places.room(now)
-            due = self._rates.ask(now, waiting if room is None else min(waiting, room))
+            due = self._ask_for_permits(now, waiting if room is None else min(waiting, room))
         else:
             self._caretaker.look_after(self)
             due = self._places.ask(now, waiting)
         if due is not None:
             self._come_back(now, due)
+
+    def _ask_for_permits(self, now: float, want: int) -> float | None:
+        if self._stand_in is not None:  # no more than we could use
+            wait = self._stand_in.wait(now, 1)
+            if wait > 0:
+                return now + wait
+            while want > 1 and self._stand_in.wait(now, want) > 0:
+                want //= 2
+        return self._rates.ask(now, want)
 
     def _come_back(self, now: float, due: float) -> None:
         if self._timer is not None:
@@ -218,10 +242,10 @@ class SharedPermits:
 
     def look(self, now: float) -> bool:
         """Renew our places, and give back those that were not used. Whether we have any."""
-        return self._stand_in is None and self._places.look(now)
+        return self._can_ask and self._places.look(now)
 
     def _report_places(self, now: float) -> None:
-        if self._places.under_way and self._stand_in is None:
+        if self._places.under_way and self._can_ask:
             self._caretaker.look_after(self)
             self._places.report(now)
 
@@ -230,7 +254,7 @@ class SharedPermits:
     def drain(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
         self._close_until(now, until)
-        if self._stand_in is None:
+        if self._can_ask:
             self._tell_pause(now)
 
     def _close_until(self, now: float, until: float) -> None:
@@ -256,7 +280,7 @@ class SharedPermits:
     def look_for_pause(self) -> None:
         """Ask the store whether there is a pause that we did not hear of."""
         pauses = self._rates.terms.longest_pause > 0
-        if pauses and self._stand_in is None and not self._rates.is_asking:
+        if pauses and self._can_ask and not self._rates.is_asking:
             self._rates.send(0)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
@@ -265,7 +289,7 @@ class SharedPermits:
         self._rates.change(terms(settings))
         self._places.change(settings.concurrency)
         if self._stand_in is not None:
-            self._do_without_store(now)
+            self._stand_in = self._stand_in_from(now)
         self._report_places(now)
         self._listener.permits_changed()
 
@@ -279,18 +303,32 @@ class SharedPermits:
         self._listener.permits_changed()
 
     def _do_without_store(self, now: float) -> None:
-        instances = self._calls.link.instances
-        self._stand_in = stand_in(self._settings, instances, now, self._places.under_way)
+        self._can_ask = False
+        if self._stand_in is None:
+            self._stand_in = self._stand_in_from(now)
+
+    def _stand_in_from(self, now: float) -> Permits:
+        instances, under_way = self._calls.link.instances, self._places.under_way
+        permits = stand_in(self._settings, instances, now, under_way)
         if now < self._opens:
-            self._stand_in.drain(now, self._opens)
+            permits.drain(now, self._opens)
+        return permits
 
     def came_up(self, now: float) -> None:
-        """The store can be used again."""
-        self._stand_in = None
+        """The store can be used again; others may not know that yet."""
+        self._can_ask = True
+        if self._settings.on_store_error != "local":
+            self._stand_in = None
         if now < self._opens:
             self._tell_pause(now)
         self._report_places(now)
         self._listener.permits_changed()
+
+    def trust_store(self) -> None:
+        """By now everybody knows that the store is there: nothing else holds any more."""
+        if self._can_ask and self._stand_in is not None:
+            self._stand_in = None
+            self._listener.permits_changed()
 
     def close(self) -> None:
         """Give the places back, if there is still somebody to take them, and ask no more."""
@@ -298,5 +336,5 @@ class SharedPermits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._stand_in is None:
+        if self._can_ask:
             self._places.give_up()

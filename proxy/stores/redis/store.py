@@ -15,6 +15,9 @@ from proxy.stores.redis.pauses import PauseChannel
 from proxy.stores.redis.permits import SharedPermits
 from proxy.stores.redis.places import LOOK_EVERY
 
+_ALL_KNOW = 1.0
+"""Seconds after which every instance has found out that the store is back."""
+
 
 class RedisStore:
     """Has the permits of every bucket, and shares them with all other instances."""
@@ -41,6 +44,9 @@ class RedisStore:
         self._placed: set[SharedPermits] = set()
         """Those that have places."""
         self._timer: asyncio.TimerHandle | None = None
+        """For the next look at those."""
+        self._trust: asyncio.TimerHandle | None = None
+        """For the moment in which everybody knows that the store is back."""
         self._numbers = count(1)
 
     def __repr__(self) -> str:
@@ -64,9 +70,10 @@ class RedisStore:
         """Say good-bye and leave nothing behind: no connection, no task, no timer."""
         for permits in self._all():
             permits.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._trust):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._trust = None
         self._placed.clear()
         await self._pauses.close()
         await self._link.close()
@@ -88,16 +95,25 @@ class RedisStore:
     # How the link does.
 
     def came_up(self) -> None:
-        """All buckets use the store from now on."""
+        """All buckets use the store again, and soon nothing else."""
         now = self._clock.monotonic()
         self._pauses.start()
         for permits in self._all():
             permits.came_up(now)
+        self._trust = asyncio.get_running_loop().call_later(_ALL_KNOW, self._trust_store)
+
+    def _trust_store(self) -> None:
+        self._trust = None
+        for permits in self._all():
+            permits.trust_store()
 
     def went_down(self) -> None:
         """No bucket waits for the store any more."""
         now = self._clock.monotonic()
         self._pauses.stop()
+        if self._trust is not None:
+            self._trust.cancel()
+            self._trust = None
         for permits in self._all():
             permits.went_down(now)
 
