@@ -124,6 +124,7 @@ STILL = 0.5
 def assert_no_burst(times: list[float], served: int) -> None:
     assert len(times) == served
     for window in (0.02, 0.05, 0.1):
+        # A few more, because who counts may be late.
         assert most_within(times, window) <= BURST + RATE * window + 3, window
 
 
@@ -157,6 +158,8 @@ async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str) -> No
         assert {got.status for got in await waiting} == {200}
         assert not [moment for moment in times if stopped + 0.1 < moment < stopped + STILL]
         if "window" in limit:
-            assert most_within(times, 0.1) <= 10  # half a window: who counts may be late as well
+            # Half a window, because who counts may be late as well; and one more, because the
+            # process may have been stopped between a permit and its sending.
+            assert most_within(times, 0.1) <= 10 + 1
         else:
             assert_no_burst(times, 40)

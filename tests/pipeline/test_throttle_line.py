@@ -1,7 +1,4 @@
-"""The line: first come, first served, and who leaves delays nobody.
-
-Those in line are of one mind with the upstream: whoever is first gets the next permit.
-"""
+"""The line: first come, first served, and who leaves delays nobody."""
 
 import asyncio
 import signal
@@ -39,10 +36,6 @@ from tests.support.throttles import (
 CROWD = 500
 CLOSED = "throttle: {rate: 1/h, burst: 1, max_wait: none}\ntimeout: none"
 """After one call nothing moves until the limit is changed."""
-
-
-def opened(rate: str) -> str:
-    return CLOSED.replace("1/h", rate)
 
 
 async def open_to(proxy: RunningProxy, rate: str) -> None:

@@ -89,6 +89,19 @@ async def call_for(proxy: ProxyProcess, seconds: float) -> list[bytes]:
     return [status for caller, _ in callers for status in caller.statuses]
 
 
+@pytest.mark.parametrize(
+    ("times", "most"),
+    [
+        pytest.param([], 0, id="nothing"),
+        pytest.param([5.0, 1.0, 3.0], 1, id="one at a time"),
+        pytest.param([1.0, 2.0], 1, id="a window is over when the next begins"),
+        pytest.param([0.9, 1.0, 1.1, 1.8, 2.5], 4, id="the fullest begins anywhere"),
+    ],
+)
+def test_the_counting_here_is_right(times: list[float], most: int) -> None:
+    assert most_within(times, 1.0) == most
+
+
 @pytest.mark.timeout(60)
 async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
     rate, burst = 200, 20

@@ -18,8 +18,10 @@ from tests.stores.stage import (
     per_second,
     running_store,
 )
+from tests.support import both_loops
 from tests.support.ports import black_hole, refusing_port
 from tests.support.redis_server import SERVERS, RedisServer, redis_server
+from tests.support.relay import relay
 from tests.support.waiting import eventually
 
 Fault = Callable[[RedisServer], Awaitable[None]]
@@ -119,6 +121,25 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
         assert 0.8 * 100 * lasted <= sent <= 100 * lasted + 10
 
 
+async def test_who_finds_it_back_first_leaves_the_others_their_share() -> None:
+    async with redis_server() as server, relay(server.port) as wire, AsyncExitStack() as stack:
+        ways = (server.settings(), server.settings(port=wire.port, timeout=0.2))
+        stores = [await stack.enter_async_context(running_store(way)) for way in ways]
+        await eventually(lambda: all(store.instances == 2 for store in stores))
+        await server.stop()
+        await eventually(lambda: all(store.state == "down" for store in stores))
+        lines = [Line(store, per_second(100, 10), callers=10) for store in stores]
+        wire.go_dead()
+        await server.start()
+        await eventually(lambda: stores[0].state == "up")
+        await asyncio.sleep(0.6)
+        for line in lines:
+            line.stop()
+            assert_within(line.sent, 50, 5)
+        assert_within(lines[0].sent + lines[1].sent, 100, 10)
+        assert stores[1].state == "down"
+
+
 async def test_calls_under_way_are_counted_throughout() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
         line = Line(store, ThrottleSettings(concurrency=3), callers=3, lasts=60.0)
@@ -154,6 +175,7 @@ async def test_a_pause_that_was_told_to_one_during_an_outage_is_told_to_all_afte
         await eventually(lambda: untold.pauses)
 
 
+@both_loops
 async def test_a_server_that_has_forgotten_the_scripts_is_told_them_again() -> None:
     async with (
         redis_server() as server,

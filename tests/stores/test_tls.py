@@ -6,7 +6,7 @@ import pytest
 
 from proxy.policy.settings import UpstreamTls
 from tests.stores.stage import Line, calls_out, per_second, running_store
-from tests.support import Certificates
+from tests.support import Certificates, both_loops
 from tests.support.redis_server import SERVERS, redis_server
 from tests.support.relay import relay
 
@@ -16,6 +16,7 @@ def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
+@both_loops
 async def test_a_trusted_server_with_a_password(certificates: Certificates) -> None:
     async with (
         redis_server(SERVERS[0], "--requirepass", "secret") as server,

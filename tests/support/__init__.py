@@ -27,7 +27,8 @@ How to write one::
   could read in two ways fails the test.
 - ``records.told`` reads the access log and checks that the metrics say the same;
   ``clock.FakeClock`` is a clock to push forward, ``names.Names`` a name service,
-  ``ports`` has ports that refuse and ports that say nothing.
+  ``ports`` has ports that refuse and ports that say nothing, ``throttles`` tells who
+  stands in line and what was decided.
 - Wait with ``eventually(lambda: …)``, never by sleeping.
 - Tests run on uvloop; ``@both_loops`` runs one on asyncio's own loop as well.
 

@@ -12,7 +12,8 @@ gives, and our share of it.
 """
 
 import asyncio
-from typing import Protocol, cast
+from dataclasses import replace
+from typing import Protocol
 
 from proxy.core import Clock
 from proxy.policy.permits import LocalPermits, Permits, PermitsListener, Quota
@@ -95,19 +96,18 @@ class SharedPermits:
         if now < self._opens:
             return False
         if self._stand_in is not None:
-            return self._take_without_store(now, held)
+            return self._take_beside(self._stand_in, now, held)
         places = self._places
         if not places.has_room(now) or not self._rates.take(now, held):
             return False
         places.occupy()
         return True
 
-    def _take_without_store(self, now: float, held: int) -> bool:
-        stand_in = cast("Permits", self._stand_in)
-        if not stand_in.take(now, held):
+    def _take_beside(self, other: Permits, now: float, held: int) -> bool:
+        if not other.take(now, held):
             return False
         if self._can_ask and not (self._places.has_room(now) and self._rates.take(now, held)):
-            stand_in.undo(now)
+            other.undo(now)
             return False
         self._places.occupy()
         return True
@@ -181,21 +181,20 @@ class SharedPermits:
         """What is left, as far as is known here: of the rates, either nothing or enough."""
         if self._stand_in is not None and not self._can_ask:
             return self._stand_in.quotas(now)
-        picture = LocalPermits(self._settings, now)
+        rates = LocalPermits(replace(self._settings, concurrency=None), now)
         wait = self.wait(now, 1)
         if wait > 0:
-            picture.drain(now, now + wait)
-        limit, room = self._settings.concurrency, self._places.room(now)
-        if limit is not None and room is not None:
-            for _ in range(limit - room):
-                picture.occupy()
-        return picture.quotas(now)
+            rates.drain(now, now + wait)
+        limit, room = self._places.limit, self._places.room(now)
+        if limit is None or room is None:
+            return rates.quotas(now)
+        return (*rates.quotas(now), Quota("concurrency", limit, None, room, None))
 
     # Asking the store.
 
     def ask(self, now: float, waiting: int) -> None:
         """So many wait, and there is no permit or no place: get them, as soon as can be."""
-        if not self._can_ask:
+        if not self._can_ask or (self._stand_in is not None and not self._stand_in.has_room()):
             return
         self._waiting = waiting
         due: float | None
