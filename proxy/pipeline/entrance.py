@@ -112,7 +112,8 @@ class Entrance:
     ) -> None:
         """Get a permit of one gate, to be held."""
         now = self.clock.monotonic()
-        if gate.bucket.hold_at_once(now):
+        if gate.bucket.take(now):
+            gate.bucket.hold(now)
             gate.recorder.passed()
             passed.hold_at(gate)
             return

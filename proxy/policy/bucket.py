@@ -32,9 +32,7 @@ from typing import Generic, TypeVar
 
 from proxy.policy.permits import NEVER, Permits
 from proxy.policy.settings import ThrottleSettings
-
-SPREAD = 1.0
-"""Seconds over which those who waited for the end of a pause go out, where no rate tells."""
+from proxy.policy.spread import SPREAD, Spread
 
 
 class Cause(StrEnum):
@@ -114,7 +112,7 @@ class Bucket(Generic[W]):
         """How many have their place: from their turn on, until their call is over."""
         self._opens = -NEVER
         """When the last pause is over."""
-        self._spread: _Spread | None = None
+        self._spread: Spread | None = None
         """How those go out who waited for its end, where there is no rate."""
 
     def __repr__(self) -> str:
@@ -149,13 +147,6 @@ class Bucket(Generic[W]):
         """The last :meth:`take` did not happen after all. Only in the same turn."""
         self.permits.undo(now)
         self.under_way -= 1
-
-    def hold_at_once(self, now: float) -> bool:
-        """As :meth:`take`, for somebody who has not come to sending yet."""
-        if self._line or self._back or now < self._opens or not self._has_next(now):
-            return False
-        self._occupy()
-        return True
 
     def hindrance(
         self, now: float, time_left: float, later: float | None = None
@@ -211,13 +202,12 @@ class Bucket(Generic[W]):
 
     def _wait_behind(self, ahead: int, now: float) -> float:
         wait = self.permits.wait(now, self._held + ahead + 1)
-        spread = ahead - len(self._back)
         if now < self._opens:
             # As if nobody came after it; the more there are, the sooner each of them goes.
-            share = 0.0 if self.settings.rates else SPREAD * spread / (spread + 1)
+            share = 0.0 if self.settings.rates else SPREAD * ahead / (ahead + 1)
             return max(wait, self._opens - now + share)
         if self._spread is not None:
-            return max(wait, self._spread.wait(now, spread))
+            return max(wait, self._spread.wait(now, ahead))
         return wait
 
     # The line moves.
@@ -228,6 +218,8 @@ class Bucket(Generic[W]):
         # First of all: whose turn comes in its last moment was promised that it comes in time.
         if now >= self._opens:
             self._let_out(now, served)
+        if self.waiting and self.permits.wait(now, 1) == NEVER:
+            self._refuse_all(served)
         self._refuse_guesses(now, served)
         self._refuse_expired(now, served)
         if self.waiting:
@@ -235,35 +227,47 @@ class Bucket(Generic[W]):
         return served
 
     def _let_out(self, now: float, served: Served[W]) -> None:
-        if self._line and self._opens > -NEVER and not self.settings.rates:
-            if next(iter(self._line)).entered < self._opens:
-                self._spread = _Spread(self._opens, len(self._line))
+        if self.waiting and self._opens > -NEVER and not self.settings.rates:
+            if self._first().entered < self._opens:
+                self._spread = Spread(self._opens, self.waiting)
             self._opens = -NEVER
-        while self._back and self.permits.wait(now, self._held + 1) <= 0:
-            waiter, _ = self._back.popitem(last=False)
-            if not waiter.is_gone:
-                self._held += 1
-                served.out.append(waiter)
-        while self._line and self._has_next(now):
-            if self._spread is not None and not self._spread.is_due(now):
-                return
-            waiter, _ = self._line.popitem(last=False)
-            if not waiter.is_gone:
-                if self._spread is not None:
-                    self._spread.out += 1
-                self._occupy()
-                served.out.append(waiter)
-        if not self._line:
+        while self.waiting and self._has_next(now):
+            line = self._back or self._line
+            waiter, _ = line.popitem(last=False)
+            if waiter.is_gone:
+                continue
+            if line is self._line:
+                self.permits.occupy()
+                self.under_way += 1
+            self._hold_next()
+            served.out.append(waiter)
+        if not self.waiting:
             self._spread = None
 
-    def _occupy(self) -> None:
-        self.permits.occupy()
-        self.under_way += 1
-        self._held += 1
+    def _first(self) -> W:
+        return next(iter(self._back or self._line))
 
     def _has_next(self, now: float) -> bool:
-        permits = self.permits
-        return permits.has_room() and permits.wait(now, self._held + 1) <= 0
+        """Whether it is the turn of whoever is first."""
+        has_place = bool(self._back) or self.permits.has_room()
+        return has_place and self._next_in(now) <= 0
+
+    def _next_in(self, now: float) -> float:
+        """Seconds until somebody who has its place may go; not above 0: it may now."""
+        wait = self.permits.wait(now, self._held + 1)
+        return wait if self._spread is None else max(wait, self._spread.wait(now, 0))
+
+    def _hold_next(self) -> None:
+        """The next permit there is, is held for somebody."""
+        self._held += 1
+        if self._spread is not None:
+            self._spread.out += 1
+
+    def _refuse_all(self, served: Served[W]) -> None:
+        """Nothing is given out any more: there is nothing to wait for."""
+        for line in (self._back, self._line):
+            served.refused += [(waiter, Cause.STORE) for waiter in line if not waiter.is_gone]
+            line.clear()
 
     def _refuse_expired(self, now: float, served: Served[W]) -> None:
         patience = self._patience
@@ -303,9 +307,7 @@ class Bucket(Generic[W]):
         if not self.waiting:
             return None
         if self._back or self.permits.has_room():
-            wait = max(self.permits.wait(now, self._held + 1), self._opens - now)
-            if self._spread is not None and not self._back:
-                wait = max(wait, self._spread.wait(now, 0))
+            wait = max(self._next_in(now), self._opens - now)
         else:
             wait = NEVER
         if self._line:
@@ -332,9 +334,9 @@ class Bucket(Generic[W]):
 
     def hold_again(self, now: float) -> bool:
         """Let somebody who came back have another permit at once, if nobody else came back."""
-        if self._back or now < self._opens or self.permits.wait(now, self._held + 1) > 0:
+        if self._back or now < self._opens or self._next_in(now) > 0:
             return False
-        self._held += 1
+        self._hold_next()
         return True
 
     def come_back(self, waiter: W) -> bool:
@@ -386,22 +388,3 @@ class Bucket(Generic[W]):
         self.settings = settings
         self._opens = min(self._opens, now + (settings.longest_pause or 0.0))
         self.permits.change(settings, now)
-
-
-class _Spread:
-    """How those go out who waited for the end of a pause, where no rate tells: evenly."""
-
-    __slots__ = ("_every", "_start", "out")
-
-    def __init__(self, start: float, waiting: int) -> None:
-        self._start = start
-        self._every = SPREAD / waiting
-        self.out = 0
-        """How many have gone."""
-
-    def is_due(self, now: float) -> bool:
-        return self.wait(now, 0) <= 0
-
-    def wait(self, now: float, ahead: int) -> float:
-        """Seconds until one may go with so many before it."""
-        return self._start + min((self.out + ahead) * self._every, SPREAD) - now

@@ -97,6 +97,13 @@ class Story:
             self.tell(caller, cause)
         return bool(served.out or served.refused)
 
+    def hold(self, now: float) -> bool:
+        """Somebody's turn comes at once, but it does not send yet."""
+        if not self.bucket.take(now):
+            return False
+        self.bucket.hold(now)
+        return True
+
     def leave(self, *names: str) -> None:
         for name in names:
             self.bucket.leave(self.callers[name])
@@ -209,7 +216,6 @@ def test_a_newcomer_in_a_pause(
     story.come(*(f"before {number}" for number in range(before)))
     story.pause(pause)
     assert not story.bucket.take(story.now)
-    assert not story.bucket.hold_at_once(story.now)
     found = story.bucket.hindrance(story.now, within)
     told = None if found is None else (found.cause, round(found.wait, 6))
     assert told == hindrance
@@ -388,7 +394,7 @@ def test_five_thousand_in_line_are_no_burden() -> None:
 def test_what_is_held_is_nobody_elses() -> None:
     story = Story(limits(TEN, burst=2))
     story.sends_at_once = False
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     assert story.bucket.take(START)
     assert not story.bucket.take(START)
     story.come("a")
@@ -397,7 +403,7 @@ def test_what_is_held_is_nobody_elses() -> None:
 
 def test_a_permit_is_spent_when_the_call_is_sent() -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.come("a", "b")
     story.now = START + 0.07
     assert story.bucket.spend(story.now)
@@ -406,7 +412,7 @@ def test_a_permit_is_spent_when_the_call_is_sent() -> None:
 
 def test_a_permit_that_lapses_goes_to_the_next() -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.come("a", "b")
     story.now = START + 0.1
     story.bucket.lapse()
@@ -417,7 +423,7 @@ def test_a_permit_that_lapses_goes_to_the_next() -> None:
 
 def test_who_comes_back_is_first() -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.come("a", "b")
     story.bucket.lapse()
     story.look()
@@ -558,7 +564,7 @@ def test_who_has_waited_for_too_long_in_a_pause_is_told_that_it_was_the_pause() 
 
 def test_a_pause_begins_between_ones_turn_and_sending() -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.come("b")
     story.pause(2.0)
     assert not story.bucket.spend(START + 0.01)
@@ -577,7 +583,7 @@ def test_a_pause_begins_between_ones_turn_and_sending() -> None:
 )
 def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, stays: bool) -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.pause(5.1 if within == math.inf else 2.0)
     assert not story.bucket.spend(START)
     assert story.bucket.come_back(Caller("late", START, START + within)) is stays
@@ -766,7 +772,7 @@ def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
     far = FarPermits()
     far.answer(1, next_at=None)
     story = Story(limits(TEN), far)
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     far.answer(-1, next_at=START + 0.1)
     assert not story.bucket.spend(START)
     assert story.bucket.come_back(Caller("late", START, math.inf))
@@ -783,7 +789,7 @@ def test_idle() -> None:
     story = Story(limits(TEN))
     bucket = story.bucket
     assert bucket.is_idle(START)
-    assert bucket.hold_at_once(START)
+    assert story.hold(START)
     assert not bucket.is_idle(START), "somebody is about to send"
     bucket.lapse()
     bucket.vacate(START)
@@ -798,7 +804,7 @@ def test_idle() -> None:
 
 def test_it_tells_where_it_stands() -> None:
     story = Story(limits(TEN))
-    assert story.bucket.hold_at_once(START)
+    assert story.hold(START)
     story.come("a")
     assert repr(story.bucket) == "<bucket, 1 waiting, 1 held>"
 

@@ -97,14 +97,13 @@ class Line(RuleBasedStateMachine):
         now = self.now
         self.callers += 1
         caller = Caller(self.callers, now, now + within)
-        if sends:
-            if self.bucket.take(now):
-                self.first_turn(caller)
-                self.send(caller)
-                return
-        elif self.bucket.hold_at_once(now):
+        if self.bucket.take(now):
             self.first_turn(caller)
-            self.held.append(caller)
+            if sends:
+                self.send(caller)
+            else:
+                self.bucket.hold(now)
+                self.held.append(caller)
             return
         hindrance = self.bucket.hindrance(now, within)
         if hindrance is None:
