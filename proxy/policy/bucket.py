@@ -266,7 +266,7 @@ class Bucket(Generic[W]):
     def _refuse_all(self, served: Served[W]) -> None:
         """Nothing is given out any more: there is nothing to wait for."""
         for line in (self._back, self._line):
-            served.refused += [(waiter, Cause.STORE) for waiter in line if not waiter.is_gone]
+            served.refused.extend((waiter, Cause.STORE) for waiter in line if not waiter.is_gone)
             line.clear()
 
     def _refuse_expired(self, now: float, served: Served[W]) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.pipeline.instances import Crowd, crowd, everybody_sees_it, instances, sharing, store_of
+from tests.pipeline.instances import crowd, everybody_sees_it, instances, sharing, store_of
 from tests.pipeline.outages import Outage, in_every_outage, killed, stalled
 from tests.support import (
     Response,
@@ -119,13 +119,13 @@ async def test_a_deadline_that_is_shorter_ends_the_wait_for_the_store() -> None:
         redis_server() as server,
         ScriptedUpstream() as upstream,
         running(sharing(upstream, server.port, route)) as proxy,
+        stalled(server),
     ):
-        async with stalled(server):
-            refused, took = await timed(proxy, "/")
-            assert took < SOON
-            assert refused.status in {429, 504}
-            assert upstream.requests == []
-            await nothing_left(proxy)
+        refused, took = await timed(proxy, "/")
+        assert took < SOON
+        assert refused.status in {429, 504}
+        assert upstream.requests == []
+        await nothing_left(proxy)
 
 
 async def test_a_client_that_leaves_while_the_store_is_asked_leaves_nothing_behind() -> None:
@@ -147,20 +147,19 @@ async def test_a_client_that_leaves_while_the_store_is_asked_leaves_nothing_behi
 async def test_it_starts_without_a_store_and_uses_it_when_it_appears(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with redis_server() as server, ScriptedUpstream() as upstream:
-        async with killed(server):
-            began = time.monotonic()
-            async with running(sharing(upstream, server.port, "throttle: 500/s")) as proxy:
-                assert time.monotonic() - began < 1
-                assert (await proxy.admin("GET", "/readyz")).status == 200
-                assert (await store_of(proxy))["state"] == "down"
-                assert await statuses(proxy, 5) == [200] * 5
-                await server.start()
-                await everybody_sees_it([proxy], "up")
-                assert await statuses(proxy, 5) == [200] * 5
-                async with server.client() as client:
-                    assert await client.exists("holdfast:route:all")
-            await server.stop()
+    async with redis_server() as server, ScriptedUpstream() as upstream, killed(server):
+        began = time.monotonic()
+        async with running(sharing(upstream, server.port, "throttle: 500/s")) as proxy:
+            assert time.monotonic() - began < 1
+            assert (await proxy.admin("GET", "/readyz")).status == 200
+            assert (await store_of(proxy))["state"] == "down"
+            assert await statuses(proxy, 5) == [200] * 5
+            await server.start()
+            await everybody_sees_it([proxy], "up")
+            assert await statuses(proxy, 5) == [200] * 5
+            async with server.client() as client:
+                assert await client.exists("holdfast:route:all")
+        await server.stop()
     assert len(said(caplog)) == 1
 
 
@@ -181,7 +180,7 @@ async def test_a_proxy_ends_in_time_however_its_store_does(state: str) -> None:
             async with server.client() as client:
                 assert await client.zcard("holdfast:instances") == 0
                 fields = await client.hkeys("holdfast:route:all")
-                assert [name for name in fields if name.startswith("at:")] == []
+                assert [name for name in fields if str(name).startswith("at:")] == []
 
 
 # Who slept was not the store, but us.

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def of(account: str) -> Exchange:
     return visitor((b"Account", account.encode()))
 
 
-async def refusal_of(task: "asyncio.Task[Passed]") -> Refusal:
+async def refusal_of(task: "asyncio.Task[Any]") -> Refusal:
     with pytest.raises(Refused) as refused:
         await gather(task)
     return refused.value.refusal

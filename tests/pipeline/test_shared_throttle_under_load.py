@@ -8,17 +8,15 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.pipeline.instances import crowd, everybody_sees_it, instances, sharing
-from tests.support import ScriptedUpstream, Visit, answer, ok
+from tests.pipeline.outages import Outage, in_every_outage
+from tests.support import ScriptedUpstream
 from tests.support.depth import DEEP
-from tests.support.ports import black_hole
-from tests.support.redis_server import SERVERS, RedisServer, program_name, redis_server
+from tests.support.redis_server import SERVERS, program_name, redis_server
 from tests.support.throttles import most_within
 
 RATE, BURST = 200, 20
@@ -68,34 +66,9 @@ async def test_the_limit_holds_and_is_used_though_an_instance_is_killed(program:
 # The store is away for a while.
 
 
-@asynccontextmanager
-async def killed(server: RedisServer) -> AsyncIterator[None]:
-    """Its port refuses; when it is back it has forgotten everything."""
-    await server.stop()
-    yield
-    await server.start()
-
-
-@asynccontextmanager
-async def stalled(server: RedisServer) -> AsyncIterator[None]:
-    """It neither answers nor hangs up."""
-    server.stall()
-    yield
-    server.resume()
-
-
-@asynccontextmanager
-async def swallowed(server: RedisServer) -> AsyncIterator[None]:
-    """Who knocks hears nothing, as behind a firewall."""
-    await server.stop()
-    with black_hole(server.port):
-        yield
-    await server.start()
-
-
-@pytest.mark.parametrize("outage", [killed, stalled, swallowed])
+@in_every_outage
 async def test_without_the_store_no_call_fails_or_takes_long_and_each_keeps_to_its_share(
-    outage: Callable[[RedisServer], AbstractAsyncContextManager[None]],
+    outage: Outage,
 ) -> None:
     lasts = 5.0 if DEEP else 1.5
     async with (
@@ -118,18 +91,6 @@ async def test_without_the_store_no_call_fails_or_takes_long_and_each_keeps_to_i
         callers.end()
         ended = time.monotonic()
     assert (callers.statuses, callers.lost) == ({200}, 0)
-    print("P99", callers.p99(), most_within([seen.at for seen in upstream.requests], 1.0), down-gone, up-back, len(arrivals(upstream, down, back))/(back-down), len(arrivals(upstream, up, ended))/(ended-up), len(callers.answers))
-    def b(t):
-        for name, m in (("up",up),("back",back),("down",down),("gone",gone)):
-            if t>=m: return f"{name}+{t-m:.2f}"
-        return "before"
-    from statistics import quantiles as q
-    for who in range(3):
-        print(who, Counter(b(a.began).split("+")[0] for a in callers.answers if a.by==who))
-    for a, z, n in ((0,gone,"before"),(gone,down,"going"),(down,back,"down"),(back,up,"coming"),(up,ended,"up")):
-        t=[x.took for x in callers.answers if a<=x.began<z]
-        print(n, len(t), "max", max(t), "p99", q(t,n=100)[98], "median", q(t,n=100)[49])
-    print(sorted(((round(x.took,3), b(x.began), x.by) for x in callers.answers), reverse=True)[:40])
     assert callers.p99() < 0.3
     # Each has its share of the limit meanwhile, so it holds throughout.
     assert most_within([seen.at for seen in upstream.requests], 1.0) <= MOST

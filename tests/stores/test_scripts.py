@@ -23,12 +23,19 @@ async def client(server: RedisServer) -> AsyncIterator[Redis]:
         yield client
 
 
-async def take(client: Redis, want: int, *limits: Limit, pause: int = 0) -> list[int]:
-    """Permits given, and the times until there is another one and until the pause is over."""
+async def ask(
+    client: Redis, want: int, *limits: Limit, pause: int = 0, who: str = "us"
+) -> list[int]:
+    """All that the script answers to *who*."""
     numbers = [number for limit in limits for number in limit]
-    about: list[int | str] = [want, pause, 60 * SECOND, "holdfast:pauses", "us route:x"]
+    about: list[int | str] = [want, pause, 60 * SECOND, "holdfast:pauses", who, "route:x"]
     answer: list[int] = await client.eval(PERMITS.text, 1, KEY, *about, *numbers)
     return answer
+
+
+async def take(client: Redis, want: int, *limits: Limit, pause: int = 0) -> list[int]:
+    """Permits given, and the times until there is another one and until the pause is over."""
+    return (await ask(client, want, *limits, pause=pause))[:3]
 
 
 async def report(
@@ -148,6 +155,28 @@ async def test_a_bucket_is_forgotten_when_it_is_full_and_not_before(client: Redi
     assert 300_000 <= await client.pttl(KEY) <= 302_000
     await report(client, "a", 0, 1, limit=1)
     assert await client.pttl(KEY) > 299_000, "places need less"
+
+
+async def test_who_goes_short_learns_that_others_do(client: Redis) -> None:
+    async def has_rival(who: str, want: int = 1) -> bool:
+        *_, rival = await ask(client, want, (60, HOUR, 5), who=who)
+        return bool(rival)
+
+    assert not await has_rival("a", 9), "it is the first"
+    assert not await has_rival("a"), "it is its own rival least of all"
+    assert await has_rival("b")
+    assert await has_rival("a")
+    assert await has_rival("a"), "the last one was itself, but the other one is still there"
+    assert await has_rival("c")
+    assert await has_rival("b")
+    await client.hset(KEY, "short", "b 1 a 1")
+    assert not await has_rival("c"), "that was long ago"
+
+
+async def test_who_got_what_it_wanted_is_no_rival(client: Redis) -> None:
+    assert (await ask(client, 2, (60, HOUR, 5), who="a"))[3] == 0
+    assert (await ask(client, 0, (60, HOUR, 5), who="a"))[3] == 0
+    assert (await ask(client, 2, (60, HOUR, 5), who="b"))[3] == 0
 
 
 async def test_a_pause_closes_it_and_is_told_to_all(client: Redis) -> None:

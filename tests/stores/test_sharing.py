@@ -43,6 +43,21 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
         assert min(len(line.sent) for line in lines) >= len(sent) / 6
 
 
+async def test_who_was_there_first_leaves_a_share_to_those_it_has_not_heard_of() -> None:
+    async with redis_server() as server, AsyncExitStack() as stack:
+        lines: list[Line] = []
+        for _ in range(3):
+            store = await stack.enter_async_context(running_store(server.settings()))
+            lines.append(Line(store, per_second(200, 20), callers=10))
+            await calls_out(lines[-1], 30)
+        before = [len(line.sent) for line in lines]
+        await asyncio.sleep(0.5)
+        sent = [len(line.sent) - had for line, had in zip(lines, before, strict=True)]
+        for line in lines:
+            line.stop()
+        assert min(sent) >= sum(sent) / 6, sent
+
+
 async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
     async with (
         redis_server() as server,

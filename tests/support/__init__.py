@@ -20,7 +20,8 @@ How to write one::
   its first request. To close an idle one: ``upstream.connections[0].wire.close()``.
 - **running** starts the real ``App`` from the text of a configuration file, and fails
   the test if a task, a descriptor or a pooled connection outlives it, or if an error
-  was logged. **subprocess_proxy** is for signals and exit codes.
+  was logged; **running_together** starts several. **subprocess_proxy** is for signals and
+  exit codes.
 - **RawClient** (``proxy.client()``) sends bytes as told and reads strictly. How a
   connection ended is ``await client.ended()``: ``End.CLOSED`` or ``End.RESET``.
 - Both sides read with ``messages``, which takes only canonical HTTP/1.1: what anybody
@@ -46,6 +47,7 @@ from tests.support.proxies import (
     RunningProxy,
     one_route,
     running,
+    running_together,
     subprocess_proxy,
 )
 from tests.support.upstream import (
@@ -108,6 +110,7 @@ __all__ = [
     "reset_at_once",
     "response",
     "running",
+    "running_together",
     "stall",
     "subprocess_proxy",
 ]

@@ -11,7 +11,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -171,11 +171,38 @@ async def running(
     127.0.0.1, everything logged, two seconds. At the end it is drained, and the
     test fails if anything is left or an error was logged.
     """
+    before = _Held(_open_files(), _our_tasks())
+    async with _serving(config, files, upon=upon, clock=clock, environ=environ) as proxy:
+        yield proxy
+    await _assert_nothing_left(proxy, before)
+    assert proxy.complaints == []
+
+
+@asynccontextmanager
+async def running_together(*configs: str) -> AsyncIterator[list[RunningProxy]]:
+    """As :func:`running`, but several: what is left is looked for when all have ended."""
+    before = _Held(_open_files(), _our_tasks())
+    async with AsyncExitStack() as stack:
+        proxies = [await stack.enter_async_context(_serving(config)) for config in configs]
+        yield proxies
+    for proxy in proxies:
+        await _assert_nothing_left(proxy, before)
+        assert proxy.complaints == []
+
+
+@asynccontextmanager
+async def _serving(
+    config: str,
+    files: Mapping[str, str] | None = None,
+    *,
+    upon: Sequence[Path] = (),
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[RunningProxy]:
     with tempfile.TemporaryDirectory() as name, _complaints() as complaints:
         folder = Path(name)
         path = _write_config(folder, config, files or {})
         log = folder / "access.log"
-        before = _Held(_open_files(), _our_tasks())
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             app = App(lambda: load([*upon, path], environ or {}), clock, log_fd)
@@ -190,8 +217,6 @@ async def running(
             await app.stop_at_once()
             raise
         await app.drain()
-        await _assert_nothing_left(proxy, before)
-        assert proxy.complaints == []
 
 
 class ProxyProcess(ServedBy):

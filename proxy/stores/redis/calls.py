@@ -41,8 +41,8 @@ class Calls:
         self, operation: str, want: int, pause: float, terms: Terms, answer: Answer
     ) -> None:
         args: tuple[str | int, ...] = (want, _microseconds(pause))
-        args += (_microseconds(terms.longest_pause), self._channel)
-        args += (f"{self._instance} {self._bucket}", *terms.rates)
+        args += (_microseconds(terms.longest_pause),)
+        args += (self._channel, self._instance, self._bucket, *terms.rates)
         self.link.call(operation, PERMITS, self._key, args, answer)
 
     def report(self, kept: int, wanted: int, limit: int, answer: Answer) -> None:

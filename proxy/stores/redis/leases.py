@@ -5,8 +5,9 @@ it cannot outlive its terms, however slow the network is and however long the lo
 
 While callers come steadily, the next lot is asked for before the last one is used up, as
 large as recent use suggests; a caller then never waits for the store, and one call to the
-store serves dozens. Nothing is got ahead while the limit is reached: permits that lapse
-unused would be lost to others.
+store serves dozens. Permits that lapse unused are lost to everybody, so nothing is got ahead
+while the limit is reached, and never more than come anew while they live: what a slow rate
+takes an hour to give is not had in stock.
 """
 
 from collections import deque
@@ -32,10 +33,13 @@ class Lot:
 class Leases:
     """The permits that are at hand, and how many will be needed."""
 
-    __slots__ = ("_last", "_life", "_lots", "_rate", "_since", "_used", "left", "low")
+    __slots__ = ("_last", "_life", "_lots", "_most", "_rate", "_since", "_used", "left", "low")
 
-    def __init__(self, life: float, now: float) -> None:
+    def __init__(self, life: float, interval: float, now: float) -> None:
+        """Permits live for *life* seconds; there is another one each *interval*."""
         self._life = life
+        self._most = life / interval if interval else 0.0
+        """What is got ahead at most."""
         self._lots: deque[Lot] = deque()
         self._last = Lot(0, -inf)
         """From which the last permit was taken."""
@@ -109,6 +113,6 @@ class Leases:
             self._rate += (self._used / passed - self._rate) * weight
             self._used = 0
             self._since = now
-        in_a_life = self._rate * self._life
+        in_a_life = min(self._rate * self._life, self._most)
         self.low = in_a_life * _LOW
         return max(int(in_a_life * _ENOUGH) - self.count(now), 0)

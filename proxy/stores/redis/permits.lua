@@ -1,12 +1,14 @@
 -- The permits of one bucket, by GCRA on the server's own clock; and its pause.
 --
--- KEYS[1]  the bucket: a hash. Field N has the state of rate N, "pause" the end of a pause.
+-- KEYS[1]  the bucket: a hash. Field N has the state of rate N, "pause" the end of a pause,
+--          "short" who got less than it wanted: the last one and another one, and when.
 -- ARGV     how many permits are wanted
 --          how long the bucket shall be closed from now on (0: not at all)
 --          how long a pause may last
---          channel on which a pause is announced, and the words that go with it
+--          channel on which a pause is announced, name of this instance, name of the bucket
 --          then for each rate: count, period, burst
--- Returns  permits given, time until there is another one, time until the pause is over
+-- Returns  permits given, time until there is another one, time until the pause is over,
+--          1 if another instance got less than it wanted of late, else 0
 --
 -- Times are microseconds. A rate's T, period/count, is seldom a whole number of them. So
 -- what is used up is counted in parts, of which `count` make a microsecond: one permit is
@@ -17,12 +19,14 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local want, close_for, longest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local rates = (#ARGV - 5) / 3
+local channel, me, bucket = ARGV[4], ARGV[5], ARGV[6]
+local rates = (#ARGV - 6) / 3
+local LATELY = 100000
 
-local fields, limits = {'pause'}, {}
+local fields, limits = {'pause', 'short'}, {}
 for n = 1, rates do
-  fields[n + 1] = string.format('%d', n)
-  limits[n] = {tonumber(ARGV[3 + 3 * n]), tonumber(ARGV[4 + 3 * n]), tonumber(ARGV[5 + 3 * n])}
+  fields[n + 2] = string.format('%d', n)
+  limits[n] = {tonumber(ARGV[4 + 3 * n]), tonumber(ARGV[5 + 3 * n]), tonumber(ARGV[6 + 3 * n])}
 end
 local stored = redis.pcall('HMGET', KEYS[1], unpack(fields))
 if stored.err then -- not a hash: nobody of ours has written that
@@ -50,7 +54,7 @@ local given = paused_for > 0 and 0 or want
 for n = 1, rates do
   local count, period, burst = unpack(limits[n])
   local rate = string.format('%.0f %.0f %.0f', count, period, burst)
-  local tat, rest, stored_rate = string.match(stored[n + 1] or '', '^(%d+) (%d+) (%d+ [1-9]%d* %d+)$')
+  local tat, rest, stored_rate = string.match(stored[n + 2] or '', '^(%d+) (%d+) (%d+ [1-9]%d* %d+)$')
   local parts, is_other = 0, false
   if stored_rate == rate then
     parts = math.max((tat - now) * count + rest, 0)
@@ -81,13 +85,25 @@ for n = 1, rates do
   full_in = math.max(full_in, whole + 1)
   next_in = math.max(next_in, math.ceil((parts + period - burst * period) / count))
   if given > 0 or has_changed then
-    redis.call('HSET', KEYS[1], fields[n + 1],
+    redis.call('HSET', KEYS[1], fields[n + 2],
       string.format('%.0f %.0f ', now + whole, rest) .. rate_of[n])
   end
 end
 if has_changed then
   redis.call('HSET', KEYS[1], 'pause', string.format('%.0f', now + paused_for))
 end
+
+-- Who else goes short. Of two names one is never our own.
+local last, last_at, rival, rival_at = string.match(stored[2] or '', '^(%S+) (%d+) (%S+) (%d+)$')
+if last and last ~= me then
+  rival, rival_at = last, last_at
+end
+local has_rival = rival and rival ~= me and math.abs(now - rival_at) < LATELY
+if given < want then
+  redis.call('HSET', KEYS[1], 'short', string.format('%s %.0f %s %.0f',
+    me, now, rival or me, rival_at or 0))
+end
+
 if given > 0 or has_changed then
   -- Never shorter than the time to full; and the places in the same hash may need longer.
   local lives = math.ceil(full_in / 1000) + 1000
@@ -96,6 +112,6 @@ if given > 0 or has_changed then
   end
 end
 if is_new then
-  redis.call('PUBLISH', ARGV[4], string.format('%.0f ', paused_for) .. ARGV[5])
+  redis.call('PUBLISH', channel, string.format('%.0f %s %s', paused_for, me, bucket))
 end
-return {given, next_in, paused_for}
+return {given, next_in, paused_for, has_rival and 1 or 0}

@@ -37,7 +37,7 @@ class SharedRates:
         self._calls = calls
         self._clock = clock
         self._answered = answered
-        self._leases = Leases(terms.life, clock.monotonic())
+        self._leases = Leases(terms.life, terms.interval, clock.monotonic())
         self.is_asking = False
         """Whether the store has yet to answer."""
         self._era = 0
@@ -114,34 +114,36 @@ class SharedRates:
         def answer(numbers: list[int], sent: float) -> None:
             self.is_asking = False
             if era == self._era:
-                self._receive(numbers[0], want, numbers[1] / 1e6, sent)
+                self._receive(want, numbers, sent)
             self._answered(numbers[2] / 1e6)
 
         self._calls.take(want, self.terms, answer)
 
-    def _receive(self, given: int, wanted: int, next_in: float, sent: float) -> None:
+    def _receive(self, wanted: int, numbers: list[int], sent: float) -> None:
+        given, next_in, _, has_rival = numbers
         now = self._clock.monotonic()
         # From far away, a permit must live long enough to get here and be used.
         life = max(self.terms.life, 2 * self._calls.link.round_trip)
         self._leases.put(given, sent + life, now)
         self._is_contested = given < wanted
-        self._next = now + next_in
+        self._next = now + next_in / 1e6
         if self._is_contested:
-            self._next = max(self._next, now + self._pace()) + self._courtesy(given)
+            pace = self._pace(rivals=self._calls.link.instances - 1 if has_rival else 0)
+            self._next = max(self._next, now + pace)
+            if has_rival:
+                self._next += self._courtesy(pace, given)
 
-    def _pace(self) -> float:
+    def _pace(self, rivals: int) -> float:
         """Seconds until it is worth while to ask again."""
-        return min(_PACE * self._calls.link.instances, self.terms.life / 4)
+        return min(_PACE * (1 + rivals), self.terms.life / 4)
 
-    def _courtesy(self, given: int) -> float:
+    def _courtesy(self, pace: float, given: int) -> float:
         """Seconds by which to come later than one could, where others want the same.
 
         All know when the next permit comes, and else who is nearest to the store would get
         every one. Who has just got something lets the others go first.
         """
-        if self._calls.link.instances == 1:
-            return 0.0
-        most = min(max(self.terms.interval, self._pace()), self.terms.life / 4)
+        most = min(max(self.terms.interval, pace), self.terms.life / 4)
         return most * (self._clock.roll() + (1 if given else 0)) / 2
 
     # What changes.
@@ -162,4 +164,4 @@ class SharedRates:
         """Other limits hold from now on; the store knows what is left."""
         self.forget()
         self.terms = terms
-        self._leases = Leases(terms.life, self._clock.monotonic())
+        self._leases = Leases(terms.life, terms.interval, self._clock.monotonic())

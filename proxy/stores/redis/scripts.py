@@ -23,7 +23,7 @@ def _script(name: str, answers: int) -> Script:
     return Script(text, digest, answers)
 
 
-PERMITS = _script("permits.lua", 3)
+PERMITS = _script("permits.lua", 4)
 PLACES = _script("places.lua", 1)
 BEAT = _script("beat.lua", 1)
 

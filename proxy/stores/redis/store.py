@@ -48,6 +48,8 @@ class RedisStore:
         self._trust: asyncio.TimerHandle | None = None
         """For the moment in which everybody knows that the store is back."""
         self._numbers = count(1)
+        self._was_away = False
+        """Whether others may have been without the store as well, and may not know yet."""
 
     def __repr__(self) -> str:
         return f"<store, {self._link}, {len(self._permits)} buckets>"
@@ -65,6 +67,7 @@ class RedisStore:
     async def start(self) -> None:
         """Connect, if that can be done; go on trying otherwise. Takes no longer than a call."""
         await self._link.start()
+        self._was_away = True  # whenever it comes up from now on
 
     async def close(self) -> None:
         """Say good-bye and leave nothing behind: no connection, no task, no timer."""
@@ -100,7 +103,10 @@ class RedisStore:
         self._pauses.start()
         for permits in self._all():
             permits.came_up(now)
-        self._trust = asyncio.get_running_loop().call_later(_ALL_KNOW, self._trust_store)
+        if self._was_away:
+            self._trust = asyncio.get_running_loop().call_later(_ALL_KNOW, self._trust_store)
+        else:
+            self._trust_store()
 
     def _trust_store(self) -> None:
         self._trust = None
