@@ -80,7 +80,7 @@ class Entrance:
         else:
             for gate in gates:
                 gate.recorder.passed()
-            return Passed(self, exchange, gates, is_spent=True)
+            return Passed(self, exchange, gates)
         for earlier in gates[: gates.index(gate)]:
             earlier.bucket.undo(now)
         return None
@@ -90,7 +90,7 @@ class Entrance:
 
         Raises :class:`Refused` if it will not come, or not before *deadline*.
         """
-        passed = Passed(self, exchange, [], is_spent=False)
+        passed = Passed(self, exchange, [])
         try:
             with self.pauses.watch(exchange) if is_retry else nullcontext():
                 for gate in self._gates_for(exchange):
@@ -188,15 +188,14 @@ class Passed:
         "then",
     )
 
-    def __init__(
-        self, entrance: Entrance, exchange: Exchange, gates: list[Gate], *, is_spent: bool
-    ) -> None:
+    def __init__(self, entrance: Entrance, exchange: Exchange, gates: list[Gate]) -> None:
+        """It has spent a permit at each of the *gates*."""
         self._entrance = entrance
         self._exchange = exchange
         self._gates = gates
         self._held: list[Gate] = []
         """Where its permit is held."""
-        self._is_spent = is_spent
+        self._is_spent = True
         self._timer: asyncio.TimerHandle | None = None
         self.queued = 0.0
         self.then: Judge | None = None
@@ -210,6 +209,7 @@ class Passed:
 
     def hold_at(self, gate: Gate) -> None:
         """Its permit of one more gate is held."""
+        self._is_spent = False
         self._gates.append(gate)
         self._held.append(gate)
 
@@ -278,7 +278,6 @@ class Passed:
         """The attempt is over: its places are free, and what it did not spend."""
         if self._held or self._timer is not None:
             self.let_go()
-        now = self._entrance.clock.monotonic()
         for gate in self._gates:
-            if gate.bucket.vacate(now):
+            if gate.bucket.vacate():
                 gate.look()

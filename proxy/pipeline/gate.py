@@ -85,7 +85,7 @@ class Gate:
             if turn.was_let_out:  # in the very moment in which it left
                 self.bucket.lapse()
                 if not turn.has_place:
-                    self.bucket.vacate(self._clock.monotonic())
+                    self.bucket.vacate()
             line.leave()
             raise
         finally:

@@ -353,9 +353,9 @@ class Bucket(Generic[W]):
         """When it waits no longer."""
         return min(waiter.entered + self._patience, waiter.deadline)
 
-    def vacate(self, now: float) -> bool:
+    def vacate(self) -> bool:
         """A call is over: its place is free. Whether somebody may be waiting for it."""
-        self.permits.vacate(now)
+        self.permits.vacate()
         self.under_way -= 1
         return bool(self._line)
 

@@ -63,7 +63,7 @@ class Permits(Protocol):
     def occupy(self) -> None:
         """A call takes its place; its permit is held."""
 
-    def vacate(self, now: float) -> None:
+    def vacate(self) -> None:
         """A call is over, and its place is free."""
 
     def wait(self, now: float, count: int) -> float:
@@ -173,7 +173,7 @@ class LocalPermits:
         """A call takes its place; its permit is held."""
         self._under_way += 1
 
-    def vacate(self, now: float) -> None:  # noqa: ARG002 - a place is free at once
+    def vacate(self) -> None:
         """A call is over, and its place is free."""
         self._under_way -= 1
 

@@ -152,7 +152,7 @@ async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> Non
     assert place.take(stage.now)
     assert stage.entrance.pass_at_once(visitor()) is None
     assert stage.under_way == [0, 1]
-    place.vacate(stage.now)
+    place.vacate()
     assert stage.entrance.pass_at_once(visitor()) is not None, "the only permit for an hour"
 
 
@@ -294,7 +294,7 @@ async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
     assert route.common.bucket.take(stage.now)
     task = await stage.enter(of("a"))
     assert keyed.gate_for(of("b")) is not keyed.common, "a is not missed"
-    route.common.bucket.vacate(stage.now)
+    route.common.bucket.vacate()
     route.common.look()
     [passed] = await gather(task)
     assert keyed.gate_for(of("a")).bucket.under_way == 1

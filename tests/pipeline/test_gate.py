@@ -53,7 +53,7 @@ class Stage:
 
     def vacate(self) -> None:
         """A call is over."""
-        self.bucket.vacate(self.now)
+        self.bucket.vacate()
         self.gate.look()
 
     async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | Cause]":

@@ -126,7 +126,7 @@ async def test_who_is_not_missed_makes_room_wherever_it_stands() -> None:
     for gate in gates.values():
         assert gate.bucket.take(stage.now)
     assert stage.gate("d") is stage.throttle.common
-    gates["b"].bucket.vacate(stage.now)
+    gates["b"].bucket.vacate()
     assert stage.gate("d") is stage.throttle.common, "a new one would have more permits"
     stage.clock.advance(1.0)
     assert stage.gate("d") is not stage.throttle.common
@@ -178,14 +178,14 @@ def test_idle_callers_are_forgotten_after_a_while() -> None:
         assert timers() == 1, "one looks after all of them"
         assert busy.bucket.take(stage.now)
         assert idle.bucket.take(stage.now)
-        idle.bucket.vacate(stage.now)
+        idle.bucket.vacate()
         paused.pause(stage.now, 60.0)
         stage.clock.advance(10.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 3
         assert (stage.gate("a"), stage.gate("b")) == (busy, paused)
         assert stage.gate("c") is not idle
-        busy.bucket.vacate(stage.now)
+        busy.bucket.vacate()
         stage.clock.advance(61.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 1

@@ -51,7 +51,7 @@ class FarPermits:
     def occupy(self) -> None:
         self.under_way += 1
 
-    def vacate(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
+    def vacate(self) -> None:
         self.under_way -= 1
 
     def wait(self, now: float, count: int) -> float:

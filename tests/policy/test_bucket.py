@@ -303,9 +303,9 @@ def test_places_go_to_those_who_came_first() -> None:
     story = Story(limits(concurrency=1))
     story.come(*"abc")
     assert story.bucket.next_look(START) == 5, "nobody knows when a place becomes free"
-    story.until(1).bucket.vacate(story.now)
+    story.until(1).bucket.vacate()
     story.look()
-    story.until(2).bucket.vacate(story.now)
+    story.until(2).bucket.vacate()
     story.look()
     assert story.outs == {"a": 0, "b": 1, "c": 2}
     assert story.bucket.under_way == 1
@@ -329,13 +329,13 @@ def test_a_place_and_a_permit_are_needed() -> None:
     story = Story(limits(TEN, burst=2, concurrency=1))
     story.come(*"abc")
     assert story.until(0.5).outs == {"a": 0}
-    story.bucket.vacate(story.now)
+    story.bucket.vacate()
     story.look()
-    story.bucket.vacate(story.now)
+    story.bucket.vacate()
     story.look()
     assert story.outs == {"a": 0, "b": 0.5, "c": 0.5}
     story.come("d")
-    story.bucket.vacate(story.now)
+    story.bucket.vacate()
     assert not story.look()
     assert story.until(1).outs["d"] == 0.6
 
@@ -506,7 +506,7 @@ def test_the_spread_ends_with_those_it_is_for() -> None:
     story.pause(2.0)
     story.come("a", "b")
     story.until(2.5).come("c")
-    story.bucket.vacate(story.now)
+    story.bucket.vacate()
     story.look()
     assert story.outs == {"a": 2, "b": 2.5, "c": 2.5}
 
@@ -516,7 +516,7 @@ def test_a_pause_that_nobody_waited_for_spreads_nobody() -> None:
     story.pause(2.0)
     story.until(2.1).come(*"abc")
     for _ in "bc":
-        story.bucket.vacate(story.now)
+        story.bucket.vacate()
         story.look()
     assert story.outs == {"a": 2.1, "b": 2.1, "c": 2.1}
 
@@ -792,7 +792,7 @@ def test_idle() -> None:
     assert story.hold(START)
     assert not bucket.is_idle(START), "somebody is about to send"
     bucket.lapse()
-    bucket.vacate(START)
+    bucket.vacate()
     assert bucket.is_idle(START)
     bucket.join(Caller("a", START, math.inf), START)
     assert not bucket.is_idle(START), "somebody waits"

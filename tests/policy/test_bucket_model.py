@@ -188,7 +188,7 @@ class Line(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from([*self.lapsed, *self.sending]))
         (self.lapsed if caller in self.lapsed else self.sending).remove(caller)
-        self.bucket.vacate(self.now)
+        self.bucket.vacate()
         self.look()
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 2.0, 10.0]))
@@ -368,7 +368,7 @@ class Line(RuleBasedStateMachine):
         for _ in self.held:
             self.bucket.lapse()
         for _ in self.placed:
-            self.bucket.vacate(self.now)
+            self.bucket.vacate()
         assert self.bucket.is_idle(self.now + 1000)
         assert self.bucket.next_look(self.now) is None
 

@@ -115,7 +115,7 @@ def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
     permits.hold(START + 0.5)
     assert permits.spend(START + 0.5)
     permits.hold(START + 0.5)
-    permits.vacate(START + 0.5)
+    permits.vacate()
     for later in (0.5, 1.0, 19.9, 60.0):
         assert permits.quotas(START + later) == untouched.quotas(START + later)
         assert permits.is_idle(START + later) == untouched.is_idle(START + later)
@@ -129,7 +129,7 @@ def test_places() -> None:
     assert not permits.has_room()
     assert not permits.take(START, 1)
     assert permits.wait(START, 7) == 0, "nobody knows when a place becomes free"
-    permits.vacate(START)
+    permits.vacate()
     assert permits.has_room()
     permits.hold(START)
     assert permits.take(START, 2), "where there is no rate there is nothing to hold"
@@ -325,7 +325,7 @@ def test_places_in_use_stay_in_use() -> None:
     for _ in range(2):
         assert not permits.has_room()
         assert permits.quotas(START) == (Quota("concurrency", 2, None, 0, None),)
-        permits.vacate(START)
+        permits.vacate()
     assert permits.has_room()
 
 
@@ -345,7 +345,7 @@ def test_idle(*, window: bool) -> None:
     assert permits.is_idle(START)
     assert permits.take(START, 0)
     assert not permits.is_idle(START + 10), "its call is under way"
-    permits.vacate(START)
+    permits.vacate()
     assert not permits.is_idle(START + 0.05), "a new one would have more"
     assert permits.is_idle(START + 1)
     permits.drain(START + 1, START + 9)
@@ -475,7 +475,7 @@ class Run:
 
     def vacate(self) -> None:
         if self.places > self.held:
-            self.permits.vacate(self.now)
+            self.permits.vacate()
             self.places -= 1
 
     def pause(self) -> None:

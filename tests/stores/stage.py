@@ -123,7 +123,7 @@ class Line:
 
     def _over(self) -> None:
         self.under_way -= 1
-        self.permits.vacate(CLOCK.monotonic())
+        self.permits.vacate()
         self.call()
 
     def stop(self) -> None:

@@ -120,7 +120,7 @@ async def test_places_are_taken_and_given_back(store: PermitStore) -> None:
     line = Line(store, ThrottleSettings(concurrency=2))
     assert await take(line, 3) == 2
     assert not line.permits.has_room()
-    line.permits.vacate(CLOCK.monotonic())
+    line.permits.vacate()
     assert line.permits.has_room()
     line.permits.occupy()
     assert not line.permits.has_room()
@@ -129,10 +129,10 @@ async def test_places_are_taken_and_given_back(store: PermitStore) -> None:
 async def test_a_permit_and_a_place_or_neither(store: PermitStore) -> None:
     line = Line(store, per_hour(60, 5, concurrency=1))
     assert await take(line, 3) == 1
-    line.permits.vacate(CLOCK.monotonic())
+    line.permits.vacate()
     assert await take(line, 1) == 1
     for _ in range(3):
-        line.permits.vacate(CLOCK.monotonic())
+        line.permits.vacate()
         assert await take(line, 1) == 1, "what was refused for want of a place cost a permit"
 
 
@@ -178,7 +178,7 @@ async def test_idle_is_what_a_new_one_would_be_like(store: PermitStore) -> None:
     assert await take(line, 2) == 2
     assert not line.permits.is_idle(CLOCK.monotonic())
     for _ in range(2):
-        line.permits.vacate(CLOCK.monotonic())
+        line.permits.vacate()
     await eventually(lambda: line.permits.is_idle(CLOCK.monotonic()))
 
 

@@ -153,7 +153,7 @@ async def test_calls_under_way_are_counted_throughout() -> None:
             await eventually(lambda: line.told >= 3)
             (held,) = (await client.hgetall("holdfast:route:line")).values()
         assert str(held).startswith("3 3 ")
-        line.permits.vacate(CLOCK.monotonic())
+        line.permits.vacate()
         line.call()
         await calls_out(line, 4)
 

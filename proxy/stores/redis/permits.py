@@ -145,14 +145,14 @@ class SharedPermits:
             self._stand_in.occupy()
         self._places.occupy()
 
-    def vacate(self, now: float) -> None:
+    def vacate(self) -> None:
         """A call is over, and its place is free."""
         places = self._places
         places.leave()
         if self._stand_in is not None:
-            self._stand_in.vacate(now)
+            self._stand_in.vacate()
         if places.has_surplus and self._can_ask:
-            places.report(now)
+            places.report(self._clock.monotonic())
 
     # What is known.
 
