@@ -66,8 +66,7 @@ def build(settings: RouteSettings, around: Surroundings) -> Handler:
     upstream = around.upstreams[settings.upstream]
     entrance = around.entrance(settings.name, upstream)
     if settings.retry is None and settings.fallback is None:
-        forward = Forward(upstream, deadlines, entrance=entrance)
-        return forward.handle if entrance is None else forward.handle_in_turn
+        return Forward(upstream, deadlines, entrance=entrance).handle
     retry = settings.retry or RetrySettings(attempts=1)
     limit = retry.attempt_timeout
     attempt_deadlines = None if limit is None else around.deadlines(limit)

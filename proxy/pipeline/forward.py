@@ -52,10 +52,10 @@ class Forward:
         self._has_limit = deadlines.timeout != NO_LIMIT
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
-        """Relay the upstream's response, or say why there is none: nothing limits attempts."""
-        deadlines = self._deadlines
+        """Relay the upstream's response, or say why there is none. One attempt."""
+        # What the parts below come to in the usual case, without five calls.
+        deadlines, entrance = self._deadlines, self.entrance
         if self._has_limit and exchange.asked_timeout is None:
-            # What the parts below come to in the usual case, without five calls.
             ticket: Ticket | None = deadlines.start(exchange)
             give_up = exchange.started + self._timeout + _AFTERWARDS
         else:
@@ -64,25 +64,24 @@ class Forward:
                 return TOO_LATE
             give_up = self.give_up(exchange)
         try:
-            attempt = await self.upstream.attempt(exchange, give_up)
+            if entrance is None:
+                attempt = await self.upstream.attempt(exchange, give_up)
+            else:
+                passed = entrance.pass_at_once(exchange)
+                if passed is None:
+                    deadline = give_up - _AFTERWARDS
+                    passed = await entrance.enter(exchange, deadline, is_retry=False)
+                try:
+                    attempt = await self.upstream.attempt(
+                        exchange, give_up, judge=passed.judge, permit=passed
+                    )
+                finally:
+                    passed.close()
             if attempt.kind is not None:
                 attempt = await self.unless_stale(exchange, attempt)
         finally:
             if ticket is not None:
                 deadlines.finish(ticket)
-        return None if attempt.kind is None else answer_for(exchange, attempt)
-
-    async def handle_in_turn(self, exchange: Exchange) -> Refusal | None:
-        """The same where something does."""
-        ticket = self.start_clock(exchange)
-        if exchange.expired:
-            return TOO_LATE
-        try:
-            attempt = await self._attempt_in_turn(exchange)
-            if attempt.kind is not None:
-                attempt = await self.unless_stale(exchange, attempt)
-        finally:
-            self.stop_clock(ticket)
         return None if attempt.kind is None else answer_for(exchange, attempt)
 
     # Parts, for stages that make more than one attempt.
@@ -173,7 +172,6 @@ class Forward:
                 deadlines.finish(ticket)
                 exchange.attempt_expired = False
             if passed is not None:
-                exchange.attempts[-1].queued = passed.queued
                 passed.close()
 
     def _count_first(self, budget: Budget, now: float) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from proxy.core import Clock, Exchange, Refused
-from proxy.pipeline.answers import TOO_LATE
+from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.fallback import Fallback
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
@@ -51,7 +51,7 @@ class Retry:
         """Relay a response, the first good one or the last, or say why there is none."""
         forward = self.forward
         if exchange.upgrade:
-            return await forward.handle_in_turn(exchange)  # a tunnel gets one attempt
+            return await self._tunnel(exchange)
         ticket = forward.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
@@ -67,3 +67,16 @@ class Retry:
         finally:
             run.give_back_budget()
             forward.stop_clock(ticket)
+
+    async def _tunnel(self, exchange: Exchange) -> Refusal | None:
+        """One attempt, and no verdict: what went through a tunnel cannot be sent again."""
+        forward = self.forward
+        ticket = forward.start_clock(exchange)
+        if exchange.expired:
+            return TOO_LATE
+        try:
+            attempt = await forward.attempt(exchange)
+            attempt = await forward.unless_stale(exchange, attempt)
+        finally:
+            forward.stop_clock(ticket)
+        return None if attempt.kind is None else answer_for(exchange, attempt)

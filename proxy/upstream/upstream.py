@@ -70,6 +70,8 @@ class Upstream:
         fleet = self.fleet
         pool = fleet.only or fleet.pick(now, avoid)
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
+        if permit is not None:
+            attempt.queued = permit.queued
         exchange.attempts.append(attempt)
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:

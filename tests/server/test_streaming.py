@@ -18,6 +18,7 @@ from tests.support import (
     both_loops,
     chunked,
     eventually,
+    hang,
     ok,
     one_route,
     request,
@@ -126,6 +127,23 @@ async def test_st_05_bytes_go_both_ways_after_the_switch() -> None:
         (seen,) = upstream.requests
         assert (seen.get("Upgrade"), seen.get("Connection")) == ("websocket", "Upgrade")
         assert seen.get("Sec-WebSocket-Key") == "dGhlIHNhbXBsZSBub25jZQ=="
+
+
+async def test_the_time_for_one_attempt_ends_with_the_switch() -> None:
+    route = "retry: {attempt_timeout: 50ms}"
+    async with (
+        ScriptedUpstream(echo) as upstream,
+        running(one_route(upstream, route)) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(hang)
+        late = await proxy.get("/ws", *WEBSOCKET)
+        assert (late.status, late.reason_word) == (504, "timeout")
+        assert (await client.get("/ws", *WEBSOCKET)).status == 101
+        began = time.monotonic()
+        while time.monotonic() < began + 0.1:
+            await client.send(b"hello")
+            assert await client.wire.read_exactly(5) == b"hello"
 
 
 async def test_st_05_bytes_sent_before_the_switch_are_not_lost() -> None:
