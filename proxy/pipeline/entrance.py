@@ -149,8 +149,10 @@ class Entrance:
         # Whoever comes back then finds that all who are in line now have passed.
         seconds = max(1, math.ceil(gate.bucket.wait(now) if wait is None else wait))
         quotas = gate.bucket.permits.quotas(now)
-        if cause is Cause.PAUSED and not quotas:
-            quotas = (Quota("pause", limit=0, window=seconds, remaining=0, reset=seconds),)
+        if cause is Cause.PAUSED and all(quota.remaining for quota in quotas):
+            # There is no rate that would tell of it.
+            pause = Quota("pause", limit=0, window=seconds, remaining=0, reset=seconds)
+            quotas = (*quotas, pause)
         return Refusal(
             Reason.THROTTLED, _DETAILS[cause], wait=seconds, cause=cause.value, quotas=quotas
         )

@@ -219,14 +219,14 @@ async def test_limits_and_what_is_left_of_them_are_told(
         assert read_list(refused.get("RateLimit")) == state
 
 
-async def test_a_pause_without_any_limit_is_told_as_one_that_lets_nothing_through() -> None:
-    async with (
-        ScriptedUpstream() as upstream,
-        running(one_route(upstream, "throttle: true")) as proxy,
-    ):
+@pytest.mark.parametrize("limit", ["throttle: true", "throttle: {concurrency: 2}"])
+async def test_a_pause_without_any_rate_is_told_as_one_that_lets_nothing_through(
+    limit: str,
+) -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, limit)) as proxy:
         refused = await after_it_was_told_to_wait(upstream, proxy)
-        assert read_list(refused.get("RateLimit-Policy")) == {"pause": {"q": 0, "w": 40}}
-        assert read_list(refused.get("RateLimit")) == {"pause": {"r": 0, "t": 40}}
+        assert read_list(refused.get("RateLimit-Policy"))["pause"] == {"q": 0, "w": 40}
+        assert read_list(refused.get("RateLimit"))["pause"] == {"r": 0, "t": 40}
 
 
 @pytest.mark.parametrize("status", [200, 429])
