@@ -67,7 +67,7 @@ class App:
             store_state=lambda: None if self._shared is None else self._shared.state,
         )
         redis = self._loaded.settings.store
-        self._shared = None if redis is None else self._connect_to(redis)
+        self._shared = self._connect_to(redis) if isinstance(redis, RedisSettings) else None
         store: PermitStore = self._shared or MemoryStore(self._clock)
         outbox = Outbox()
         self._pauses = Pauses()

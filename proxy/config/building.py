@@ -16,11 +16,13 @@ from proxy.policy.settings import (
     Listen,
     ListenTls,
     Match,
+    MemorySettings,
     Outcomes,
     RedisSettings,
     RetrySettings,
     RouteSettings,
     Settings,
+    StoreSettings,
     ThrottleSettings,
     UpstreamSettings,
     UpstreamTls,
@@ -60,10 +62,10 @@ def _listen(entry: models.ListenOn) -> Listen:
     return Listen(host=address.host, port=address.port, path=address.path, tls=tls)
 
 
-def _store(store: models.StoreKeys) -> RedisSettings | None:
+def _store(store: models.StoreKeys) -> StoreSettings:
     url = store.url
     if url is None:
-        return None
+        return MemorySettings()
     return RedisSettings(
         host=url.host,
         port=url.port,

@@ -80,6 +80,25 @@ class UpstreamTls:
 
 
 @dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What this process keeps for itself, and how much of it."""
+
+    entries: int = 100_000
+    """Most idempotency keys."""
+    bytes: int = 64 * 1024**2
+    """Most bytes that they and their results take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """A file in which idempotency keys outlive the process. Limits are kept in memory."""
+
+    path: str
+    timeout: float = 0.2
+    """Seconds in which it must answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class RedisSettings:
     """Where the state is that all instances share."""
 
@@ -94,6 +113,9 @@ class RedisSettings:
     """What the names of all its keys begin with."""
     timeout: float = 0.2
     """Seconds in which it must answer."""
+
+
+StoreSettings = MemorySettings | SqliteSettings | RedisSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +278,39 @@ class RetrySettings:
     """The longest wait that an upstream may ask for; None: it is not listened to."""
 
 
+NEVER_KEPT_BY_CLASS = frozenset({304, 401, 403, 407, 408, 409, 421, 425, 429})
+"""Statuses that a class such as ``4xx`` leaves out where it says what is kept under a key.
+
+They tell of the moment, of the caller or of a request that did not run, not of a result."""
+
+USUAL_KEPT = frozenset(range(200, 500)) - NEVER_KEPT_BY_CLASS
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencySettings:
+    """What makes two requests the same, and what a duplicate gets."""
+
+    header: str = "idempotency-key"
+    """In lower case."""
+    methods: frozenset[str] = frozenset({"POST", "PATCH"})
+    required: bool = False
+    ttl: float = 86_400.0
+    scope: tuple[str, ...] = ("authorization", "x-api-key")
+    """Header fields that tell callers apart, in lower case."""
+    scope_required: bool = False
+    in_flight: str = "wait"
+    """``wait`` or ``reject``."""
+    mismatch_status: int = 422
+    keep: frozenset[int] = USUAL_KEPT
+    """Statuses whose response is kept; classes are spelled out."""
+    on_ambiguous: str = "release"
+    """``release`` or ``hold``."""
+    lease: float = 30.0
+    max_response: int = 1024**2
+    on_store_error: str = "closed"
+    """``closed`` or ``open``."""
+
+
 @dataclass(frozen=True, slots=True)
 class FallbackSettings:
     """What the client gets instead of a failure: a fixed answer, or another upstream's."""
@@ -286,6 +341,7 @@ class RouteSettings:
     response_headers: HeaderEdits = HeaderEdits()
     retry: RetrySettings | None = None
     throttle: ThrottleSettings | None = None
+    idempotency: IdempotencySettings | None = None
     fallback: FallbackSettings | None = None
 
 
@@ -304,7 +360,6 @@ class Settings:
     trust_unix: bool = False
     """Whether peers on a unix socket are believed too (``unix`` in trusted_proxies)."""
     limits: Limits = Limits()
-    store: RedisSettings | None = None
-    """None: in the memory of this process."""
+    store: StoreSettings = MemorySettings()
     upstreams: tuple[UpstreamSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()

@@ -1,18 +1,29 @@
-"""Where the limits of a throttle are kept.
+"""Where the limits of a throttle are kept, and what is known of idempotency keys.
 
-``memory.py`` keeps them in this process, which is all that a single instance needs.
-``redis/`` keeps them in a Redis or Valkey server, so that one limit holds for all
-instances together. It is imported only where the configuration names such a server.
+``memory.py`` keeps both in this process, which is all that a single instance needs.
+``sqlite/`` keeps keys in a file, so that they outlive the process; limits stay in
+memory. ``redis/`` keeps both in a Redis or Valkey server, so that they hold for all
+instances together. The last two are imported only where the configuration names them.
 
-Both hand out :class:`~proxy.policy.permits.Permits`, one for each bucket. Whoever uses
-them never waits for a store: ``take`` answers at once, and a listener hears of permits
-that came later.
+*Permits* are asked from within a request's own turn of the loop, so their users never
+wait for a store: ``take`` answers at once, and a listener hears of permits that came
+later. *Claims* are waited for: who does not know whether a request has run before must
+not send it.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from proxy.policy.permits import Permits, PermitsListener
+from proxy.policy.records import Claim, Claimed, Ending, Shown
 from proxy.policy.settings import ThrottleSettings
+
+
+class StoreError(Exception):
+    """The store did not do what it was asked for, or nobody knows whether it did.
+
+    The text says why, and holds no secret.
+    """
 
 
 class PermitStore(Protocol):
@@ -26,3 +37,33 @@ class PermitStore(Protocol):
         Whoever let go of it may ask for it again; while it is not idle, something would
         be lost.
         """
+
+
+class Claims(Protocol):
+    """Has the record of every idempotency key; each method is one step for everybody.
+
+    The rules are those of :mod:`proxy.policy.records`. All of them raise
+    :class:`StoreError`, within the time that the store is given.
+    """
+
+    async def claim(self, ask: Claim) -> Claimed:
+        """Get a key, or hear why not."""
+
+    async def settle(self, name: str, owner: str, ending: Ending) -> bool:
+        """End what *owner* has begun; False if the key is not its own any more."""
+
+    async def renew(self, name: str, owner: str, lease: float) -> bool:
+        """*owner* is still alive; False if the key is not its own any more."""
+
+    def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
+        """Call *awake*, maybe more than once, when a key that was busy may be so no longer.
+
+        Until the function that is returned is called. Only another process's doing needs
+        to be noticed.
+        """
+
+    async def show(self, name: str) -> Shown | None:
+        """What is known of a key; None if nothing is."""
+
+    async def drop(self, name: str) -> bool:
+        """Forget a key; False if there is none, or somebody alive has it."""

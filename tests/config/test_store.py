@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.config import Loaded, load
-from proxy.policy.settings import RedisSettings, UpstreamTls
+from proxy.policy.settings import MemorySettings, RedisSettings, StoreSettings, UpstreamTls
 from tests.config.templates import TOP, in_file
 
 Load = Callable[..., Loaded]
@@ -26,9 +26,11 @@ ENVIRON = {
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        pytest.param("", None, id="nobody said so: memory"),
-        pytest.param("store: memory", None, id="memory"),
-        pytest.param("store: {url: memory, timeout: 1s}", None, id="memory, and keys for redis"),
+        pytest.param("", MemorySettings(), id="nobody said so: memory"),
+        pytest.param("store: memory", MemorySettings(), id="memory"),
+        pytest.param(
+            "store: {url: memory, timeout: 1s}", MemorySettings(), id="memory, and keys for redis"
+        ),
         pytest.param("store: redis://redis", RedisSettings("redis"), id="a host"),
         pytest.param("store: redis://redis/", RedisSettings("redis"), id="and a slash"),
         pytest.param(
@@ -80,7 +82,7 @@ ENVIRON = {
         ),
     ],
 )
-def test_store(loaded: Load, written: str, expected: RedisSettings | None) -> None:
+def test_store(loaded: Load, written: str, expected: StoreSettings) -> None:
     found = loaded(TOP.format(written), ENVIRON)
     assert found.settings.store == expected
     assert found.warnings == ()
@@ -364,7 +366,7 @@ def test_a_password_is_never_shown(loaded: Load) -> None:
         "{url: 'redis://redis', username: '${USER}', password: '${PASSWORD}'}",
     ):
         found = loaded(TOP.format(f"store: {written}"), ENVIRON)
-        assert found.settings.store is not None
+        assert isinstance(found.settings.store, RedisSettings)
         assert found.settings.store.password == PASSWORD
         assert PASSWORD not in repr(found)
         assert PASSWORD not in json.dumps(found.effective)
@@ -385,4 +387,4 @@ def test_a_later_file_chooses_another(folder: Path) -> None:
     (folder / "site.yaml").write_text("store: {url: redis://two}\n")
     (folder / "here.yaml").write_text("store: memory\n")
     assert load(["base.yaml", "site.yaml"], {}).settings.store == RedisSettings("two", timeout=1)
-    assert load(["base.yaml", "here.yaml"], {}).settings.store is None
+    assert load(["base.yaml", "here.yaml"], {}).settings.store == MemorySettings()
