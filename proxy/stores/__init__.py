@@ -1,6 +1,6 @@
 """Where the limits of a throttle are kept, and what is known of idempotency keys.
 
-``memory.py`` keeps both in this process, which is all that a single instance needs.
+``memory/`` keeps both in this process, which is all that a single instance needs.
 ``sqlite/`` keeps keys in a file, so that they outlive the process; limits stay in
 memory. ``redis/`` keeps both in a Redis or Valkey server, so that they hold for all
 instances together. The last two are imported only where the configuration names them.

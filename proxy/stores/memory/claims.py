@@ -1,0 +1,203 @@
+"""Idempotency keys that this process remembers for as long as it lives.
+
+Nothing here ever waits, so each method is one step. What it may take is bounded, in records
+and in bytes, and three kinds of things share the room:
+
+-   what is in flight or held: never given up, for it would run twice;
+-   what has ended, with its result or without: given up if another needs the room, the
+    oldest first, and counted if somebody could still have asked for it;
+-   how a key ended that was set free: for seconds only, for those who waited for it.
+
+Where all of it is taken by what must stay, new keys are turned away.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from proxy.core import Clock
+from proxy.policy.records import (
+    LEFT_FOR,
+    Answer,
+    Claim,
+    Claimed,
+    Ending,
+    Record,
+    Shown,
+    State,
+    claim,
+    is_owned,
+    renew,
+    settle,
+    shown,
+)
+from proxy.policy.settings import MemorySettings
+
+_OVERHEAD = 32
+"""Bytes that a record counts besides its name and its result."""
+_LOOKS = 2
+"""Records that each claim looks at: more than it can add, so all get their turn."""
+_LOOKS_IN_NEED = 64
+"""The same, where there is no room for a new one."""
+
+
+class MemoryClaims:
+    """Has the record of every key, and shares them with nobody."""
+
+    def __init__(self, settings: MemorySettings, clock: Clock, evicted: Callable[[], None]) -> None:
+        """*evicted* is called for each record that is given up before its time."""
+        self._settings = settings
+        self._clock = clock
+        self._evicted = evicted
+        self._records: OrderedDict[str, Record] = OrderedDict()
+        """By name; who was looked at longest ago comes first."""
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        """Names of those that may be given up, the oldest first."""
+        self._left: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        """What owners left behind for those who waited, and until when; the oldest first."""
+        self.used = 0
+        """Bytes in use."""
+        self._spare = 0
+        """Those of them that may be given up."""
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        return f"<memory, {len(self)} keys, {self.used} bytes>"
+
+    # What is asked of it.
+
+    async def claim(self, ask: Claim) -> Claimed:
+        """Get a key, or hear why not."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        self._tidy(now, wall, _LOOKS)
+        if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
+            return Claimed(Answer.LEFT, result=left[1])
+        before = self._records.get(ask.name)
+        after, claimed = claim(before, ask, now=now, wall=wall)
+        if claimed.answer is not Answer.NEW or after is None:
+            return claimed
+        if before is not None:
+            self._forget(ask.name)  # it has expired, or its owner has fallen silent
+        size = _size(ask.name, after)
+        if not self._make_room(1, size, wall):
+            self._tidy(now, wall, _LOOKS_IN_NEED)
+            if not self._make_room(1, size, wall):
+                return Claimed(Answer.FULL)
+        self._records[ask.name] = after
+        self.used += size
+        return claimed
+
+    async def settle(self, name: str, owner: str, ending: Ending) -> bool:
+        """End what *owner* has begun; False if the key is not its own any more."""
+        wall = self._clock.wall()
+        record = self._find(name, wall)
+        if record is None or not is_owned(record, owner):
+            return False
+        after = settle(record, ending, wall=wall)
+        if after is not None and not self._make_room(0, len(after.result), wall):
+            # That it has run must not be forgotten, whatever becomes of its result.
+            after = replace(after, state=State.UNSTORED, result=b"")
+        if after is None:
+            self._forget(name)
+        else:
+            self._records[name] = after
+            self.used += len(after.result)
+            if after.state is not State.HELD:
+                self._ended[name] = None
+                self._spare += _size(name, after)
+        if ending.state is not State.DONE and ending.result:
+            self._leave(owner, ending.result, wall)
+        return True
+
+    async def renew(self, name: str, owner: str, lease: float) -> bool:
+        """*owner* is still alive; False if the key is not its own any more."""
+        record = self._find(name, self._clock.wall())
+        if record is None or not is_owned(record, owner):
+            return False
+        self._records[name] = renew(record, lease, now=self._clock.monotonic())
+        return True
+
+    def watch(
+        self,
+        name: str,  # noqa: ARG002 - nobody else could change it
+        awake: Callable[[], None],  # noqa: ARG002 - as above
+    ) -> Callable[[], None]:
+        """Nothing changes here by another process's doing."""
+        return _nothing
+
+    async def show(self, name: str) -> Shown | None:
+        """What is known of a key; None if nothing is."""
+        record = self._find(name, self._clock.wall())
+        return None if record is None else shown(record, now=self._clock.monotonic())
+
+    async def drop(self, name: str) -> bool:
+        """Forget a key; False if there is none, or somebody alive has it."""
+        record = self._find(name, self._clock.wall())
+        if record is None or record.holds(self._clock.monotonic()):
+            return False
+        self._forget(name)
+        return True
+
+    # How it is kept.
+
+    def _find(self, name: str, wall: float) -> Record | None:
+        record = self._records.get(name)
+        return None if record is None or record.expires <= wall else record
+
+    def _leave(self, owner: str, result: bytes, wall: float) -> None:
+        """Keep *result* for those who waited for *owner*, if there is room."""
+        size = len(owner) + _OVERHEAD + len(result)
+        if self._make_room(0, size, wall):
+            self._left[owner] = (self._clock.monotonic() + LEFT_FOR, result)
+            self.used += size
+
+    def _forget(self, name: str) -> None:
+        size = _size(name, self._records.pop(name))
+        self.used -= size
+        if name in self._ended:
+            del self._ended[name]
+            self._spare -= size
+
+    # Room.
+
+    def _make_room(self, records: int, size: int, wall: float) -> bool:
+        """Give up what may be given up, until so much more fits; nothing if it never will."""
+        most = self._settings
+        if len(self._records) + records <= most.entries and self.used + size <= most.bytes:
+            return True
+        if (
+            len(self._records) - len(self._ended) + records > most.entries
+            or self.used - self._spare + size > most.bytes
+        ):
+            return False
+        while len(self._records) + records > most.entries or self.used + size > most.bytes:
+            oldest = next(iter(self._ended))
+            if self._records[oldest].expires > wall:
+                self._evicted()
+            self._forget(oldest)
+        return True
+
+    def _tidy(self, now: float, wall: float, looks: int) -> None:
+        """Drop what has had its time. A little each time: nobody waits for a great clean-up."""
+        for _ in range(min(looks, len(self._left))):
+            owner, (until, result) = next(iter(self._left.items()))
+            if now < until:
+                break
+            del self._left[owner]
+            self.used -= len(owner) + _OVERHEAD + len(result)
+        for _ in range(min(looks, len(self._records))):
+            name, record = next(iter(self._records.items()))
+            if record.expires <= wall:
+                self._forget(name)
+            else:
+                self._records.move_to_end(name)
+
+
+def _size(name: str, record: Record) -> int:
+    return len(name) + _OVERHEAD + len(record.result)
+
+
+def _nothing() -> None:
+    pass
