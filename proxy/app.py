@@ -20,17 +20,26 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.outbox import Outbox
+from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
-from proxy.policy.settings import RedisSettings, RouteSettings, Settings
+from proxy.policy.settings import (
+    MemorySettings,
+    RedisSettings,
+    RouteSettings,
+    Settings,
+    SqliteSettings,
+    StoreSettings,
+)
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
-from proxy.stores import PermitStore
-from proxy.stores.memory import MemoryStore
+from proxy.stores import Claims, PermitStore
+from proxy.stores.memory import MemoryClaims, MemoryStore
 
 if TYPE_CHECKING:
     from proxy.stores.redis import RedisStore
+    from proxy.stores.sqlite import SqliteStore
 
 _log = logging.getLogger("holdfast")
 
@@ -66,22 +75,37 @@ class App:
             throttles=lambda: self._estate.throttle_states(self._clock.monotonic()),
             store_state=lambda: None if self._shared is None else self._shared.state,
         )
-        redis = self._loaded.settings.store
-        self._shared = self._connect_to(redis) if isinstance(redis, RedisSettings) else None
-        store: PermitStore = self._shared or MemoryStore(self._clock)
+        self._shared: RedisStore | SqliteStore | None = None
+        permits, claims = self._open_store(self._loaded.settings.store)
         outbox = Outbox()
         self._pauses = Pauses()
-        self._builder = Builder(self._clock, outbox, self._pauses, store.permits)
+        self._flights = Flights(claims, self._clock)
+        self._builder = Builder(
+            self._clock, outbox, self._pauses, permits.permits, self._flights
+        )
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
 
-    def _connect_to(self, settings: RedisSettings) -> "RedisStore":
-        """The store that all instances share."""
-        # Only now: to load its library takes a fifth of the time to start.
-        from proxy.stores.redis import OPERATIONS, RedisStore  # noqa: PLC0415 - see above
+    def _open_store(self, settings: StoreSettings) -> tuple[PermitStore, Claims]:
+        """Where limits and keys are kept; a connection is made at the start."""
+        # Imported only now: to load redis's library takes a fifth of the time to start.
+        match settings:
+            case RedisSettings():
+                from proxy.stores import redis  # noqa: PLC0415 - see above
 
-        return RedisStore(settings, self._clock, self._metrics.store(OPERATIONS))
+                recorder = self._metrics.store(redis.OPERATIONS)
+                self._shared = redis.RedisStore(settings, self._clock, recorder)
+                return self._shared, self._shared.claims
+            case SqliteSettings():
+                from proxy.stores import sqlite  # noqa: PLC0415 - see above
+
+                recorder = self._metrics.store(sqlite.OPERATIONS)
+                self._shared = sqlite.SqliteStore(settings, self._clock, recorder)
+                return MemoryStore(self._clock), self._shared
+            case MemorySettings():
+                evicted = self._metrics.evicted
+                return MemoryStore(self._clock), MemoryClaims(settings, self._clock, evicted)
 
     # Start and stop.
 
@@ -123,13 +147,18 @@ class App:
         _log.info("draining")
         await asyncio.sleep(self.settings.drain_delay)
         self._pauses.end()
-        await self._listener.drain(self.settings.drain_timeout)
+        patience = self.settings.drain_timeout
+        began = self._clock.monotonic()
+        await self._listener.drain(patience)
+        # Those whose clients have left, but not their keys.
+        await self._flights.drain(max(began + patience - self._clock.monotonic(), 0.0))
         await self._close()
 
     async def stop_at_once(self) -> None:
         """End every request where it is, and close everything."""
         self._state = "draining"
         await self._listener.drain(0)
+        await self._flights.drain(0)
         await self._close()
 
     async def _close(self) -> None:
@@ -156,7 +185,10 @@ class App:
 
         def recorder(route: RouteSettings) -> RouteRecorder:
             retries = _makes_verdicts(route)
-            return self._metrics.route(route.name, _upstreams_of(route), log, retries=retries)
+            keys = route.idempotency is not None
+            return self._metrics.route(
+                route.name, _upstreams_of(route), log, retries=retries, keys=keys
+            )
 
         estate = self._builder.build(
             settings, contexts, self._estate, recorder, self._metrics.throttle
@@ -180,6 +212,7 @@ class App:
             retrying=[route.name for route in routes if _makes_verdicts(route)],
             upstreams=[upstream.name for upstream in self.settings.upstreams],
             throttles=self._estate.throttles.keys(),
+            keyed=[route.name for route in routes if route.idempotency is not None],
         )
 
     # What the admin listener may see and do (admin.Operations).

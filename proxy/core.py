@@ -14,9 +14,10 @@ from typing import Protocol
 from proxy.policy.bucket import Cause
 from proxy.policy.edits import compile_edits
 from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Refusal
 from proxy.policy.response_head import ResponseHead
+from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings, RouteSettings
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -55,6 +56,14 @@ _RUN = f"{getrandbits(96):024x}-"
 _numbers = count(1)
 
 
+def new_token() -> str:
+    """What shows that somebody is who it was before. Nobody outside gets to know it."""
+    return _OWNER + str(next(_numbers))
+
+
+_OWNER = f"{getrandbits(128):032x}-"
+
+
 class Refused(Exception):
     """A request that ends here, with an answer of our own."""
 
@@ -83,6 +92,12 @@ class RequestBody(Protocol):
     def hold(self) -> None:
         """It will be sent again: nothing of it is given up before :meth:`begin`."""
 
+    async def read_whole(self) -> bytes:
+        """All of it, before it is first sent; it is kept as long as it may be needed.
+
+        Raises :class:`Refused` as :meth:`read` does, and if there is no room for it.
+        """
+
     async def read(self) -> bytes:
         """The next piece, or nothing at the end.
 
@@ -105,6 +120,9 @@ class Recorder(Protocol):
 
     def waited(self, pause: Pause) -> None:
         """A wait between two attempts is over."""
+
+    def keyed(self, result: KeyResult) -> None:
+        """It is known what an idempotency key means for a request."""
 
     def disconnected(self, phase: str) -> None:
         """The client left during *phase*: body, queue, backoff, upstream or response."""
@@ -227,6 +245,23 @@ class Stream(Protocol):
         """Bytes from the client, once the connection has become a tunnel."""
 
 
+class Receiver(Protocol):
+    """Who gets an upstream's response as it arrives."""
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it takes everything at once, however slowly the client reads."""
+
+    def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """The head, with what has come of the body. No way back after this."""
+
+    def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
+        """More of the body."""
+
+    def relay_cut(self) -> None:
+        """The body broke off."""
+
+
 class Exchange(ABC):
     """One request and what became of it.
 
@@ -241,15 +276,19 @@ class Exchange(ABC):
         "attempts",
         "body",
         "bytes_sent",
+        "client_is_gone",
         "client_wait",
         "code",
         "duration",
         "expired",
         "fallback",
+        "keeper",
+        "key_result",
         "method",
         "peer",
         "place",
         "raw_headers",
+        "record",
         "refusal",
         "request_id",
         "route",
@@ -298,10 +337,21 @@ class Exchange(ABC):
     """Set if the answer was our own."""
     fallback: bool
     """Whether the client got the route's fallback, or what another upstream said in its place."""
+    keeper: Receiver | None
+    """Gets the upstream's response in place of the client, to keep it and hand it on."""
+    record: str
+    """The name of the record of its idempotency key; empty without one."""
+    key_result: KeyResult | None
+    """What the key meant for it; None without one."""
+    client_is_gone: bool
+    """Whether it goes on for the sake of its key alone: no attempt follows the one under way."""
     code: int
     """Status that the client got; 499 if it left first; 0 until known."""
     bytes_sent: int
     """Bytes of response body handed to the client."""
+
+    reads_ahead = False
+    """The client reads at its own pace, and an upstream waits for it."""
 
     def uncounted(self, now: float) -> float:
         """Seconds up to *now* in which we waited for the client's own bytes."""
@@ -365,6 +415,27 @@ class Exchange(ABC):
     @abstractmethod
     def answer_fallback(self, fallback: FallbackSettings) -> None:
         """Give the client the route's fixed answer in place of a failure."""
+
+    @abstractmethod
+    def stamp(self, head: ResponseHead) -> None:
+        """Give a response the time of its arrival, if it does not tell its own."""
+
+    @abstractmethod
+    def answer_kept(self, response: KeptResponse) -> None:
+        """Give the client what the first request with its key was answered."""
+
+    @property
+    @abstractmethod
+    def is_behind(self) -> bool:
+        """Whether its client has yet to read what was sent to it."""
+
+    @abstractmethod
+    async def caught_up(self) -> None:
+        """Wait until it is behind no longer; one that takes too long is cut off."""
+
+    @abstractmethod
+    def outlive_client(self) -> None:
+        """The client has left; what it began goes on for a while."""
 
     @abstractmethod
     def begin_wait(self, reason: str) -> None:

@@ -18,6 +18,7 @@ from proxy import pipeline
 from proxy.core import Clock, Recorder, Route, ThrottleRecorder, ThrottleState
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import NewPermits, Throttle
 from proxy.policy.breaker import State
@@ -121,6 +122,7 @@ class Builder:
     outbox: Outbox
     pauses: Pauses
     new_permits: NewPermits
+    flights: Flights
 
     def build(
         self,
@@ -165,6 +167,7 @@ class Builder:
             throttles=throttles,
             keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
+            flights=self.flights,
             pauses=self.pauses,
             clock=self.clock,
         )

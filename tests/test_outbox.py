@@ -8,6 +8,7 @@ from proxy.core import Exchange, SystemClock
 from proxy.outbox import SMALL as LARGEST_DEFERRED, Outbox
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.response_head import ResponseHead
+from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection
@@ -148,6 +149,22 @@ class Silent(Exchange):
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
         del pieces, complete
+
+    def stamp(self, head: ResponseHead) -> None:
+        raise NotImplementedError
+
+    def answer_kept(self, response: KeptResponse) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_behind(self) -> bool:
+        raise NotImplementedError
+
+    async def caught_up(self) -> None:
+        raise NotImplementedError
+
+    def outlive_client(self) -> None:
+        raise NotImplementedError
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         raise NotImplementedError

@@ -15,7 +15,11 @@ from proxy.core import Clock, Exchange
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Log
 from proxy.policy.outcome import Attempt
+from proxy.policy.reasons import KeyResult
 from proxy.policy.refusal import Refusal
+
+_NOTABLE = frozenset({KeyResult.REPLAYED, KeyResult.JOINED, KeyResult.BYPASSED})
+"""What a key may mean that somebody might ask about, where the request was not refused."""
 
 _LONGEST_TEXT = 2048
 """Characters of a path or method that are kept: a line stays a line."""
@@ -40,7 +44,7 @@ class AccessLog:
         """Write a line if anything happened that somebody might ask about.
 
         That is: we refused it, it failed, its client left, one attempt was not enough,
-        it stood in line, or its answer is a fallback. Whoever waited between attempts is
+        it stood in line, its answer is a fallback or somebody else's. Whoever waited between attempts is
         among them: after such a wait comes another one, unless the client leaves or we
         refuse.
         """
@@ -50,6 +54,7 @@ class AccessLog:
             or exchange.refusal is not None
             or len(attempts) > 1
             or exchange.fallback
+            or exchange.key_result in _NOTABLE
             or (attempts and (attempts[0].kind is not None or attempts[0].queued))
         ):
             self.write(route, exchange)
@@ -59,13 +64,14 @@ class AccessLog:
         refusal = exchange.refusal
         refused = "" if refusal is None else _refusal(refusal)
         fallback = '"fallback":true,' if exchange.fallback else ""
+        keyed = "" if exchange.key_result is None else _keyed(exchange)
         attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
         self._writer.write(
             f'{{"time":"{self._now()}","request_id":{quoted(exchange.request_id)},'
             f'"route":{quoted(route)},"method":{quoted(exchange.method[:_LONGEST_TEXT])},'
             f'"path":{quoted(_path(exchange.target))},"code":{exchange.code},'
             f'"duration_ms":{exchange.duration * 1000:.3f},"bytes":{exchange.bytes_sent},'
-            f'"client":{quoted(exchange.peer)},{refused}{fallback}"attempts":[{attempts}]}}\n'
+            f'"client":{quoted(exchange.peer)},{refused}{fallback}{keyed}"attempts":[{attempts}]}}\n'
         )
 
     def _now(self) -> str:
@@ -81,6 +87,11 @@ class AccessLog:
 def _refusal(refusal: Refusal) -> str:
     cause = f'"cause":"{refusal.cause}",' if refusal.cause else ""
     return f'"refusal":"{refusal.reason.value}",{cause}'
+
+
+def _keyed(exchange: Exchange) -> str:
+    record = f'"record":"{exchange.record}",' if exchange.record else ""
+    return f'"idempotency":"{exchange.key_result}",{record}'
 
 
 def _attempt(attempt: Attempt, exchange: Exchange) -> str:

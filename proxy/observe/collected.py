@@ -14,6 +14,7 @@ from proxy.observe.series import (
 )
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Kind, outcome_label
+from proxy.policy.reasons import KeyResult
 
 ThrottleName = tuple[str, str]
 """Whose throttle it is: its scope, route or upstream, and the name of that one."""
@@ -31,6 +32,10 @@ class Collected:
     routes: dict[str, RouteSeries] = field(default_factory=dict)
     retries: dict[str, RetrySeries] = field(default_factory=dict)
     """Of the routes that retry."""
+    keys: dict[str, dict[KeyResult, int]] = field(default_factory=dict)
+    """What idempotency keys meant, of the routes that heed them."""
+    evictions: int = 0
+    """Records of keys that were given up before their time."""
     upstreams: dict[str, Histogram] = field(default_factory=dict)
     """How long attempts took."""
     attempts: dict[tuple[str, str], dict[Kind | int, int]] = field(default_factory=dict)

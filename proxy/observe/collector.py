@@ -28,6 +28,7 @@ class SeriesCollector(Collector):
         yield from self._upstreams()
         yield from self._retries()
         yield from self._throttles()
+        yield from self._keys()
         yield from self._store()
         yield from self._process()
 
@@ -145,6 +146,22 @@ class SeriesCollector(Collector):
             paused.add_metric(whose, state.paused)
         yield waiting
         yield paused
+
+    def _keys(self) -> Iterator[Metric]:
+        keys = CounterMetricFamily(
+            "holdfast_idempotency",
+            "Requests with an idempotency key, by what the key meant for them.",
+            labels=("route", "result"),
+        )
+        for route, results in self._collected.keys.items():
+            for result, count in results.items():
+                keys.add_metric((route, result), count)
+        yield keys
+        yield CounterMetricFamily(
+            "holdfast_store_evictions",
+            "Results of idempotency keys that were given up before their time, for want of room.",
+            value=self._collected.evictions,
+        )
 
     def _store(self) -> Iterator[Metric]:
         store = self._collected.store

@@ -21,11 +21,12 @@ from proxy.observe.series import (
     RouteSeries,
     StoreSeries,
     ThrottleSeries,
+    key_series,
 )
 from proxy.observe.status import summary
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 
 UNMATCHED = "_unmatched"
 """The route label of requests that no route took, unreadable ones included."""
@@ -41,7 +42,7 @@ class RouteRecorder:
     to look up the label each time would cost 0.3 µs more.
     """
 
-    __slots__ = ("_log", "_name", "_series", "_upstreams", "_verdicts", "_waits")
+    __slots__ = ("_keys", "_log", "_name", "_series", "_upstreams", "_verdicts", "_waits")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class RouteRecorder:
         series: RouteSeries,
         upstreams: Mapping[str, tuple[dict[Kind | int, int], Histogram]],
         retries: RetrySeries,
+        keys: dict[KeyResult, int],
         log: Log | None,
     ) -> None:
         """*upstreams* has, for each that the route may try, where its attempts are counted."""
@@ -57,6 +59,7 @@ class RouteRecorder:
         self._upstreams = upstreams
         self._verdicts = retries.verdicts
         self._waits = retries.waits
+        self._keys = keys
         self._log = log
 
     def __repr__(self) -> str:
@@ -83,6 +86,10 @@ class RouteRecorder:
     def waited(self, pause: Pause) -> None:
         """A wait between two attempts is over."""
         self._waits[pause.source].observe(pause.seconds)
+
+    def keyed(self, result: KeyResult) -> None:
+        """It is known what an idempotency key means for a request."""
+        self._keys[result] += 1
 
     def disconnected(self, phase: str) -> None:
         """The client left during *phase*."""
@@ -147,13 +154,20 @@ class Metrics:
         self._unmatched = self._collected.routes[UNMATCHED] = RouteSeries()
 
     def route(
-        self, name: str, upstreams: Sequence[str], log: Log | None = None, *, retries: bool
+        self,
+        name: str,
+        upstreams: Sequence[str],
+        log: Log | None = None,
+        *,
+        retries: bool,
+        keys: bool = False,
     ) -> RouteRecorder:
         """The recorder of the route *name*, going on with its series if it has any.
 
         *upstreams* are all that it may try: its own, and that of its fallback. *log*
         is told of every finished request; without one that costs nothing. A route
-        without *retries* shows no verdicts and no waits.
+        without *retries* shows no verdicts and no waits, one without *keys* not what
+        these meant.
         """
         collected = self._collected
         return RouteRecorder(
@@ -167,12 +181,13 @@ class Metrics:
                 for upstream in upstreams
             },
             collected.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
+            collected.keys.setdefault(name, key_series()) if keys else {},
             log,
         )
 
     def unmatched(self, log: Log | None = None) -> RouteRecorder:
         """The recorder of requests that belong to no route; they make no attempts."""
-        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log)
+        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), {}, log)
 
     def throttle(self, scope: str, name: str) -> ThrottleRecorder:
         """The recorder of the throttle of one ``route`` or ``upstream``.
@@ -190,6 +205,10 @@ class Metrics:
         series = self._collected.store = StoreSeries(operations)
         return series
 
+    def evicted(self) -> None:
+        """The record of a key was given up before its time."""
+        self._collected.evictions += 1
+
     def keep_only(
         self,
         *,
@@ -197,10 +216,12 @@ class Metrics:
         retrying: Collection[str],
         upstreams: Collection[str],
         throttles: Collection[ThrottleName],
+        keyed: Collection[str] = (),
     ) -> None:
         """Let go of the series of every other route, upstream and throttle, after a reload.
 
-        *retrying* are those of the routes whose verdicts and waits are kept too.
+        *retrying* are those of the routes whose verdicts and waits are kept too, *keyed*
+        those that heed idempotency keys.
         """
         collected = self._collected
         collected.routes = {
@@ -210,6 +231,9 @@ class Metrics:
         }
         collected.retries = {
             name: series for name, series in collected.retries.items() if name in retrying
+        }
+        collected.keys = {
+            name: series for name, series in collected.keys.items() if name in keyed
         }
         collected.upstreams = {
             name: series for name, series in collected.upstreams.items() if name in upstreams

@@ -10,7 +10,7 @@ All of it is touched by the event loop's thread alone, so there are no locks.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -104,6 +104,11 @@ class RetrySeries:
     def __init__(self) -> None:
         self.verdicts = dict.fromkeys(Why, 0)
         self.waits = {source: Histogram(WAIT_BOUNDS) for source in WAIT_SOURCES}
+
+
+def key_series() -> dict[KeyResult, int]:
+    """What is counted besides for a route on which requests with a key run once."""
+    return dict.fromkeys(KeyResult, 0)
 
 
 class ThrottleSeries:

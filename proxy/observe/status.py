@@ -15,7 +15,7 @@ from proxy.observe.series import (
     StoreSeries,
     ThrottleSeries,
 )
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 
 
 def summary(collected: Collected) -> dict[str, object]:
@@ -31,6 +31,7 @@ def summary(collected: Collected) -> dict[str, object]:
                 **_route(series, attempts.get(name, Counter())),
                 **_retries(collected.retries.get(name)),
                 **throttles.get(("route", name), {}),
+                **_keys(collected.keys.get(name)),
             }
             for name, series in collected.routes.items()
         },
@@ -74,6 +75,11 @@ def _retries(series: RetrySeries | None) -> dict[str, object]:
         "verdicts": {why.value: count for why, count in series.verdicts.items() if count},
         "wait_ms": _milliseconds(Histogram.sum_of(tuple(series.waits.values()))),
     }
+
+
+def _keys(results: dict[KeyResult, int] | None) -> dict[str, object]:
+    """What is told besides of a route that heeds idempotency keys."""
+    return {} if results is None else {"idempotency": dict(results)}
 
 
 def _throttles(collected: Collected) -> dict[ThrottleName, dict[str, object]]:

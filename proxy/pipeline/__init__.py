@@ -3,14 +3,18 @@
 A route's chain is built once, when the configuration is loaded. A route without
 policies gets the bare upstream call: no wrapper, no buffering, no further await.
 
-================  ===================================================================
-``retry.py``      attempts until one is good (``run.py`` is one request's), and then
-                  the fallback (``fallback.py``)
-``forward.py``    one attempt, within the time for the whole exchange; where there are
-                  throttles, when its turn has come (``entrance.py``)
-================  ===================================================================
+==================  =================================================================
+``idempotency.py``  what carries the same key runs once (``ownership.py`` is the one
+                    that runs), and duplicates get its result
+``retry.py``        attempts until one is good (``run.py`` is one request's), and then
+                    the fallback (``fallback.py``)
+``forward.py``      one attempt, within the time for the whole exchange; where there are
+                    throttles, when its turn has come (``entrance.py``)
+==================  =================================================================
 
 A throttle (``throttle.py``) has a gate (``gate.py``) for all callers, or one for each.
+What owns a key is a flight (``flights.py``), and its response passes a keeper
+(``keeper.py``) on its way to the client.
 
 What they share: ``deadlines.py`` watches over exchanges and attempts, ``pauses.py``
 over the waits between attempts, ``answers.py`` has the words for failures.
@@ -23,7 +27,9 @@ from proxy.core import Clock, Handler
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.entrance import Entrance
 from proxy.pipeline.fallback import Fallback
+from proxy.pipeline.flights import Flights
 from proxy.pipeline.forward import NO_LIMIT, Forward
+from proxy.pipeline.idempotency import Idempotency
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.retry import Retry
 from proxy.pipeline.throttle import Throttle
@@ -46,6 +52,8 @@ class Surroundings:
     """By scope and name."""
     keyed: Collection[tuple[str, str]]
     """Those of them that tell callers apart."""
+    flights: Flights
+    """Requests that own their idempotency keys."""
     pauses: Pauses
     clock: Clock
 
@@ -61,39 +69,57 @@ class Surroundings:
 
 def build(settings: RouteSettings, around: Surroundings) -> Handler:
     """What a route does with a request."""
-    timeout = NO_LIMIT if settings.timeout is None else settings.timeout
-    deadlines = around.deadlines(timeout)
     upstream = around.upstreams[settings.upstream]
-    entrance = around.entrance(settings.name, upstream)
-    if settings.retry is None and settings.fallback is None:
-        return Forward(upstream, deadlines, entrance=entrance).handle
-    retry = settings.retry or RetrySettings(attempts=1)
-    limit = retry.attempt_timeout
-    attempt_deadlines = None if limit is None else around.deadlines(limit)
-    budget = around.budgets.get(settings.upstream) if retry.attempts > 1 else None
+    forward = _forward(settings, upstream, around)
+    handle: Handler = forward.handle
+    if settings.retry is not None or settings.fallback is not None:
+        handle = _retry(settings, forward, around).handle
+    if settings.idempotency is not None:
+        handle = Idempotency(
+            settings,
+            handle,
+            around.flights,
+            refused=upstream.settings.refused,
+            time_left=forward.time_left,
+            clock=around.clock,
+        ).handle
+    return handle
+
+
+def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Forward:
+    """One attempt at *upstream*."""
+    retry = settings.retry
+    limit = None if retry is None else retry.attempt_timeout
+    return Forward(
+        upstream,
+        around.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
+        entrance=around.entrance(settings.name, upstream),
+        attempt_deadlines=None if limit is None else around.deadlines(limit),
+        budget=_budget(settings, upstream, around),
+    )
+
+
+def _retry(settings: RouteSettings, forward: Forward, around: Surroundings) -> Retry:
+    """Attempts until one is good, and what follows if none is."""
+    upstream = forward.upstream
     fallback = None
     if settings.fallback is not None:
         other = around.upstreams.get(settings.fallback.upstream)
-        way_out = None
-        if other is not None:
-            way_out = Forward(
-                other,
-                deadlines,
-                entrance=around.entrance(settings.name, other),
-                attempt_deadlines=attempt_deadlines,
-            )
+        way_out = None if other is None else _forward(settings, other, around)
         fallback = Fallback(settings.fallback, upstream, way_out, around.pauses)
     return Retry(
-        Forward(
-            upstream,
-            deadlines,
-            entrance=entrance,
-            attempt_deadlines=attempt_deadlines,
-            budget=budget,
-        ),
-        RetryRules(retry, upstream.settings),
-        budget=budget,
+        forward,
+        RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
+        budget=_budget(settings, upstream, around),
         pauses=around.pauses,
         clock=around.clock,
         fallback=fallback,
-    ).handle
+    )
+
+
+def _budget(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Budget | None:
+    """What retries of this route are charged to, and first attempts add to."""
+    retries = settings.retry is not None and settings.retry.attempts > 1
+    # The way out is no retry, whatever its upstream's budget.
+    is_own = upstream.settings.name == settings.upstream
+    return around.budgets.get(settings.upstream) if retries and is_own else None

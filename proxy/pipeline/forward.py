@@ -186,7 +186,9 @@ class Forward:
         It is replaced if it only found that its connection had ended: while that was
         idle, and we learned of it by sending, or just before.
         """
-        if not attempt.found_stale or (attempt.sent and not self._may_be_sent_again(exchange)):
+        if not attempt.found_stale or exchange.client_is_gone:
+            return attempt
+        if attempt.sent and not self._may_be_sent_again(exchange):
             return attempt
         try:
             return await self.attempt(exchange, fresh=True, judge=judge)

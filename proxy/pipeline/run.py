@@ -190,7 +190,7 @@ class Run:
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
-        if verdict.pause is None and fallback is not None:
+        if verdict.pause is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
         if exchange.body is not None and (verdict.pause is not None or self._falls_back):
             exchange.body.hold()
@@ -207,6 +207,7 @@ class Run:
             body_lost=None if exchange.body is None else exchange.body.lost,
             expired=exchange.expired,
             shutting_down=stage.pauses.is_over,
+            client_gone=exchange.client_is_gone,
         )
 
     def _would_be_let_in(self, now: float, wait: float) -> bool:
@@ -286,15 +287,18 @@ class Run:
             exchange.answer_fallback(fallback.settings)
             return None
         other = fallback.forward
+        has_answered = False
+        exchange.fallback = True
         try:
             attempt = await other.attempt(exchange)
             attempt = await other.unless_stale(exchange, attempt)
+            has_answered = attempt.kind in (None, Kind.TRUNCATED)
         except Refused as refused:
             if refused.refusal.reason not in _NOT_LET_THROUGH:
                 raise
             return refused.refusal
         finally:
-            exchange.fallback = exchange.code != 0
+            exchange.fallback = has_answered or exchange.code != 0
         self.settle(_end_of(attempt))
         return answer_for(exchange, attempt)
 

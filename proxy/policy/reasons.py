@@ -27,3 +27,19 @@ class Why(StrEnum):
     BREAKER_OPEN = "breaker_open"  # every address is left alone for now
     THROTTLED = "throttled"
     SHUTDOWN = "shutdown"
+
+
+class KeyResult(StrEnum):
+    """What an idempotency key meant for a request. Metric labels and log words, too."""
+
+    NEW = "new"  # it ran
+    REPLAYED = "replayed"  # it got what an earlier one was answered
+    JOINED = "joined"  # it waited for the first one and got the same
+    IN_FLIGHT = "in_flight"  # the first one had not ended
+    MISMATCH = "mismatch"  # the key belongs to another request
+    MISSING = "missing"  # there is no key, or nobody to whom it belongs, where one is required
+    INVALID = "invalid"  # it is no key
+    HELD = "held"  # the first one may have run, and a person has to find out
+    UNSTORED = "unstored"  # the first one ran, and its response was not kept
+    BYPASSED = "bypassed"  # it ran unprotected, because the store did not answer
+    LEASE_LOST = "lease_lost"  # it ran, and the key had gone to another one meanwhile

@@ -12,6 +12,7 @@ import re
 
 from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
 from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
+from proxy.policy.results import KeptResponse
 from proxy.policy.status_lines import USUAL, status_line
 
 MOST_FIELDS = 1000
@@ -148,6 +149,19 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
     if result.length == UNTIL_CLOSE:
         result.reusable = False
     return result
+
+
+def kept_head(response: KeptResponse) -> ResponseHead:
+    """The head of a response that was kept, for a duplicate of its request."""
+    status = response.status
+    head = ResponseHead(status, response.lines[0])
+    head.lines += response.lines[1:]
+    head.lines.append(b"Idempotent-Replayed: true")
+    head.has_date = True  # the time of the first: it tells how old the result is
+    head.has_body = status not in _SPECIAL
+    if head.has_body or status == _RESET_CONTENT:
+        head.content_length = len(response.body)
+    return head
 
 
 def _apply_connection(head: ResponseHead, connection: list[bytes]) -> None:

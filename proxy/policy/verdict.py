@@ -81,6 +81,8 @@ class Situation:
     expired: bool = False
     """Whether the deadline itself ended the attempt."""
     shutting_down: bool = False
+    client_gone: bool = False
+    """Whether only the sake of a key keeps it going."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class RetryRules:
 
     def may(self, result: Result, situation: Situation) -> Why | None:
         """Why no further attempt may be made, whatever the wait; None if one may."""
+        if situation.client_gone:
+            return Why.CLIENT_GONE
         if situation.expired:
             return Why.DEADLINE
         if situation.made >= self.retry.attempts:

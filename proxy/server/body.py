@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
 
 TOO_LARGE = Refusal(Reason.BODY_TOO_LARGE, "Send a smaller body.", close=True)
+_TOO_LARGE_TO_KEEP = Refusal(
+    Reason.BODY_TOO_LARGE, "Send a smaller body: with a key, all of it has to be kept.", close=True
+)
+_NO_ROOM = Refusal(
+    Reason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
+)
 MALFORMED = Refusal(Reason.BAD_REQUEST, "The request's body is malformed.", close=True)
 _SILENT = Refusal(Reason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True)
 
@@ -108,6 +114,23 @@ class ClientBody:
                 if self.is_kept or len(whole) > self._buffer:
                     self._reserve(len(whole))
         return self._whole
+
+    async def read_whole(self) -> bytes:
+        """All of it, before it is first sent."""
+        self.is_kept = True
+        if self.length > self._buffer:
+            raise Refused(_TOO_LARGE_TO_KEEP)
+        if not self._payload.is_eof():
+            pieces = []
+            while data := await self._receive():
+                if not self._reserve(len(data)):
+                    break
+                pieces.append(data)
+            self._whole = b"".join(pieces)
+        whole = self.begin()
+        if self.lost is not None or whole is None:
+            raise Refused(_NO_ROOM if self.lost is Why.BUFFER_FULL else _TOO_LARGE_TO_KEEP)
+        return whole
 
     def hold(self) -> None:
         """It will be sent again: from here on nothing that is kept of it is given up.

@@ -23,7 +23,8 @@ from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
-from proxy.policy.response_head import ResponseHead
+from proxy.policy.response_head import ResponseHead, kept_head
+from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings
 from proxy.policy.status_lines import status_line
 from proxy.policy.target import rewrite
@@ -57,6 +58,7 @@ class ClientExchange(Exchange):
         "id_line",
         "is_answered",
         "keep_alive",
+        "left_during",
         "message",
         "payload",
         "site",
@@ -104,6 +106,12 @@ class ClientExchange(Exchange):
         self.place = None
         self.refusal = None
         self.fallback = False
+        self.keeper = None
+        self.record = ""
+        self.key_result = None
+        self.client_is_gone = False
+        self.left_during = ""
+        """What was going on when its client left, where it went on all the same."""
         self.code = 0
         self.bytes_sent = 0
         self.http_1_0 = False
@@ -274,7 +282,7 @@ class ClientExchange(Exchange):
         self.code = head.status
         lines = head.lines
         if not head.has_date:
-            lines.append(date_line())
+            self.stamp(head)
         lines.append(self.id_line)
         if len(self.attempts) > 1:
             lines.append(b"Holdfast-Attempts: %d" % len(self.attempts))
@@ -363,6 +371,43 @@ class ClientExchange(Exchange):
             close=not self.keep_alive,
         )
         self._answer(refusal.status, answer)
+
+    def stamp(self, head: ResponseHead) -> None:
+        """Give a response the time of its arrival, if it does not tell its own."""
+        if not head.has_date:
+            head.has_date = True
+            head.lines.append(date_line())
+
+    def answer_kept(self, response: KeptResponse) -> None:
+        """Give the client what the first request with its key was answered."""
+        head = kept_head(response)
+        body = response.body
+        self.relay_head(head, [body] if body else [], complete=True)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its client has yet to read what was sent to it."""
+        return self.client.writing_paused
+
+    async def caught_up(self) -> None:
+        """Wait until it is behind no longer."""
+        if self.client.writing_paused:
+            await self.client.caught_up()
+
+    def outlive_client(self) -> None:
+        """The client has left; what it began goes on for a while."""
+        if not self.client_is_gone:
+            self.client_is_gone = True
+            self.left_during = self.phase
+
+    @property
+    def phase(self) -> str:
+        """What is going on, in the words of those who count clients that leave."""
+        if self.code:
+            return "response"
+        if self.waiting_for:
+            return self.waiting_for
+        return "body" if self.was_left_waiting else "upstream"
 
     def answer_fallback(self, fallback: FallbackSettings) -> None:
         """Give the client the route's fixed answer in place of a failure."""

@@ -41,6 +41,8 @@ def problem_bytes(
         members["cause"] = refusal.cause
     if attempts:
         members["attempts"] = len(attempts)
+    if refusal.record:
+        members["record"] = refusal.record
     lines = [
         b"Content-Type: application/problem+json",
         b"Cache-Control: no-store",

@@ -78,16 +78,5 @@ def _cut_by_us(exchange: ClientExchange) -> bool:
 def _client_left(exchange: ClientExchange, phase: str = "") -> None:
     if exchange.code == _SWITCHING or exchange.is_answered:
         return  # the usual end of a tunnel, or nothing was left to be said
-    if not phase:
-        phase = _phase(exchange)
-    exchange.route.recorder.disconnected(phase)
+    exchange.route.recorder.disconnected(phase or exchange.left_during or exchange.phase)
     exchange.code = _CLIENT_LEFT
-
-
-def _phase(exchange: ClientExchange) -> str:
-    """What was going on when its client left."""
-    if exchange.code:
-        return "response"
-    if exchange.waiting_for:
-        return exchange.waiting_for
-    return "body" if exchange.was_left_waiting else "upstream"

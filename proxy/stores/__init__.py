@@ -25,6 +25,11 @@ class StoreError(Exception):
     The text says why, and holds no secret.
     """
 
+    def __init__(self, text: str, *, was_asked: bool = True) -> None:
+        """*was_asked*: it may have done it all the same; else it surely has not."""
+        super().__init__(text)
+        self.was_asked = was_asked
+
 
 class PermitStore(Protocol):
     """Has the permits of every bucket."""

@@ -3,7 +3,7 @@
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 
-from proxy.core import Clock, Exchange
+from proxy.core import Clock, Exchange, Receiver
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.response_head import ResponseHead
 from proxy.upstream.breakers import Report
@@ -29,6 +29,7 @@ class Call:
         "_clock",
         "_judge",
         "_loop",
+        "_receiver",
         "_set_aside",
         "_to_discard",
         "attempt",
@@ -50,6 +51,8 @@ class Call:
         clock: Clock,
     ) -> None:
         self.exchange = exchange
+        self._receiver: Receiver = exchange.keeper or exchange
+        """Who gets the response."""
         self.attempt = attempt
         self.report: Report | None = None
         """What the breaker of its address learns of it."""
@@ -82,7 +85,7 @@ class Call:
         if complete:
             # Back in its pool already: a slow client must not pause it any more.
             self.connection = None
-        self.exchange.relay_head(head, pieces, complete=complete)
+        self._receiver.relay_head(head, pieces, complete=complete)
         if complete:
             self._end(None)
 
@@ -112,7 +115,7 @@ class Call:
             return
         if complete:
             self.connection = None
-        self.exchange.relay_data(pieces, complete=complete)
+        self._receiver.relay_data(pieces, complete=complete)
         if complete:
             self._end(None)
 
@@ -135,14 +138,14 @@ class Call:
         if self._set_aside is not None:
             kind = None  # it was the response that counted, not its rest
         elif kind is Kind.TRUNCATED:
-            self.exchange.relay_cut()
+            self._receiver.relay_cut()
         self._end(kind)
 
     # From the client's side (core.Stream).
 
     def pause(self) -> None:
         """The client reads slower than the upstream sends."""
-        if self.connection is not None:
+        if self.connection is not None and not self._receiver.reads_ahead:
             self.connection.pause_reading()
 
     def resume(self) -> None:

@@ -9,10 +9,18 @@ from proxy.core import SystemClock
 from proxy.outbox import Outbox
 from proxy.pipeline.answers import _ANSWERS
 from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.flights import Flights
 from proxy.pipeline.forward import NO_LIMIT, Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.outcome import Kind
-from proxy.policy.settings import Match, Origin, RouteSettings, UpstreamSettings
+from proxy.policy.settings import (
+    Match,
+    MemorySettings,
+    Origin,
+    RouteSettings,
+    UpstreamSettings,
+)
+from proxy.stores.memory import MemoryClaims
 from proxy.upstream.upstream import Upstream
 
 ENDS_WITHOUT_AN_ANSWER = {Kind.TRUNCATED, Kind.CANCELLED}
@@ -53,7 +61,10 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, {}, (), Pauses(), clock)
+    flights = Flights(MemoryClaims(MemorySettings(), clock, lambda: None), clock)
+    around = pipeline.Surroundings(
+        {"a": upstream}, {}, deadlines, {}, (), flights, Pauses(), clock
+    )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     forward = getattr(handler, "__self__", None)
     assert isinstance(forward, Forward)

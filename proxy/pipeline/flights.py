@@ -1,0 +1,225 @@
+"""Requests with a key that are under way in this process, and those who wait for them.
+
+A flight outlives the client that began it, so it belongs to the process: a drain waits for
+it, and a reload does not touch it. While it lasts its lease is renewed, and when its store
+does not answer at the end, it is told again and again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from enum import Enum
+from typing import Any, TypeVar
+
+from proxy.core import Clock
+from proxy.policy.records import Claim, Ending
+from proxy.policy.results import Result
+from proxy.stores import Claims, StoreError
+
+T = TypeVar("T")
+
+_RENEWALS = 3
+"""How often a lease is renewed in its own time."""
+_TELL_AGAIN = 0.25
+_TELL_SELDOM = 2.0
+"""Seconds between two attempts to tell a store how a request ended, the first and the longest."""
+_TELL_FOR = 60.0
+"""Seconds for which a store is told at least; a longer lease makes it longer."""
+
+
+class Turn(Enum):
+    """What somebody hears who waited for a flight that brought no result."""
+
+    YOURS = "yours"
+    """Its owner gave up before anything was sent: take its place."""
+    AGAIN = "again"
+    """The key is not in flight any more: ask for it again."""
+
+
+class Flight:
+    """One request that owns its key."""
+
+    __slots__ = ("_waiting", "claim")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self._waiting: deque[asyncio.Future[Result | Turn]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<flight {self.claim.name}, {len(self._waiting)} waiting>"
+
+    def join(self) -> "asyncio.Future[Result | Turn]":
+        """Wait for it, behind all who do so already."""
+        turn: asyncio.Future[Result | Turn] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def leave(self, turn: "asyncio.Future[Result | Turn]") -> None:
+        """Wait no longer."""
+        with suppress(ValueError):
+            self._waiting.remove(turn)
+        turn.cancel()
+
+    def hand_over(self) -> bool:
+        """Let whoever has waited longest take the owner's place; False if nobody waits."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(Turn.YOURS)
+                return True
+        return False
+
+    def conclude(self, result: Result | Turn) -> None:
+        """Tell all who wait."""
+        waiting, self._waiting = self._waiting, deque()
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(result)
+
+
+class Flights:
+    """All flights of the process."""
+
+    def __init__(self, claims: Claims, clock: Clock) -> None:
+        self.claims = claims
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._by_name: dict[str, Flight] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._renewals: dict[float, _Renewals] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._by_name)} flights, {len(self._tasks)} tasks>"
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def get(self, name: str) -> Flight | None:
+        """The flight whose key has that record, if there is one."""
+        return self._by_name.get(name)
+
+    def begin(self, claim: Claim) -> Flight:
+        """The key was claimed."""
+        flight = self._by_name[claim.name] = Flight(claim)
+        renewals = self._renewals.get(claim.lease)
+        if renewals is None:
+            renewals = self._renewals[claim.lease] = _Renewals(claim.lease, self, self._clock)
+        renewals.add(flight)
+        return flight
+
+    async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
+        """Tell the store how it ended, then those who wait; False if the key was lost meanwhile."""
+        claim = flight.claim
+        try:
+            return await self.claims.settle(claim.name, claim.owner, ending)
+        except StoreError:
+            self._tell_later(claim, ending)
+            return True
+        finally:
+            self._end(flight)
+            flight.conclude(result)
+
+    def _end(self, flight: Flight) -> None:
+        claim = flight.claim
+        self._renewals[claim.lease].remove(flight)
+        # A lost lease may have brought another one of the same name.
+        if self._by_name.get(claim.name) is flight:
+            del self._by_name[claim.name]
+
+    # What goes on whoever leaves.
+
+    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Do *work* in a task of its own, which a drain waits for."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def see_to(self, work: Coroutine[Any, Any, object]) -> None:
+        """The same for what nobody waits for."""
+        self._tasks.add(self.run(work))
+
+    def pass_on(self, flight: Flight) -> None:
+        """The owner gave up before anything was sent: let another one have the key."""
+        if not flight.hand_over():
+            self.see_to(self.settle(flight, Ending(None, 0.0), Turn.AGAIN))
+
+    def disclaim(self, claim: Claim) -> None:
+        """It is not known whether the store has granted *claim*: nobody is to wait for it."""
+        self._tell_later(claim, Ending(None, 0.0))
+
+    def _tell_later(self, claim: Claim, ending: Ending) -> None:
+        """The store did not answer: tell it again until it does."""
+        self.see_to(self._tell(claim, ending))
+
+    async def _tell(self, claim: Claim, ending: Ending) -> None:
+        give_up = self._clock.monotonic() + max(claim.lease, _TELL_FOR)
+        pause = _TELL_AGAIN
+        while self._clock.monotonic() < give_up:
+            with suppress(StoreError):
+                await self.claims.settle(claim.name, claim.owner, ending)
+                return
+            await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
+            pause = min(pause * 2, _TELL_SELDOM)
+
+    async def drain(self, patience: float) -> None:
+        """Let all of them end; after *patience* seconds, end them."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            # Each of them tells the store how it ended, which has its own time limit.
+            await asyncio.wait(self._tasks)
+        self.close()
+
+    def close(self) -> None:
+        """Renew nothing any more."""
+        for renewals in self._renewals.values():
+            renewals.close()
+
+
+class _Renewals:
+    """Renews leases of one length: one timer for all, since they fall due in order."""
+
+    def __init__(self, lease: float, flights: Flights, clock: Clock) -> None:
+        self._every = lease / _RENEWALS
+        self._flights = flights
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._due: dict[Flight, float] = {}
+        """When each is to be renewed, the next one first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, flight: Flight) -> None:
+        self._due[flight] = self._clock.monotonic() + self._every
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._every, self._look)
+
+    def remove(self, flight: Flight) -> None:
+        self._due.pop(flight, None)
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        for flight, due in list(self._due.items()):
+            if due > now:
+                break
+            self._due[flight] = self._due.pop(flight) + self._every  # behind all the others
+            self._flights.see_to(self._renew(flight))
+        first = next(iter(self._due.values()), None)
+        self._timer = None
+        if first is not None:
+            self._timer = self._loop.call_later(max(first - now, 0.0), self._look)
+
+    async def _renew(self, flight: Flight) -> None:
+        claim = flight.claim
+        with suppress(StoreError):  # there will be another time
+            if not await self._flights.claims.renew(claim.name, claim.owner, claim.lease):
+                self.remove(flight)  # somebody else has the key by now
+
+    def close(self) -> None:
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,325 @@
+"""The outermost stage: a request with an idempotency key runs once, and duplicates get its result.
+
+::
+
+    key? ──no──► the rest of the chain
+     │
+     ▼             ┌ new ───────► own it: run, keep the result, tell those who wait
+    whole body ──► │ in flight ─► wait for its owner, or 409
+    and claim      │ done ──────► replay
+                   └ another request, unknown outcome, result not kept ─► 422, 409
+
+Who owns a key runs in a task of its own, so that its result is kept even if its client
+leaves. Whoever waits holds nothing that somebody else could wait for.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from proxy.core import Clock, Exchange, Handler, new_token
+from proxy.pipeline.flights import Flight, Flights, Turn
+from proxy.pipeline.ownership import Ownership
+from proxy.policy.idempotency_key import (
+    caller_of,
+    fingerprint,
+    read_key,
+    record_name,
+    values_of,
+)
+from proxy.policy.records import Answer, Claim, Claimed
+from proxy.policy.reasons import KeyResult
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.results import (
+    BadResult,
+    Fallback,
+    KeptResponse,
+    NotKept,
+    Result,
+    unpack,
+)
+from proxy.policy.settings import RouteSettings
+from proxy.stores import Claims, StoreError
+
+_ASK_AGAIN = 1.0
+"""Seconds after which a store is asked at the latest, should its news have been missed."""
+_GRAIN = 0.01
+"""Seconds to be sure that a lease has ended."""
+_LONGEST_ADVICE = 5
+"""Seconds after which a duplicate is told to come back at the latest."""
+
+_MISMATCH = "This key belongs to another request. Repeat that one as it was, or send a new key."
+_IN_FLIGHT = "The first request with this key is still running. Send it again later, as it is."
+_UNKNOWN = (
+    "The first request with this key may have run, and how it ended is not known. Find out "
+    "before you send it with another key."
+)
+_NOT_STORED = (
+    "The first request with this key has run, but its response was not kept. Look up what it did."
+)
+_NO_STORE = Refusal(
+    Reason.STORE, "Whether this key was used before cannot be told now. Send it again later."
+)
+_FULL = Refusal(Reason.STORE, "There is no room for another key. Send it again later.", wait=1)
+
+
+class Idempotency:
+    """Sees to it that what carries the same key runs once."""
+
+    def __init__(
+        self,
+        settings: RouteSettings,
+        inner: Handler,
+        flights: Flights,
+        *,
+        refused: frozenset[int],
+        time_left: Callable[[Exchange, float], float],
+        clock: Clock,
+    ) -> None:
+        """*inner* is the rest of the chain, *refused* by what its upstream says that it did nothing.
+
+        *time_left* tells how long an exchange may still take.
+        """
+        assert settings.idempotency is not None  # noqa: S101 - for the type checker
+        self._settings = keys = settings.idempotency
+        self._route = settings.name
+        self._fallback = settings.fallback
+        self._inner = inner
+        self._flights = flights
+        self._claims: Claims = flights.claims
+        self._refused = refused
+        self._time_left = time_left
+        self._clock = clock
+        self._header = keys.header.encode()
+        self._methods = keys.methods
+        self._takes_over = keys.on_ambiguous == "release"
+        name = "-".join(word.capitalize() for word in keys.header.split("-"))
+        self._missing = Refusal(
+            Reason.KEY_MISSING,
+            f"Send {name}: a new value for each operation, such as a UUID, and the same one when "
+            f"you repeat it.",
+        )
+        self._invalid = Refusal(
+            Reason.KEY_INVALID,
+            f"Send one {name} of 1 to 255 visible ASCII characters without blanks, such as a UUID.",
+        )
+        self._no_caller = Refusal(
+            Reason.BAD_REQUEST, f"Say who you are: send {' or '.join(keys.scope)}."
+        )
+
+    def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
+        """Send on what has no key; let what has one run once."""
+        if exchange.method not in self._methods or exchange.upgrade:
+            return self._inner(exchange)
+        values = values_of(self._header, exchange.raw_headers)
+        if not values and not self._settings.required:
+            return self._inner(exchange)
+        return self._keyed(exchange, values)
+
+    async def _keyed(self, exchange: Exchange, values: list[bytes]) -> Refusal | None:
+        settings, headers = self._settings, exchange.raw_headers
+        key = read_key(values)
+        if key is None:
+            refusal = self._invalid if values else self._missing
+            return self._refuse(exchange, refusal, KeyResult.INVALID if values else KeyResult.MISSING)
+        caller = caller_of(settings, headers)
+        if settings.scope_required and not caller:
+            return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
+        body = b"" if exchange.body is None else await exchange.body.read_whole()
+        exchange.record = record_name(self._route, caller, key)
+        claim = Claim(
+            exchange.record,
+            new_token(),
+            fingerprint(exchange.method, exchange.target, headers, body),
+            self._route,
+            settings.lease,
+            settings.ttl,
+            self._takes_over,
+        )
+        flight = self._flights.get(claim.name)
+        if flight is not None:
+            return await self._beside(exchange, claim, flight)
+        claimed = await self._ask(claim)
+        if claimed is None:
+            return await self._without_store(exchange)
+        if claimed.answer is Answer.BUSY and settings.in_flight == "wait":
+            return await self._behind(exchange, claim, claimed.owner)
+        return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
+
+    async def _ask(self, claim: Claim) -> Claimed | None:
+        """Ask the store for the key; None if it does not say."""
+        try:
+            return await self._claims.claim(claim)
+        except StoreError as error:
+            if error.was_asked:
+                self._flights.disclaim(claim)
+            return None
+        except asyncio.CancelledError:
+            # Perhaps it is ours by now, and nobody would ever know.
+            self._flights.disclaim(claim)
+            raise
+
+    async def _follow(
+        self, exchange: Exchange, claim: Claim, claimed: Claimed, word: KeyResult
+    ) -> Refusal | None:
+        """Do what the store's answer means; *word* says what it is to get a result."""
+        match claimed.answer:
+            case Answer.NEW:
+                return await self._own(exchange, self._flights.begin(claim))
+            case Answer.DONE | Answer.LEFT:
+                try:
+                    result = unpack(claim.name, claimed.result)
+                except BadResult:
+                    return await self._without_store(exchange)
+                return self._give(exchange, result, word)
+            case Answer.BUSY:
+                return self._still_running(exchange, claimed.lease_left)
+            case Answer.FULL:
+                return _FULL
+            case Answer.MISMATCH:
+                return self._mismatch(exchange)
+            case Answer.HELD:
+                refusal = Refusal(Reason.OUTCOME_UNKNOWN, _UNKNOWN, record=claim.name)
+                return self._refuse(exchange, refusal, KeyResult.HELD)
+            case Answer.UNSTORED:
+                return self._not_stored(exchange)
+
+    # Waiting for somebody else's result.
+
+    async def _beside(self, exchange: Exchange, claim: Claim, flight: Flight) -> Refusal | None:
+        """The owner is in this process."""
+        if flight.claim.fingerprint != claim.fingerprint:
+            return self._mismatch(exchange)
+        if self._settings.in_flight == "reject":
+            return self._still_running(exchange)
+        left = self._time_left(exchange, self._clock.monotonic())
+        turn = flight.join()
+        exchange.begin_wait("queue")
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                result = await turn
+        except TimeoutError:
+            self._leave(flight, turn)
+            exchange.end_wait()
+            return self._still_running(exchange)
+        except BaseException:
+            self._leave(flight, turn)
+            raise
+        exchange.end_wait()
+        if result is Turn.YOURS:
+            return await self._own(exchange, flight)
+        if result is Turn.AGAIN:
+            return await self._behind(exchange, claim)
+        return self._give(exchange, result, KeyResult.JOINED)
+
+    def _leave(self, flight: Flight, turn: "asyncio.Future[Result | Turn]") -> None:
+        if turn.done() and not turn.cancelled() and turn.result() is Turn.YOURS:
+            # It has come in the very moment in which we stopped waiting for it.
+            self._flights.pass_on(flight)
+        flight.leave(turn)
+
+    async def _behind(self, exchange: Exchange, claim: Claim, owner: str = "") -> Refusal | None:
+        """The owner is in another process, or was: ask the store until it is settled."""
+        exchange.begin_wait("queue")
+        claim, claimed = await self._until_settled(exchange, claim, owner)
+        exchange.end_wait()
+        flight = self._flights.get(claim.name)
+        if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
+            return await self._beside(exchange, claim, flight)
+        if claimed is None:
+            return await self._without_store(exchange)
+        return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
+
+    async def _until_settled(
+        self, exchange: Exchange, claim: Claim, owner: str
+    ) -> tuple[Claim, Claimed | None]:
+        """The last claim and its answer, which may still be busy if there is no more time."""
+        awake = asyncio.Event()
+        stop = self._claims.watch(claim.name, awake.set)
+        try:
+            while True:
+                awake.clear()
+                claim = replace(claim, owner=new_token(), waited_for=owner)
+                claimed = await self._ask(claim)
+                left = self._time_left(exchange, self._clock.monotonic())
+                if claimed is None or claimed.answer is not Answer.BUSY or left <= 0:
+                    return claim, claimed
+                if self._flights.get(claim.name) is not None:
+                    return claim, claimed
+                owner = claimed.owner
+                await _until(awake, min(left, _ASK_AGAIN, claimed.lease_left + _GRAIN))
+        finally:
+            stop()
+
+    # Running it.
+
+    async def _own(self, exchange: Exchange, flight: Flight) -> Refusal | None:
+        """The key is ours: run, whatever becomes of the client."""
+        self._count(exchange, KeyResult.NEW)
+        ownership = Ownership(exchange, flight, self._flights, self._settings, self._refused)
+        task = self._flights.run(ownership.run(self._inner))
+        try:
+            refusal = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await ownership.outlive_client(task)
+            raise
+        finally:
+            exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
+        if exchange.is_behind:
+            await exchange.caught_up()  # it was read ahead of its client
+        return refusal
+
+    async def _without_store(self, exchange: Exchange) -> Refusal | None:
+        """Nobody can tell whether it ran before."""
+        if self._settings.on_store_error == "closed":
+            return _NO_STORE
+        self._count(exchange, KeyResult.BYPASSED)
+        return await self._inner(exchange)
+
+    # Answers.
+
+    def _give(self, exchange: Exchange, result: Result, word: KeyResult) -> Refusal | None:
+        """Let a duplicate have what the first one got."""
+        match result:
+            case NotKept():
+                return self._not_stored(exchange)
+            case KeptResponse():
+                exchange.answer_kept(result)
+            case Fallback() if self._fallback is not None:
+                exchange.answer_fallback(self._fallback)
+            case Fallback():
+                return self._not_stored(exchange)  # a reload took it away
+        self._count(exchange, word)
+        return result if isinstance(result, Refusal) else None
+
+    def _mismatch(self, exchange: Exchange) -> Refusal:
+        status = self._settings.mismatch_status
+        refusal = Refusal(Reason.KEY_MISMATCH, _MISMATCH, other_status=status)
+        return self._refuse(exchange, refusal, KeyResult.MISMATCH)
+
+    def _still_running(self, exchange: Exchange, lease_left: float = 1.0) -> Refusal:
+        wait = max(1, min(math.ceil(lease_left), _LONGEST_ADVICE))
+        refusal = Refusal(Reason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=exchange.record)
+        return self._refuse(exchange, refusal, KeyResult.IN_FLIGHT)
+
+    def _not_stored(self, exchange: Exchange) -> Refusal:
+        refusal = Refusal(Reason.RESULT_NOT_STORED, _NOT_STORED, record=exchange.record)
+        return self._refuse(exchange, refusal, KeyResult.UNSTORED)
+
+    def _refuse(self, exchange: Exchange, refusal: Refusal, word: KeyResult) -> Refusal:
+        self._count(exchange, word)
+        return refusal
+
+    @staticmethod
+    def _count(exchange: Exchange, word: KeyResult) -> None:
+        exchange.key_result = word
+        exchange.route.recorder.keyed(word)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for it, but not for longer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

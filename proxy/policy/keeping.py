@@ -1,0 +1,118 @@
+"""What becomes of a key when its request has ended, and what is kept of a response.
+
+====================  ==================================================================
+*kept*                duplicates get this response
+*unstored*            it ran, but its response is not to be had again: too large, a stream
+                      of events, or broken off after its head
+*ambiguous*           it may have run, and there is nothing to keep: ``on_ambiguous``
+*free*                it did not run, or failed in a way that says so
+====================  ==================================================================
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind
+from proxy.policy.records import State
+from proxy.policy.settings import IdempotencySettings
+
+
+class Fate(StrEnum):
+    """What becomes of a key."""
+
+    KEPT = "kept"
+    UNSTORED = "unstored"
+    AMBIGUOUS = "ambiguous"
+    FREE = "free"
+
+
+_DID_NOT_RUN = frozenset({501, 503, 505, 529})
+"""Server errors that speak of a request that was not worked on."""
+
+_EVENTS = b"text/event-stream"
+
+
+def may_have_run(attempt: Attempt, refused: frozenset[int] = frozenset()) -> bool:
+    """Whether an attempt that brought nothing to keep may have had its effect all the same.
+
+    *refused* are the statuses by which its upstream says that it did not do the work.
+    """
+    kind, status = attempt.kind, attempt.status
+    if kind is not None:
+        return attempt.sent and kind.may_have_run
+    return status >= FIRST_SERVER_ERROR and status not in _DID_NOT_RUN and status not in refused
+
+
+def fate_of(
+    settings: IdempotencySettings,
+    status: int,
+    attempts: Sequence[Attempt],
+    refused: frozenset[int] = frozenset(),
+    *,
+    fell_back: bool = False,
+) -> Fate:
+    """What becomes of the key when the client got *status*; 0 if no response of an upstream's.
+
+    All attempts count: one that was refused says nothing about the one before it, which
+    timed out. *fell_back*: what the client got came from elsewhere, and is never kept.
+    """
+    ambiguous = any(may_have_run(attempt, refused) for attempt in attempts)
+    if fell_back:
+        # The other upstream has done it if it says so, and that is not kept either.
+        last = attempts[-1] if attempts else None
+        ambiguous = ambiguous or (
+            last is not None and last.kind is None and last.status < FIRST_FAILURE
+        )
+    elif status in settings.keep:
+        return Fate.UNSTORED if attempts[-1].kind is Kind.TRUNCATED else Fate.KEPT
+    return Fate.AMBIGUOUS if ambiguous else Fate.FREE
+
+
+def state_after(fate: Fate, settings: IdempotencySettings) -> State | None:
+    """What the record says from then on; None: nothing, the key is free."""
+    if fate is Fate.AMBIGUOUS and settings.on_ambiguous == "hold":
+        return State.HELD
+    return _STATES.get(fate)
+
+
+_STATES = {Fate.KEPT: State.DONE, Fate.UNSTORED: State.UNSTORED}
+
+
+def is_stream_of_events(lines: Iterable[bytes]) -> bool:
+    """Whether a response with these fields goes on for as long as somebody listens."""
+    return any(
+        name.lower() == b"content-type" and value.strip().lower().startswith(_EVENTS)
+        for name, _, value in (line.partition(b":") for line in lines)
+    )
+
+
+def lines_to_keep(lines: Sequence[bytes], *, lasts: bool) -> tuple[bytes, ...]:
+    """The status line and those fields that a duplicate gets, too.
+
+    A cookie is a session's, never another's. What *lasts* for the time of a key leaves out
+    besides what was true of one moment.
+    """
+    first, *fields = lines
+    return (first, *(line for line in fields if not _is_left_out(line, lasts=lasts)))
+
+
+def _is_left_out(line: bytes, *, lasts: bool) -> bool:
+    name = line.partition(b":")[0].lower()
+    if name in _NEVER_KEPT:
+        return True
+    return lasts and (name in _OF_THE_MOMENT or name.startswith(_LIMITS))
+
+
+_NEVER_KEPT = frozenset({b"set-cookie", b"set-cookie2", b"idempotent-replayed"})
+_OF_THE_MOMENT = frozenset(
+    {
+        b"age",
+        b"alt-svc",
+        b"retry-after",
+        b"server-timing",
+        b"traceparent",
+        b"tracestate",
+        b"traceresponse",
+    }
+)
+_LIMITS = (b"ratelimit", b"x-ratelimit")

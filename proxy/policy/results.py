@@ -1,0 +1,98 @@
+"""How a request with a key ended, in a form that any store can keep and any instance read.
+
+A packed result begins with the number of its version and a letter for what it is, then a
+checksum over the name of its record and all that follows. So what was cut short, written by
+somebody else or moved to another key is noticed, and never served.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from proxy.policy.refusal import Reason, Refusal
+
+_VERSION = b"1"
+_RESPONSE, _REFUSAL, _FALLBACK, _NOTHING = b"R", b"X", b"F", b"N"
+_CHECKSUM = 16
+_HEAD_END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """What an upstream answered."""
+
+    status: int
+    lines: tuple[bytes, ...]
+    """The status line and the end-to-end fields; no length."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The route's fixed answer: whoever waited gets its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """A response that was too large to be given to anybody but its own client."""
+
+
+Result = KeptResponse | Refusal | Fallback | NotKept
+
+
+class BadResult(ValueError):
+    """These bytes are no result that we have packed."""
+
+
+def pack(name: str, result: Result) -> bytes:
+    """*result* as bytes, for the record called *name*."""
+    match result:
+        case KeptResponse():
+            letter = _RESPONSE
+            content = b"\r\n".join(result.lines) + _HEAD_END + result.body
+        case Refusal():
+            letter = _REFUSAL
+            wait = "" if result.wait is None else str(result.wait)
+            texts = (result.reason.value, wait, result.cause, result.detail)
+            content = "\n".join(texts).encode()
+        case Fallback():
+            letter, content = _FALLBACK, b""
+        case NotKept():
+            letter, content = _NOTHING, b""
+    return _VERSION + letter + _checksum(name, letter, content) + content
+
+
+def unpack(name: str, data: bytes) -> Result:
+    """The result that was packed for the record called *name*. Raises :class:`BadResult`."""
+    version, letter = data[:1], data[1:2]
+    if version != _VERSION:
+        raise BadResult("another version")
+    content = data[2 + _CHECKSUM :]
+    if data[2 : 2 + _CHECKSUM] != _checksum(name, letter, content):
+        raise BadResult("checksum")
+    match letter:
+        case b"R":
+            return _response(content)
+        case b"X":
+            reason, wait, cause, detail = content.decode().split("\n", 3)
+            return Refusal(
+                Reason(reason), detail, wait=int(wait) if wait else None, cause=cause
+            )
+        case b"F":
+            return Fallback()
+        case b"N":
+            return NotKept()
+        case _:
+            raise BadResult("of no kind that is known")
+
+
+def _response(content: bytes) -> KeptResponse:
+    head, _, body = content.partition(_HEAD_END)
+    lines = head.split(b"\r\n")
+    return KeptResponse(int(lines[0][9:12]), tuple(lines), body)
+
+
+def _checksum(name: str, letter: bytes, content: bytes) -> bytes:
+    digest = blake2b(digest_size=_CHECKSUM, person=b"holdfast result")
+    digest.update(_VERSION + letter + name.encode() + b"|")
+    digest.update(content)
+    return digest.digest()
