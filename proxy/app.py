@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Loaded
-from proxy.core import Clock, SystemClock
+from proxy.core import Clock, StoreRecorder, SystemClock
 from proxy.estate import Builder, Contexts, Estate
 from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
@@ -76,13 +76,12 @@ class App:
             store_state=lambda: None if self._shared is None else self._shared.state,
         )
         self._shared: RedisStore | SqliteStore | None = None
+        self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
         outbox = Outbox()
         self._pauses = Pauses()
-        self._flights = Flights(claims, self._clock)
-        self._builder = Builder(
-            self._clock, outbox, self._pauses, permits.permits, self._flights
-        )
+        self._flights = Flights(claims, self._clock, self._store_recorder)
+        self._builder = Builder(self._clock, outbox, self._pauses, permits.permits, self._flights)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
@@ -94,13 +93,13 @@ class App:
             case RedisSettings():
                 from proxy.stores import redis  # noqa: PLC0415 - see above
 
-                recorder = self._metrics.store(redis.OPERATIONS)
+                recorder = self._store_recorder = self._metrics.store(redis.OPERATIONS)
                 self._shared = redis.RedisStore(settings, self._clock, recorder)
                 return self._shared, self._shared.claims
             case SqliteSettings():
                 from proxy.stores import sqlite  # noqa: PLC0415 - see above
 
-                recorder = self._metrics.store(sqlite.OPERATIONS)
+                recorder = self._store_recorder = self._metrics.store(sqlite.OPERATIONS)
                 self._shared = sqlite.SqliteStore(settings, self._clock, recorder)
                 return MemoryStore(self._clock), self._shared
             case MemorySettings():

@@ -114,6 +114,7 @@ class Silent(Exchange):
     def __init__(self) -> None:
         self.method = "POST"
         self.upgrade = False
+        self.keeper = None
         self.answered = False
 
     def request_bytes(

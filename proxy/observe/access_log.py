@@ -44,9 +44,9 @@ class AccessLog:
         """Write a line if anything happened that somebody might ask about.
 
         That is: we refused it, it failed, its client left, one attempt was not enough,
-        it stood in line, its answer is a fallback or somebody else's. Whoever waited between attempts is
-        among them: after such a wait comes another one, unless the client leaves or we
-        refuse.
+        it stood in line, or its answer is a fallback or that of an earlier request.
+        Whoever waited between attempts is among them: after such a wait comes another
+        one, unless the client leaves or we refuse.
         """
         attempts = exchange.attempts
         if (

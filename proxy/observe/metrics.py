@@ -50,8 +50,9 @@ class RouteRecorder:
         series: RouteSeries,
         upstreams: Mapping[str, tuple[dict[Kind | int, int], Histogram]],
         retries: RetrySeries,
-        keys: dict[KeyResult, int],
         log: Log | None,
+        *,
+        keys: dict[KeyResult, int],
     ) -> None:
         """*upstreams* has, for each that the route may try, where its attempts are counted."""
         self._name = name
@@ -181,13 +182,13 @@ class Metrics:
                 for upstream in upstreams
             },
             collected.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
-            collected.keys.setdefault(name, key_series()) if keys else {},
             log,
+            keys=collected.keys.setdefault(name, key_series()) if keys else {},
         )
 
     def unmatched(self, log: Log | None = None) -> RouteRecorder:
         """The recorder of requests that belong to no route; they make no attempts."""
-        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), {}, log)
+        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log, keys={})
 
     def throttle(self, scope: str, name: str) -> ThrottleRecorder:
         """The recorder of the throttle of one ``route`` or ``upstream``.
@@ -232,9 +233,7 @@ class Metrics:
         collected.retries = {
             name: series for name, series in collected.retries.items() if name in retrying
         }
-        collected.keys = {
-            name: series for name, series in collected.keys.items() if name in keyed
-        }
+        collected.keys = {name: series for name, series in collected.keys.items() if name in keyed}
         collected.upstreams = {
             name: series for name, series in collected.upstreams.items() if name in upstreams
         }

@@ -6,16 +6,19 @@ does not answer at the end, it is told again and again.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
 
-from proxy.core import Clock
+from proxy.core import Clock, StoreRecorder
 from proxy.policy.records import Claim, Ending
-from proxy.policy.results import Result
+from proxy.policy.results import BadResult, Result
 from proxy.stores import Claims, StoreError
+
+_log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 
@@ -81,8 +84,12 @@ class Flight:
 class Flights:
     """All flights of the process."""
 
-    def __init__(self, claims: Claims, clock: Clock) -> None:
+    def __init__(
+        self, claims: Claims, clock: Clock, recorder: StoreRecorder | None = None
+    ) -> None:
+        """*recorder* is that of the store, where there is one outside this process."""
         self.claims = claims
+        self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, Flight] = {}
@@ -162,6 +169,12 @@ class Flights:
                 return
             await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
             pause = min(pause * 2, _TELL_SELDOM)
+
+    def cannot_read(self, name: str, error: BadResult) -> None:
+        """What the store has is no result of ours: as good as no answer."""
+        _log.warning("the result of the key %s cannot be read (%s)", name, error)
+        if self._recorder is not None:
+            self._recorder.failed("claim")
 
     async def drain(self, patience: float) -> None:
         """Let all of them end; after *patience* seconds, end them."""

@@ -29,8 +29,8 @@ from proxy.policy.idempotency_key import (
     record_name,
     values_of,
 )
-from proxy.policy.records import Answer, Claim, Claimed
 from proxy.policy.reasons import KeyResult
+from proxy.policy.records import Answer, Claim, Claimed
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.results import (
     BadResult,
@@ -64,6 +64,10 @@ _NO_STORE = Refusal(
 )
 _FULL = Refusal(Reason.STORE, "There is no room for another key. Send it again later.", wait=1)
 
+_WITH_RESULT = frozenset({Answer.DONE, Answer.LEFT})
+_BUSY = Claimed(Answer.BUSY, lease_left=1.0)
+_UNSTORED = Claimed(Answer.UNSTORED)
+
 
 class Idempotency:
     """Sees to it that what carries the same key runs once."""
@@ -78,8 +82,9 @@ class Idempotency:
         time_left: Callable[[Exchange, float], float],
         clock: Clock,
     ) -> None:
-        """*inner* is the rest of the chain, *refused* by what its upstream says that it did nothing.
+        """*inner* is the rest of the chain.
 
+        *refused* are the statuses by which its upstream says that it did not do the work,
         *time_left* tells how long an exchange may still take.
         """
         assert settings.idempotency is not None  # noqa: S101 - for the type checker
@@ -123,7 +128,9 @@ class Idempotency:
         key = read_key(values)
         if key is None:
             refusal = self._invalid if values else self._missing
-            return self._refuse(exchange, refusal, KeyResult.INVALID if values else KeyResult.MISSING)
+            return self._refuse(
+                exchange, refusal, KeyResult.INVALID if values else KeyResult.MISSING
+            )
         caller = caller_of(settings, headers)
         if settings.scope_required and not caller:
             return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
@@ -165,35 +172,26 @@ class Idempotency:
         self, exchange: Exchange, claim: Claim, claimed: Claimed, word: KeyResult
     ) -> Refusal | None:
         """Do what the store's answer means; *word* says what it is to get a result."""
-        match claimed.answer:
-            case Answer.NEW:
-                return await self._own(exchange, self._flights.begin(claim))
-            case Answer.DONE | Answer.LEFT:
-                try:
-                    result = unpack(claim.name, claimed.result)
-                except BadResult:
-                    return await self._without_store(exchange)
-                return self._give(exchange, result, word)
-            case Answer.BUSY:
-                return self._still_running(exchange, claimed.lease_left)
-            case Answer.FULL:
-                return _FULL
-            case Answer.MISMATCH:
-                return self._mismatch(exchange)
-            case Answer.HELD:
-                refusal = Refusal(Reason.OUTCOME_UNKNOWN, _UNKNOWN, record=claim.name)
-                return self._refuse(exchange, refusal, KeyResult.HELD)
-            case Answer.UNSTORED:
-                return self._not_stored(exchange)
+        answer = claimed.answer
+        if answer is Answer.NEW:
+            return await self._own(exchange, self._flights.begin(claim))
+        if answer not in _WITH_RESULT:
+            return self._turn_away(exchange, claimed)
+        try:
+            result = unpack(claim.name, claimed.result)
+        except BadResult as error:
+            self._flights.cannot_read(claim.name, error)
+            return await self._without_store(exchange)
+        return self._give(exchange, result, word)
 
     # Waiting for somebody else's result.
 
     async def _beside(self, exchange: Exchange, claim: Claim, flight: Flight) -> Refusal | None:
         """The owner is in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
-            return self._mismatch(exchange)
+            return self._turn_away(exchange, Claimed(Answer.MISMATCH))
         if self._settings.in_flight == "reject":
-            return self._still_running(exchange)
+            return self._turn_away(exchange, _BUSY)
         left = self._time_left(exchange, self._clock.monotonic())
         turn = flight.join()
         exchange.begin_wait("queue")
@@ -203,7 +201,7 @@ class Idempotency:
         except TimeoutError:
             self._leave(flight, turn)
             exchange.end_wait()
-            return self._still_running(exchange)
+            return self._turn_away(exchange, _BUSY)
         except BaseException:
             self._leave(flight, turn)
             raise
@@ -284,29 +282,37 @@ class Idempotency:
         """Let a duplicate have what the first one got."""
         match result:
             case NotKept():
-                return self._not_stored(exchange)
+                return self._turn_away(exchange, _UNSTORED)
             case KeptResponse():
                 exchange.answer_kept(result)
             case Fallback() if self._fallback is not None:
                 exchange.answer_fallback(self._fallback)
             case Fallback():
-                return self._not_stored(exchange)  # a reload took it away
+                return self._turn_away(exchange, _UNSTORED)  # a reload took it away
         self._count(exchange, word)
         return result if isinstance(result, Refusal) else None
 
-    def _mismatch(self, exchange: Exchange) -> Refusal:
-        status = self._settings.mismatch_status
-        refusal = Refusal(Reason.KEY_MISMATCH, _MISMATCH, other_status=status)
-        return self._refuse(exchange, refusal, KeyResult.MISMATCH)
-
-    def _still_running(self, exchange: Exchange, lease_left: float = 1.0) -> Refusal:
-        wait = max(1, min(math.ceil(lease_left), _LONGEST_ADVICE))
-        refusal = Refusal(Reason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=exchange.record)
-        return self._refuse(exchange, refusal, KeyResult.IN_FLIGHT)
-
-    def _not_stored(self, exchange: Exchange) -> Refusal:
-        refusal = Refusal(Reason.RESULT_NOT_STORED, _NOT_STORED, record=exchange.record)
-        return self._refuse(exchange, refusal, KeyResult.UNSTORED)
+    def _turn_away(self, exchange: Exchange, claimed: Claimed) -> Refusal:
+        """Tell a duplicate why it gets no result."""
+        record = exchange.record
+        match claimed.answer:
+            case Answer.MISMATCH:
+                status = self._settings.mismatch_status
+                refusal = Refusal(Reason.KEY_MISMATCH, _MISMATCH, other_status=status)
+                word = KeyResult.MISMATCH
+            case Answer.BUSY:
+                wait = max(1, min(math.ceil(claimed.lease_left), _LONGEST_ADVICE))
+                refusal = Refusal(Reason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=record)
+                word = KeyResult.IN_FLIGHT
+            case Answer.HELD:
+                refusal = Refusal(Reason.OUTCOME_UNKNOWN, _UNKNOWN, record=record)
+                word = KeyResult.HELD
+            case Answer.UNSTORED:
+                refusal = Refusal(Reason.RESULT_NOT_STORED, _NOT_STORED, record=record)
+                word = KeyResult.UNSTORED
+            case _:
+                return _FULL
+        return self._refuse(exchange, refusal, word)
 
     def _refuse(self, exchange: Exchange, refusal: Refusal, word: KeyResult) -> Refusal:
         self._count(exchange, word)

@@ -31,8 +31,7 @@ class Keeper:
         "status",
     )
 
-    def __init__(self, exchange: Exchange, limit: int, overflowed: Callable[[int], None]
-    ) -> None:
+    def __init__(self, exchange: Exchange, limit: int, overflowed: Callable[[int], None]) -> None:
         """Up to *limit* bytes are kept; *overflowed* is told if it turns out to be more."""
         self._exchange = exchange
         self._limit = limit
@@ -66,7 +65,9 @@ class Keeper:
             self._withheld_head, self._withheld_pieces = head, pieces
         else:
             exchange.relay_head(head, pieces, complete=False)
-        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(self._lines):
+        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(
+            self._lines
+        ):
             self._stop_keeping()
         else:
             self._keep(pieces)

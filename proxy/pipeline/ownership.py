@@ -6,8 +6,8 @@ from proxy.core import Exchange, Handler, Refused
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
 from proxy.policy.keeping import Fate, fate_of, state_after
-from proxy.policy.records import Ending, State
 from proxy.policy.reasons import KeyResult
+from proxy.policy.records import Ending, State
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.results import Fallback, KeptResponse, NotKept, Result, pack
 from proxy.policy.settings import IdempotencySettings

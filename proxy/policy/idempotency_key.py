@@ -20,7 +20,9 @@ LONGEST = 255
 _is_bare = re.compile(rb"[!#-+\--\[\]-~]{1,255}").fullmatch
 """Visible ASCII but the quotation mark, the comma and the backslash."""
 
-_PARAMETERS = rb"(?:[ ]*;[ ]*[a-z*][a-z0-9_.*-]*(?:=(?:\"(?:[ !#-\[\]-~]|\\[\"\\])*\"|[!#-+\--:<-~]+))?)*"
+_PARAMETERS = (
+    rb"(?:[ ]*;[ ]*[a-z*][a-z0-9_.*-]*(?:=(?:\"(?:[ !#-\[\]-~]|\\[\"\\])*\"|[!#-+\--:<-~]+))?)*"
+)
 _quoted = re.compile(rb"\"((?:[ !#-\[\]-~]|\\[\"\\])*)\"" + _PARAMETERS).fullmatch
 _escape = re.compile(rb"\\(.)").sub
 

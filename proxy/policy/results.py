@@ -74,9 +74,7 @@ def unpack(name: str, data: bytes) -> Result:
             return _response(content)
         case b"X":
             reason, wait, cause, detail = content.decode().split("\n", 3)
-            return Refusal(
-                Reason(reason), detail, wait=int(wait) if wait else None, cause=cause
-            )
+            return Refusal(Reason(reason), detail, wait=int(wait) if wait else None, cause=cause)
         case b"F":
             return Fallback()
         case b"N":

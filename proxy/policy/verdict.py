@@ -160,15 +160,13 @@ class RetryRules:
             return Why.CLIENT_GONE
         if situation.expired:
             return Why.DEADLINE
-        if situation.made >= self.retry.attempts:
+        # RFC 9110 15.5.20: once, on another connection.
+        again_misdirected = result.status == MISDIRECTED and situation.was_misdirected
+        if situation.made >= self.retry.attempts or again_misdirected:
             return Why.ATTEMPTS_EXHAUSTED
-        if result.status == MISDIRECTED and situation.was_misdirected:
-            return Why.ATTEMPTS_EXHAUSTED  # RFC 9110 15.5.20: once, on another connection
         if result.sent and situation.body_lost is not None:
             return situation.body_lost
-        if situation.shutting_down:
-            return Why.SHUTDOWN
-        return None
+        return Why.SHUTDOWN if situation.shutting_down else None
 
     def wait(self, result: Result, situation: Situation) -> Pause | Why:
         """How long to wait before the next attempt, or why that cannot be waited for."""

@@ -8,6 +8,7 @@ from proxy.observe.metrics import Metrics
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult
 from proxy.policy.refusal import Refusal
 
 
@@ -74,6 +75,8 @@ class MakeExchange(Protocol):
         attempts: Iterable[Attempt] = (),
         refusal: Refusal | None = None,
         fallback: bool = False,
+        key_result: KeyResult | None = None,
+        record: str = "",
     ) -> Exchange: ...
 
 
@@ -127,6 +130,8 @@ def exchange() -> MakeExchange:
         made.attempts = list(attempts)
         made.refusal = refusal
         made.fallback = fallback
+        made.key_result = key_result
+        made.record = record
         made.code = code
         made.bytes_sent = 1234
         return made

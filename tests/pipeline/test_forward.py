@@ -62,9 +62,7 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         return Deadlines(seconds, clock)
 
     flights = Flights(MemoryClaims(MemorySettings(), clock, lambda: None), clock)
-    around = pipeline.Surroundings(
-        {"a": upstream}, {}, deadlines, {}, (), flights, Pauses(), clock
-    )
+    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, {}, (), flights, Pauses(), clock)
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     forward = getattr(handler, "__self__", None)
     assert isinstance(forward, Forward)
