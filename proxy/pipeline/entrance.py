@@ -17,7 +17,7 @@ from proxy.pipeline.throttle import Throttle
 from proxy.policy.bucket import Cause
 from proxy.policy.hints import read_advice
 from proxy.policy.outcome import Attempt
-from proxy.policy.permits import Quota
+from proxy.policy.permits import NEVER, Quota
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.verdict import LEAST_ATTEMPT
@@ -143,11 +143,13 @@ class Entrance:
         """What to tell a client that does not get through *gate*."""
         if cause is Cause.DRAINING:
             return DRAINING
-        if cause is Cause.STORE:
-            return _NO_STORE
         now = self.clock.monotonic()
+        if wait is None:
+            wait = gate.bucket.wait(now)
+        if cause is Cause.STORE or wait == NEVER:
+            return _NO_STORE
         # Whoever comes back then finds that all who are in line now have passed.
-        seconds = max(1, math.ceil(gate.bucket.wait(now) if wait is None else wait))
+        seconds = max(1, math.ceil(wait))
         quotas = gate.bucket.permits.quotas(now)
         if cause is Cause.PAUSED and all(quota.remaining for quota in quotas):
             # There is no rate that would tell of it.

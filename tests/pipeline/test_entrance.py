@@ -16,7 +16,7 @@ from proxy.pipeline.gate import Gate
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.outcome import Attempt
-from proxy.policy.permits import LocalPermits
+from proxy.policy.permits import NEVER, LocalPermits, Permits
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.settings import (
@@ -30,6 +30,7 @@ from proxy.policy.settings import (
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
+from tests.policy.far_permits import FarPermits
 from tests.support import both_loops, eventually
 from tests.support.clock import FakeClock
 
@@ -52,7 +53,9 @@ class Stage:
         route: ThrottleSettings,
         upstream: ThrottleSettings | None = None,
         breaker: BreakerSettings | None = None,
+        permits: Permits | None = None,
     ) -> None:
+        """*permits* are what its gates give out, unless each has its own."""
         self.clock = FakeClock()
         self.pauses = Pauses()
         self.decisions = Decisions()
@@ -61,7 +64,7 @@ class Stage:
             Throttle(
                 (scope, "a"),
                 settings,
-                lambda _, settings, __: LocalPermits(settings, self.clock.monotonic()),
+                lambda _, settings, __: permits or LocalPermits(settings, self.clock.monotonic()),
                 self.decisions,
                 self.clock,
             )
@@ -418,6 +421,21 @@ async def test_a_pause_that_is_too_long_refuses_it() -> None:
         await passed.use(math.inf)
     assert refused.value.refusal.cause == "paused"
     assert refused.value.refusal.retry_after == 30
+    passed.close()
+    stage.assert_clean()
+
+
+async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_pause_as_well() -> None:
+    far = FarPermits()
+    stage = Stage(QUICK, permits=far)
+    far.answer(1, next_at=None)
+    passed = stage.at_once()
+    passed.hold()
+    stage.gates[0].pause(stage.now, 30.0)
+    far.answer(0, next_at=NEVER)
+    with pytest.raises(Refused) as refused:
+        await passed.use(math.inf)
+    assert refused.value.refusal.reason is Reason.STORE
     passed.close()
     stage.assert_clean()
 
