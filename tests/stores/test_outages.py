@@ -102,6 +102,22 @@ async def test_an_outage_costs_nothing_per_request() -> None:
         assert tally.answered["take"] + tally.unanswered["take"] == asked
 
 
+async def test_those_in_line_whose_bucket_another_one_has_taken_over_hear_of_it_too() -> None:
+    async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
+        # As after a reload by which callers are told apart by something else.
+        before, after = (Line(store, per_second(10, 1, on_store_error="open")) for _ in range(2))
+        server.stall()
+        before.call(2)
+        after.call(2)
+        began = CLOCK.monotonic()
+        await calls_out(before, 2)
+        await calls_out(after, 2)
+        assert CLOCK.monotonic() - began < SOON
+        for line in (before, after):
+            line.stop()
+        server.resume()
+
+
 async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
     async with redis_server() as server, AsyncExitStack() as stack:
         stores = [

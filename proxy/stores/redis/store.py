@@ -3,7 +3,7 @@
 import asyncio
 from itertools import count
 from uuid import uuid4
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.permits import PermitsListener
@@ -39,8 +39,10 @@ class RedisStore:
         self._pauses = PauseChannel(
             pause_channel(settings.prefix), dialler, listener=self, clock=clock, recorder=recorder
         )
-        self._permits: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
-        """Those in use, by bucket."""
+        self._permits: WeakSet[SharedPermits] = WeakSet()
+        """Those in use. After a reload some may be waited for whose bucket others have by now."""
+        self._by_bucket: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
+        """Of each bucket the latest."""
         self._placed: set[SharedPermits] = set()
         """Those that have places."""
         self._timer: asyncio.TimerHandle | None = None
@@ -52,7 +54,7 @@ class RedisStore:
         """Whether others may have been without the store as well, and may not know yet."""
 
     def __repr__(self) -> str:
-        return f"<store, {self._link}, {len(self._permits)} buckets>"
+        return f"<store, {self._link}, {len(self._by_bucket)} buckets>"
 
     @property
     def state(self) -> str:
@@ -87,13 +89,14 @@ class RedisStore:
         """The permits of *bucket*, one object at a time for each."""
         calls = Calls(self._link, self._prefix, bucket, self._instance, next(self._numbers))
         permits = SharedPermits(settings, listener, calls, self, self._clock)
-        self._permits[bucket] = permits
+        self._permits.add(permits)
+        self._by_bucket[bucket] = permits
         if not settings.rates:
             permits.look_for_pause()  # it will not hear of it by asking for permits
         return permits
 
     def _all(self) -> list[SharedPermits]:
-        return list(self._permits.values())
+        return list(self._permits)
 
     # How the link does.
 
@@ -132,7 +135,7 @@ class RedisStore:
     def pause_heard(self, words: str, seconds: float) -> None:
         """An instance tells of a pause: its name and the bucket's, and how long it lasts."""
         instance, _, bucket = words.partition(" ")
-        permits = self._permits.get(bucket)
+        permits = self._by_bucket.get(bucket)
         if permits is not None and instance != self._instance:
             permits.hear_pause(seconds)
 
