@@ -1,6 +1,7 @@
 """An upstream that says "not now" to one caller is left alone by all, for as long as it said.
 
-Afterwards they come one by one, at the rate, and not all at once.
+Afterwards they come one by one, at the rate, and not all at once. With ``HOLDFAST_FUZZ=deep`` it
+says so for longer.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
+from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
@@ -36,9 +38,9 @@ from tests.support.throttles import (
     throttle,
 )
 
-HINT = 0.4
+HINT = 2.0 if DEEP else 0.4
 """Seconds."""
-NOT_NOW = response(429, b"not now", "Retry-After-Ms: 400")
+NOT_NOW = response(429, b"not now", "Retry-After: 2" if DEEP else "Retry-After-Ms: 400")
 NOT_NOW_FOR_LONG = response(429, b"not now", "Retry-After: 30")
 
 
@@ -87,7 +89,7 @@ async def test_one_429_to_fifty_callers_keeps_all_of_them_away(limit: str, every
     moody = Moody(at=20)
     route = f"throttle: {{{limit}, max_wait: none}}"
     async with ScriptedUpstream(moody) as upstream, running(one_route(upstream, route)) as proxy:
-        heard = await run_fifty_callers(proxy, 0.9)
+        heard = await run_fifty_callers(proxy, HINT + 0.5)
         assert moody.said is not None
         opens = moody.said + HINT
         times = [seen.at for seen in upstream.requests]
