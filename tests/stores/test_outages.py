@@ -137,6 +137,18 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
         assert 0.8 * 100 * lasted <= sent <= 100 * lasted + 10
 
 
+async def test_those_who_are_not_back_yet_still_count_for_a_while() -> None:
+    async with redis_server() as server, running_store(server.settings()) as store:
+        async with running_store(server.settings()) as other:
+            await eventually(lambda: store.instances == other.instances == 2)
+            await server.stop()
+            await eventually(lambda: store.state == other.state == "down")
+        await server.start()
+        await eventually(lambda: store.state == "up")
+        assert store.instances == 2
+        await eventually(lambda: store.instances == 1)
+
+
 async def test_who_finds_it_back_first_leaves_the_others_their_share() -> None:
     async with redis_server() as server, relay(server.port) as wire, AsyncExitStack() as stack:
         ways = (server.settings(), server.settings(port=wire.port, timeout=0.2))
@@ -324,6 +336,43 @@ async def test_a_server_that_is_of_no_use_is_down(
     assert line.startswith(f"the store at 127.0.0.1:{settings.port} is down (")
     assert why in line
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(b"-NOSCRIPT No matching script\r\n", id="it does not learn our scripts"),
+        pytest.param(b"-ERR no such thing\r\n", id="it cannot do that"),
+        pytest.param(b"+OK\r\n", id="its answer is none"),
+        pytest.param(b"*1\r\n:1\r\n", id="it says too little"),
+        pytest.param(b"*4\r\n:1\r\n$1\r\n1\r\n:0\r\n:0\r\n", id="not all are numbers"),
+        pytest.param(b"*4\r\n" + b":1" + b"0" * 30 + b"\r\n", id="a number is too large"),
+        pytest.param(b"*1\r\n" * 100, id="lists of lists of lists"),
+        pytest.param(b"*4\r\n:1\r\n", id="it does not come to an end"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="it speaks HTTP"),
+    ],
+)
+async def test_a_server_that_was_of_use_and_is_no_more_is_down(words: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = b"*1\r\n:1\r\n"
+        while await reader.read(65536):
+            writer.write(greeting)
+            greeting = words
+        writer.close()
+
+    tally = Tally()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    settings = RedisSettings("127.0.0.1", server.sockets[0].getsockname()[1])
+    async with running_store(settings, tally=tally) as store:
+        assert store.state == "up"
+        began = CLOCK.monotonic()
+        line = Line(store, per_second(10, on_store_error="open"), callers=1)
+        await calls_out(line, 1)
+        assert CLOCK.monotonic() - began < SOON
+        assert store.state == "down"
+        assert tally.unanswered["take"] == 1
+        line.stop()
+    server.close()
 
 
 async def test_a_password_and_a_user_and_a_database() -> None:

@@ -178,6 +178,19 @@ async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None
         assert most_in(sent, 0.01) <= 2, "a burst after the pause"
 
 
+async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> None:
+    tally = Tally()
+    async with redis_server() as server, running_store(server.settings(), tally=tally) as store:
+        line = Line(store, per_second(100, 20))
+        line.permits.ask(CLOCK.monotonic(), 5)
+        now = CLOCK.monotonic()
+        line.permits.drain(now, now + 0.02)  # shorter than a permit lives
+        await eventually(lambda: tally.answered["take"] == tally.answered["pause"] == 1)
+        await asyncio.sleep(max(now + 0.025 - CLOCK.monotonic(), 0))
+        assert not line.permits.take(CLOCK.monotonic(), 0)
+        line.stop()
+
+
 async def test_an_instance_that_comes_later_learns_of_the_pause() -> None:
     async with (
         redis_server() as server,

@@ -128,10 +128,13 @@ class Link:
         number = self._calls = self._calls + 1
         self._under_way[number] = operation
 
-        def answered(reply: Reply, sent: float) -> None:
+        def answered_by_name(reply: Reply, sent: float) -> None:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
                 connection.call(("EVAL", script.text, 1, key, *args), answered)
-                return
+            else:
+                answered(reply, sent)
+
+        def answered(reply: Reply, sent: float) -> None:
             numbers = _numbers(reply, script.answers)
             if numbers is None:
                 connection.fail(_complaint(reply))
@@ -144,7 +147,7 @@ class Link:
             )
             answer(numbers, sent)
 
-        connection.call(("EVALSHA", script.digest, 1, key, *args), answered)
+        connection.call(("EVALSHA", script.digest, 1, key, *args), answered_by_name)
 
     async def _run_now(self, script: Script, key: str, args: tuple[str | int, ...]) -> list[int]:
         """Run *script* and wait for it, during connecting and closing."""
