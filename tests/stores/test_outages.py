@@ -9,6 +9,7 @@ import pytest
 
 from proxy.policy.permits import NEVER
 from proxy.policy.settings import RedisSettings, ThrottleSettings
+from proxy.stores.redis.outage import stand_in
 from tests.stores.stage import (
     CLOCK,
     Line,
@@ -135,6 +136,13 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
             assert_within(line.sent, 50, 5)
         sent = sum(len(line.sent) for line in lines)
         assert 0.8 * 100 * lasted <= sent <= 100 * lasted + 10
+
+
+def test_what_stands_in_for_the_store_begins_without_a_burst() -> None:
+    # The store may have given out all of it a moment ago.
+    local = stand_in(per_second(100, 20), instances=2, now=50.0, under_way=0)
+    assert [local.take(50.0, 0) for _ in range(3)] == [True, False, False]
+    assert local.wait(50.0, 1) == pytest.approx(0.02)
 
 
 async def test_those_who_are_not_back_yet_still_count_for_a_while() -> None:
