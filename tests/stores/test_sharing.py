@@ -181,6 +181,8 @@ async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None
 async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> None:
     tally = Tally()
     async with redis_server() as server, running_store(server.settings(), tally=tally) as store:
+        # Who begins to listen asks whether there is a pause: that shall be over.
+        await eventually(lambda: tally.answered["subscribe"])
         line = Line(store, per_second(100, 20))
         line.permits.ask(CLOCK.monotonic(), 5)
         now = CLOCK.monotonic()
