@@ -58,10 +58,11 @@ _numbers = count(1)
 
 def new_token() -> str:
     """What shows that somebody is who it was before. Nobody outside gets to know it."""
-    return _OWNER + str(next(_numbers))
+    return _OWNER + str(next(_tokens))
 
 
 _OWNER = f"{getrandbits(128):032x}-"
+_tokens = count(1)
 
 
 class Refused(Exception):

@@ -84,9 +84,7 @@ class Flight:
 class Flights:
     """All flights of the process."""
 
-    def __init__(
-        self, claims: Claims, clock: Clock, recorder: StoreRecorder | None = None
-    ) -> None:
+    def __init__(self, claims: Claims, clock: Clock, recorder: StoreRecorder | None = None) -> None:
         """*recorder* is that of the store, where there is one outside this process."""
         self.claims = claims
         self._recorder = recorder
