@@ -7,8 +7,7 @@ from proxy.core import Exchange, ThrottleState
 from proxy.observe.metrics import Metrics
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import Why
-from proxy.policy.reasons import KeyResult
+from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Refusal
 
 
@@ -118,6 +117,8 @@ def exchange() -> MakeExchange:
         attempts: Iterable[Attempt] = (),
         refusal: Refusal | None = None,
         fallback: bool = False,
+        key_result: KeyResult | None = None,
+        record: str = "",
     ) -> Exchange:
         made = FinishedExchange()
         made.method = method

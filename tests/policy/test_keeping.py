@@ -1,0 +1,188 @@
+"""What becomes of a key, and what is kept of a response."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.policy.keeping import (
+    Fate,
+    fate_of,
+    is_stream_of_events,
+    lines_to_keep,
+    may_have_run,
+    state_after,
+)
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.records import State
+from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from tests.vectors.load import cases
+
+RELEASE = IdempotencySettings()
+HOLD = IdempotencySettings(on_ambiguous="hold")
+FATES = {"store": State.DONE, "hold": State.HELD, "release": None}
+
+
+def attempt(ending: Kind | int, *, sent: bool = True) -> Attempt:
+    made = Attempt(1, "upstream", 0.0)
+    made.sent = sent
+    if isinstance(ending, Kind):
+        made.kind = ending
+    else:
+        made.status = ending
+    return made
+
+
+@pytest.mark.parametrize("case", cases("idempotency_store_policy"))
+@pytest.mark.parametrize("settings", [RELEASE, HOLD], ids=["release", "hold"])
+def test_the_vectors(case: dict[str, Any], settings: IdempotencySettings) -> None:
+    status = case["status"]
+    fate = fate_of(settings, status, [attempt(status)])
+    expected = case[f"on_ambiguous_{settings.on_ambiguous}"]
+    assert state_after(fate, settings) == FATES[expected]
+
+
+@pytest.mark.parametrize("status", range(200, 600))
+def test_every_status(status: int) -> None:
+    if status < 500:
+        expected = Fate.FREE if status in NEVER_KEPT_BY_CLASS else Fate.KEPT
+    else:
+        expected = Fate.FREE if status in {501, 503, 505, 529} else Fate.AMBIGUOUS
+    assert fate_of(RELEASE, status, [attempt(status)]) is expected
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("sent", [True, False])
+def test_every_way_to_fail(kind: Kind, sent: bool) -> None:  # noqa: FBT001 - pytest's way
+    never_ran = kind in {Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY}
+    expected = Fate.FREE if never_ran or not sent else Fate.AMBIGUOUS
+    assert fate_of(RELEASE, 0, [attempt(kind, sent=sent)]) is expected
+
+
+def test_nothing_was_tried_at_all() -> None:
+    assert fate_of(HOLD, 0, []) is Fate.FREE
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "fate"),
+    [
+        pytest.param(Kind.TIMEOUT, Kind.CONNECT, Fate.AMBIGUOUS, id="the first may have run"),
+        pytest.param(Kind.RESET, 503, Fate.AMBIGUOUS, id="whatever was said of the second"),
+        pytest.param(500, 429, Fate.AMBIGUOUS, id="or refused"),
+        pytest.param(Kind.TIMEOUT, 201, Fate.KEPT, id="what is kept is kept"),
+        pytest.param(Kind.CONNECT, 503, Fate.FREE, id="none of them has run"),
+        pytest.param(503, 503, Fate.FREE, id="nor here"),
+    ],
+)
+def test_all_attempts_count(before: Kind | int, last: Kind | int, fate: Fate) -> None:
+    status = 0 if isinstance(last, Kind) else last
+    assert fate_of(RELEASE, status, [attempt(before), attempt(last)]) is fate
+
+
+def test_an_upstream_knows_best_what_it_has_refused() -> None:
+    assert may_have_run(attempt(500))
+    assert not may_have_run(attempt(500), frozenset({500}))
+    assert fate_of(HOLD, 500, [attempt(500)], frozenset({500})) is Fate.FREE
+
+
+def broken_off(status: int) -> Attempt:
+    made = attempt(Kind.TRUNCATED)
+    made.status = status
+    return made
+
+
+def test_a_result_that_broke_off_is_one_that_is_not_to_be_had() -> None:
+    assert fate_of(RELEASE, 200, [broken_off(200)]) is Fate.UNSTORED
+    assert fate_of(RELEASE, 502, [broken_off(502)]) is Fate.AMBIGUOUS
+
+
+def test_statuses_can_be_named() -> None:
+    settings = replace(RELEASE, keep=frozenset({409, 500}))
+    assert fate_of(settings, 409, [attempt(409)]) is Fate.KEPT
+    assert fate_of(settings, 500, [attempt(500)]) is Fate.KEPT
+    assert fate_of(settings, 200, [attempt(200)]) is Fate.FREE
+
+
+@pytest.mark.parametrize(
+    ("attempts", "fate"),
+    [
+        pytest.param([503], Fate.FREE, id="a fixed answer where nothing ran"),
+        pytest.param([Kind.TIMEOUT], Fate.AMBIGUOUS, id="a fixed answer where it may have run"),
+        pytest.param([503, 200], Fate.AMBIGUOUS, id="another upstream has done it"),
+        pytest.param([503, 503], Fate.FREE, id="nor did the other one"),
+        pytest.param([503, 404], Fate.FREE, id="which knew nothing of it"),
+    ],
+)
+def test_what_came_from_elsewhere_is_never_kept(attempts: list[Kind | int], fate: Fate) -> None:
+    made = [attempt(ending) for ending in attempts]
+    assert fate_of(RELEASE, 200, made, fell_back=True) is fate
+
+
+def test_what_is_kept_if_nobody_says() -> None:
+    assert {200, 201, 204, 299, 301, 303, 400, 402, 404, 410, 422, 499} <= USUAL_KEPT
+    assert not USUAL_KEPT & {100, 304, 401, 403, 407, 408, 409, 421, 425, 429, 500, 503}
+
+
+@pytest.mark.parametrize(
+    ("fate", "release", "hold"),
+    [
+        (Fate.KEPT, State.DONE, State.DONE),
+        (Fate.UNSTORED, State.UNSTORED, State.UNSTORED),
+        (Fate.FREE, None, None),
+        (Fate.AMBIGUOUS, None, State.HELD),
+    ],
+)
+def test_only_the_ambiguous_is_held(fate: Fate, release: State | None, hold: State | None) -> None:
+    assert state_after(fate, RELEASE) is release
+    assert state_after(fate, HOLD) is hold
+
+
+# What is kept of a response.
+
+LINES = [
+    b"HTTP/1.1 201 Created",
+    b"Content-Type: application/json",
+    b"SET-COOKIE: session=1",
+    b"Set-Cookie2: old=1",
+    b"Date: Tue, 17 Nov 2026 10:00:00 GMT",
+    b"Idempotent-Replayed: false",
+    b"Location: /v1/charges/7",
+    b'ETag: "7"',
+    b"Retry-After: 3",
+    b"RateLimit-Policy: a;q=1",
+    b"X-RateLimit-Reset: 9",
+    b"Age: 4",
+    b"traceparent: 00-1",
+    b"Server-Timing: db;dur=5",
+    b"Alt-Svc: h3",
+    b"Retry-After-Party: yes",
+]
+
+
+def test_what_lasts() -> None:
+    assert lines_to_keep(LINES, lasts=True) == (
+        LINES[0],
+        LINES[1],
+        LINES[4],
+        LINES[6],
+        LINES[7],
+        LINES[-1],
+    )
+
+
+def test_what_is_for_those_who_waited() -> None:
+    kept = lines_to_keep(LINES, lasts=False)
+    assert set(LINES) - set(kept) == {LINES[2], LINES[3], LINES[5]}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"Content-Type: text/event-stream", True),
+        (b"content-type:TEXT/Event-Stream; charset=utf-8", True),
+        (b"Content-Type: text/plain", False),
+        (b"X-Content-Type: text/event-stream", False),
+    ],
+)
+def test_a_stream_of_events(line: bytes, expected: bool) -> None:  # noqa: FBT001 - pytest's way
+    assert is_stream_of_events([b"HTTP/1.1 200 OK", line]) is expected

@@ -1,0 +1,109 @@
+"""The rules of one key: every state, every claim."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.policy.records import (
+    Answer,
+    Claim,
+    Claimed,
+    Ending,
+    Record,
+    State,
+    claim,
+    is_owned,
+    renew,
+    settle,
+    shown,
+)
+
+NOW, WALL = 50.0, 1_000_000.0
+SAME, OTHER = b"s" * 32, b"o" * 32
+ASK = Claim("name", "me", SAME, "charges", lease=30.0, ttl=100.0, takes_over=True)
+THEIRS = Record(
+    State.IN_FLIGHT, "them", SAME, "charges", WALL - 5, lease_until=NOW + 25, expires=WALL + 95
+)
+
+
+def ask(record: Record | None, **changes: object) -> tuple[Record | None, Claimed]:
+    return claim(record, replace(ASK, **changes), now=NOW, wall=WALL)  # type: ignore[arg-type]  # any field
+
+
+def test_nobody_has_it() -> None:
+    record, claimed = ask(None)
+    assert claimed == Claimed(Answer.NEW)
+    assert record == Record(
+        State.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 100
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State.IN_FLIGHT, Claimed(Answer.BUSY, "them", 25.0)),
+        (State.DONE, Claimed(Answer.DONE, result=b"result")),
+        (State.UNSTORED, Claimed(Answer.UNSTORED, result=b"result")),
+        (State.HELD, Claimed(Answer.HELD, result=b"result")),
+    ],
+)
+def test_somebody_has_it(state: State, expected: Claimed) -> None:
+    before = replace(THEIRS, state=state, result=b"result")
+    assert ask(before) == (before, expected)
+
+
+@pytest.mark.parametrize("state", State)
+def test_another_request_is_a_mismatch_before_anything_else(state: State) -> None:
+    before = replace(THEIRS, state=state, lease_until=NOW - 1)
+    assert ask(before, fingerprint=OTHER) == (before, Claimed(Answer.MISMATCH))
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("fingerprint", [SAME, OTHER])
+def test_what_has_expired_was_never_there(state: State, fingerprint: bytes) -> None:
+    before = replace(THEIRS, state=state, expires=WALL)
+    record, claimed = ask(before, fingerprint=fingerprint)
+    assert claimed == Claimed(Answer.NEW)
+    assert is_owned(record, "me")
+
+
+def test_an_owner_that_fell_silent_is_followed() -> None:
+    silent = replace(THEIRS, lease_until=NOW)
+    record, claimed = ask(silent)
+    assert claimed.answer is Answer.NEW
+    assert is_owned(record, "me")
+    assert not is_owned(record, "them")
+
+
+def test_or_its_key_is_left_to_a_person() -> None:
+    silent = replace(THEIRS, lease_until=NOW)
+    assert ask(silent, takes_over=False) == (silent, Claimed(Answer.HELD))
+
+
+def test_how_it_ends() -> None:
+    done = settle(THEIRS, Ending(State.DONE, 7.0, b"result"), wall=WALL)
+    assert done == replace(THEIRS, state=State.DONE, expires=WALL + 7, result=b"result")
+    held = settle(THEIRS, Ending(State.HELD, 7.0, b"for those who waited"), wall=WALL)
+    assert held == replace(THEIRS, state=State.HELD, expires=WALL + 7)
+    assert settle(THEIRS, Ending(None, 7.0), wall=WALL) is None
+
+
+def test_a_lease_is_renewed() -> None:
+    assert renew(THEIRS, 30.0, now=NOW) == replace(THEIRS, lease_until=NOW + 30)
+
+
+@pytest.mark.parametrize("state", set(State) - {State.IN_FLIGHT})
+def test_what_has_ended_belongs_to_nobody(state: State) -> None:
+    assert is_owned(THEIRS, "them")
+    assert not is_owned(THEIRS, "me")
+    assert not is_owned(None, "them")
+    assert not is_owned(replace(THEIRS, state=state), "them")
+
+
+def test_what_a_person_is_told() -> None:
+    told = shown(THEIRS, now=NOW)
+    assert (told.state, told.route, told.lease_left) == (State.IN_FLIGHT, "charges", 25.0)
+    assert (told.created, told.expires, told.size) == (WALL - 5, WALL + 95, 0)
+    done = shown(replace(THEIRS, state=State.DONE, result=b"result"), now=NOW)
+    assert (done.state, done.lease_left, done.size) == (State.DONE, 0.0, 6)
+    assert shown(replace(THEIRS, lease_until=NOW), now=NOW).state is State.HELD
