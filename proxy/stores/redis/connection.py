@@ -19,6 +19,8 @@ from proxy.core import Clock
 Reply = object
 """What a server says: bytes, an int, None, a list of such, or a ReplyError."""
 
+Command = tuple[str | bytes | int, ...]
+
 Answered = Callable[[Reply, float], None]
 """Told the reply, and when its command was sent."""
 
@@ -55,7 +57,7 @@ class Connection(asyncio.Protocol):
         state = "closed" if self._lost is None else "open"
         return f"<connection, {state}, {len(self._pending)} replies due>"
 
-    def call(self, command: tuple[str | int, ...], answered: Answered) -> None:
+    def call(self, command: Command, answered: Answered) -> None:
         """Send *command*; *answered* gets the reply, if one comes."""
         now = self._clock.monotonic()
         self._pending.append(_Pending(answered, now))
@@ -63,7 +65,7 @@ class Connection(asyncio.Protocol):
             self._watch(self._timeout)
         self.write(command)
 
-    def write(self, command: tuple[str | int, ...]) -> None:
+    def write(self, command: Command) -> None:
         """Send *command*. Its reply, if there is one, is a push."""
         if self._transport is not None:
             self._transport.write(pack_command(command))  # type: ignore[arg-type]  # any length

@@ -16,14 +16,15 @@ written to (a replica, one out of memory) is not taken for a good one.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hiredis import ReplyError
 
 from proxy.core import Clock, StoreRecorder
-from proxy.stores.redis.connection import Connection, Reply, StoreFailure
+from proxy.stores import StoreError
+from proxy.stores.redis.connection import Command, Connection, Reply, StoreFailure
 from proxy.stores.redis.dialling import Dialler
-from proxy.stores.redis.scripts import BEAT, Script
+from proxy.stores.redis.scripts import BEAT, CLAIM, Script
 
 _log = logging.getLogger("holdfast")
 
@@ -39,6 +40,9 @@ _SHORT_LIFE = 5.0
 
 Answer = Callable[[list[int], float], None]
 """Told what a script answered, and when it was called."""
+
+
+_T = TypeVar("_T")
 
 
 class LinkListener(Protocol):
@@ -78,6 +82,8 @@ class Link:
         self._broken = asyncio.Event()
         self._under_way: dict[int, str] = {}
         """Operations that were not answered yet, by number."""
+        self._asked: dict[int, asyncio.Future[list[Reply]]] = {}
+        """Those of them that somebody waits for."""
         self._calls = 0
         self._task: asyncio.Task[None] | None = None
         self._complained = False
@@ -91,6 +97,11 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<link to {self._dialler}, {'up' if self.is_up else 'down'}>"
+
+    @property
+    def address(self) -> str:
+        """Of the server: host and port."""
+        return str(self._dialler)
 
     # Start and stop.
 
@@ -115,6 +126,7 @@ class Link:
             self._connection.close()
             self._connection = None
         self.is_up = False
+        self._disappoint("the store is closed")
 
     # Calls.
 
@@ -148,6 +160,62 @@ class Link:
             answer(numbers, sent)
 
         connection.call(("EVALSHA", script.digest, 1, key, *args), answered_by_name)
+
+    async def ask(
+        self,
+        operation: str,
+        script: Script,
+        keys: tuple[str, ...],
+        args: Command,
+        read: Callable[[list[Reply]], _T],
+    ) -> _T:
+        """What *script* answers, as *read* understands it.
+
+        Raises :class:`StoreError` if there is no answer in time, and at once while the link
+        is down; *read* raises it if an answer tells of something that makes no sense.
+        """
+        connection = self._connection
+        if connection is None or not self.is_up:
+            self._recorder.failed(operation)
+            raise StoreError("the store is down")
+        number = self._calls = self._calls + 1
+        future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        self._under_way[number] = operation
+        self._asked[number] = future
+        began = self._clock.monotonic()
+
+        def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - both calls count
+            is_unknown = isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
+            # A claim that nobody waits for must not overtake its own release.
+            if is_unknown and not (script is CLAIM and future.cancelled()):
+                connection.call(("EVAL", script.text, len(keys), *keys, *args), answered)
+                return
+            if not is_unknown and (not isinstance(reply, list) or len(reply) < script.answers):
+                connection.fail(_complaint(reply))
+                return
+            del self._under_way[number], self._asked[number]
+            if isinstance(reply, list) and not future.done():
+                future.set_result(reply)
+
+        connection.call(("EVALSHA", script.digest, len(keys), *keys, *args), answered)
+        reply = await future
+        try:
+            result = read(reply)
+        except StoreError:
+            self._recorder.failed(operation)
+            raise
+        self._recorder.operated(operation, self._clock.monotonic() - began)
+        return result
+
+    def look_at_memory(self, told: Callable[[str], None]) -> None:
+        """Tell what the server says of its memory; nothing if it does not say."""
+
+        def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - when does not matter
+            if isinstance(reply, bytes):
+                told(reply.decode(errors="replace"))
+
+        if self._connection is not None:
+            self._connection.call(("INFO", "memory"), answered)
 
     async def _run_now(self, script: Script, key: str, args: tuple[str | int, ...]) -> list[int]:
         """Run *script* and wait for it, during connecting and closing."""
@@ -228,12 +296,21 @@ class Link:
         for operation in self._under_way.values() or (("connect",) if was_up else ()):
             self._recorder.failed(operation)
         self._under_way.clear()
+        self._disappoint(why)
         self._broken.set()
         if not self._complained:
             self._complained = True
             _log.warning("the store at %s is down (%s): on_store_error decides", self._dialler, why)
         if was_up:
             self._listener.went_down()
+
+    def _disappoint(self, why: str) -> None:
+        """Nobody who waits for an answer will get one."""
+        asked = list(self._asked.values())
+        self._asked.clear()
+        for future in asked:
+            if not future.done():
+                future.set_exception(StoreError(why))
 
 
 def _numbers(reply: Reply, at_least: int) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""The scripts that the server runs for us: one file each, one key per call."""
+"""The scripts that the server runs for us: one file each, one step each."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Script:
     digest: str
     """By which a server knows a script that it has seen before."""
     answers: int
-    """How many numbers it answers at least."""
+    """How many values it answers at least."""
 
 
 def _script(name: str, answers: int) -> Script:
@@ -27,5 +27,15 @@ PERMITS = _script("permits.lua", 4)
 PLACES = _script("places.lua", 1)
 BEAT = _script("beat.lua", 1)
 
-OPERATIONS = ("connect", "subscribe", "beat", "take", "pause", "places")
+CLAIM = _script("claim.lua", 1)
+SETTLE = _script("settle.lua", 1)
+RENEW = _script("renew.lua", 1)
+SHOW = _script("show.lua", 0)
+DROP = _script("drop.lua", 1)
+
+OPERATIONS = (
+    *("connect", "subscribe", "beat"),
+    *("take", "pause", "places"),
+    *("claim", "settle", "renew", "admin"),
+)
 """What is asked of the store, for metrics: each is counted and timed under one of these."""

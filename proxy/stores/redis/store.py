@@ -1,6 +1,8 @@
-"""One limit for all instances: the permits of every bucket, behind one link."""
+"""What all instances share: the permits of every bucket, and keys, behind one link."""
 
 import asyncio
+import logging
+import re
 from itertools import count
 from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
@@ -9,20 +11,31 @@ from proxy.core import Clock, StoreRecorder
 from proxy.policy.permits import PermitsListener
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.stores.redis.calls import Calls, pause_channel
+from proxy.stores.redis.claims import RedisClaims, keys_channel
 from proxy.stores.redis.dialling import Dialler
 from proxy.stores.redis.link import Link
-from proxy.stores.redis.pauses import PauseChannel
+from proxy.stores.redis.news import News
 from proxy.stores.redis.permits import SharedPermits
 from proxy.stores.redis.places import LOOK_EVERY
+
+_log = logging.getLogger("holdfast")
 
 _ALL_KNOW = 1.0
 """Seconds after which every instance has found out that the store is back."""
 
 
 class RedisStore:
-    """Has the permits of every bucket, and shares them with all other instances."""
+    """Has the permits of every bucket, and what is known of keys; shares them with all others."""
 
-    def __init__(self, settings: RedisSettings, clock: Clock, recorder: StoreRecorder) -> None:
+    def __init__(
+        self,
+        settings: RedisSettings,
+        clock: Clock,
+        recorder: StoreRecorder,
+        *,
+        keeps_keys: bool = False,
+    ) -> None:
+        """*keeps_keys*: as :meth:`keep_keys`, from the start."""
         self._prefix = settings.prefix
         self._clock = clock
         self._instance = uuid4().hex
@@ -36,8 +49,15 @@ class RedisStore:
             clock=clock,
             recorder=recorder,
         )
-        self._pauses = PauseChannel(
-            pause_channel(settings.prefix), dialler, listener=self, clock=clock, recorder=recorder
+        self.claims = RedisClaims(self._link, settings.prefix)
+        """What is known of idempotency keys."""
+        self._news = News(
+            pause_channel(settings.prefix),
+            keys_channel(settings.prefix),
+            dialler,
+            listener=self,
+            clock=clock,
+            recorder=recorder,
         )
         self._permits: WeakSet[SharedPermits] = WeakSet()
         """Those in use. After a reload some may be waited for whose bucket others have by now."""
@@ -50,6 +70,8 @@ class RedisStore:
         self._trust: asyncio.TimerHandle | None = None
         """For the moment in which everybody knows that the store is back."""
         self._numbers = count(1)
+        self._asks_of_eviction = keeps_keys
+        """Whether it is yet to be seen that the server drops no keys."""
         self._was_away = False
         """Whether others may have been without the store as well, and may not know yet."""
 
@@ -80,7 +102,7 @@ class RedisStore:
                 timer.cancel()
         self._timer = self._trust = None
         self._placed.clear()
-        await self._pauses.close()
+        await self._news.close()
         await self._link.close()
 
     def permits(
@@ -95,6 +117,28 @@ class RedisStore:
             permits.look_for_pause()  # it will not hear of it by asking for permits
         return permits
 
+    def keep_keys(self) -> None:
+        """Idempotency keys are kept in it: say so in the log if the server may drop them."""
+        self._asks_of_eviction = True
+        if self._link.is_up:
+            self._look_for_eviction()
+
+    def _look_for_eviction(self) -> None:
+        def told(memory: str) -> None:
+            if not self._asks_of_eviction:
+                return
+            self._asks_of_eviction = False
+            policy = re.search(r"^maxmemory_policy:([\w-]+)", memory, re.MULTILINE)
+            if policy is not None and policy[1] != "noeviction":
+                _log.warning(
+                    "the store at %s may forget idempotency keys when its memory is full"
+                    " (maxmemory-policy %s): set it to noeviction",
+                    self._link.address,
+                    policy[1],
+                )
+
+        self._link.look_at_memory(told)
+
     def _all(self) -> list[SharedPermits]:
         return list(self._permits)
 
@@ -103,7 +147,9 @@ class RedisStore:
     def came_up(self) -> None:
         """All buckets use the store again, and soon nothing else."""
         now = self._clock.monotonic()
-        self._pauses.start()
+        self._news.start()
+        if self._asks_of_eviction:
+            self._look_for_eviction()
         for permits in self._all():
             permits.came_up(now)
         if self._was_away:
@@ -119,7 +165,7 @@ class RedisStore:
     def went_down(self) -> None:
         """No bucket waits for the store any more."""
         now = self._clock.monotonic()
-        self._pauses.stop()
+        self._news.stop()
         if self._trust is not None:
             self._trust.cancel()
             self._trust = None
@@ -128,7 +174,7 @@ class RedisStore:
 
     def beat(self) -> None:
         """Once a second while it is up."""
-        self._pauses.beat()
+        self._news.beat()
 
     # What the channel says.
 
@@ -139,8 +185,13 @@ class RedisStore:
         if permits is not None and instance != self._instance:
             permits.hear_pause(seconds)
 
-    def pauses_missed(self) -> None:
-        """Others may have told of pauses, and we did not listen."""
+    def key_heard(self, name: str) -> None:
+        """An instance tells that a key may be free for which somebody waits."""
+        self.claims.heard(name)
+
+    def news_missed(self) -> None:
+        """Others may have told of pauses and keys, and we did not listen."""
+        self.claims.missed()
         for permits in self._all():
             permits.look_for_pause()
 

@@ -1,10 +1,11 @@
-"""Pauses that other instances tell of, by a channel that all of them listen to.
+"""What other instances tell, by channels that all of them listen to.
 
-Who leases permits would learn of a pause with the next lot; but a throttle without a rate
-leases nothing, and must hear of it at once.
+Two things must be heard of at once. A pause: who leases permits would learn of it with the
+next lot, but a throttle without a rate leases nothing. And that an idempotency key may be
+free for which somebody here waits.
 
-The channel has a connection of its own, which is renewed whenever it is lost. What was
-announced meanwhile nobody repeats: so after each renewal every bucket asks for itself.
+Both channels have one connection, which is renewed whenever it is lost. What was announced
+meanwhile nobody repeats: so after each renewal everybody asks for himself.
 """
 
 import asyncio
@@ -23,29 +24,35 @@ _AGAIN_AT_MOST = 8.0
 """Seconds between two attempts to listen, the first and the longest."""
 
 
-class PauseListener(Protocol):
-    """Who wants to know of pauses."""
+class NewsListener(Protocol):
+    """Who wants to know."""
 
     def pause_heard(self, words: str, seconds: float) -> None:
         """Somebody told of a pause, in these words; so long it lasts."""
 
-    def pauses_missed(self) -> None:
+    def key_heard(self, name: str) -> None:
+        """Somebody told that a key may be free."""
+
+    def news_missed(self) -> None:
         """We listen again: who knows what was told meanwhile."""
 
 
-class PauseChannel:
-    """Listens for pauses, while the link is up."""
+class News:
+    """Listens for what others tell, while the link is up."""
 
     def __init__(
         self,
-        name: str,
+        pauses: str,
+        keys: str,
         dialler: Dialler,
         *,
-        listener: PauseListener,
+        listener: NewsListener,
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
-        self._name = name
+        """*pauses* and *keys* are the names of the channels."""
+        self._pauses = pauses
+        self._keys = keys
         self._dialler = dialler
         self._clock = clock
         self._recorder = recorder
@@ -60,7 +67,7 @@ class PauseChannel:
         """Listen, in the background, until :meth:`stop`."""
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_listening(), name="store pauses")
+            self._task = asyncio.create_task(self._keep_listening(), name="store news")
 
     def stop(self) -> None:
         """Listen no longer, for now."""
@@ -105,11 +112,11 @@ class PauseChannel:
         began = self._clock.monotonic()
         async with asyncio.timeout(self._dialler.timeout):
             self._connection = await self._dialler.dial(self._drop)
-            await self._connection.request("SUBSCRIBE", self._name)
+            await self._connection.request("SUBSCRIBE", self._pauses, self._keys)
         self._connection.pushed = self._pushed
         self._recorder.operated("subscribe", self._clock.monotonic() - began)
         self._complained = False
-        self._listener.pauses_missed()
+        self._listener.news_missed()
         await self._lost.wait()
 
     def _complain(self, error: Exception) -> None:
@@ -117,7 +124,7 @@ class PauseChannel:
         if self._wanted.is_set() and not self._complained:
             self._complained = True
             why = str(error) or "no answer in time"
-            _log.warning("pauses that other instances tell of are not heard: %s", why)
+            _log.warning("pauses that other instances tell of are not heard, nor of keys: %s", why)
 
     def _drop(self, why: str) -> None:  # noqa: ARG002 - what is wrong shows in the next attempt
         if self._connection is not None:
@@ -127,7 +134,11 @@ class PauseChannel:
 
     def _pushed(self, reply: Reply) -> None:
         match reply:
-            case [b"message", _, bytes(message)]:
-                lasts, _, words = message.decode(errors="replace").partition(" ")
+            case [b"message", bytes(channel), bytes(message)]:
+                text = message.decode(errors="replace")
+                if channel == self._keys.encode():
+                    self._listener.key_heard(text)
+                    return
+                lasts, _, words = text.partition(" ")
                 if lasts.isascii() and lasts.isdigit():
                     self._listener.pause_heard(words, int(lasts) / 1e6)

@@ -1,0 +1,58 @@
+-- Get an idempotency key, or hear why not: the rules of policy/records.py in one step.
+--
+-- KEYS[1]  the record, a hash:
+--            v        version of the record
+--            state    in_flight, done, unstored or held
+--            owner    token of who has it, or had it last
+--            print    fingerprint of the request
+--            route    name of the route
+--            created  when it was claimed, in microseconds of this clock
+--            lease    until when its owner counts as alive, the same
+--            waits    there if somebody was told that the key is busy
+--            result   with done
+-- KEYS[2]  what the owner that was waited for has left behind
+-- ARGV     token; fingerprint; name of the route; microseconds of the lease; milliseconds for
+--          which the record is kept; 1: a key of a silent owner is taken over; 1: look at KEYS[2]
+-- Returns  the answer; then, with busy, the owner and the microseconds that its lease has left;
+--          with done and left, the result. Or 'bad': this is no record that we could read.
+
+if ARGV[7] == '1' then
+  local left = redis.pcall('GET', KEYS[2])
+  if type(left) == 'table' then return {'bad'} end
+  if left then return {'left', left} end
+end
+
+local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner', 'print', 'lease')
+if record.err then return {'bad'} end
+local version, state, owner, print, lease = unpack(record)
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  if version ~= '1' or not owner or not print then return {'bad'} end
+  if print ~= ARGV[2] then return {'mismatch'} end
+  if state == 'done' then
+    local result = redis.call('HGET', KEYS[1], 'result')
+    if not result then return {'bad'} end
+    return {'done', result}
+  end
+  if state == 'unstored' or state == 'held' then return {state} end
+  if state ~= 'in_flight' or not string.find(lease or '', '^%d+$') then return {'bad'} end
+  local clock = redis.call('TIME')
+  local left = lease - (clock[1] * 1000000 + clock[2])
+  if left > 0 then
+    -- Only who has a rival announces the end.
+    redis.call('HSET', KEYS[1], 'waits', 1)
+    return {'busy', owner, left}
+  end
+  if ARGV[6] ~= '1' then return {'held'} end
+end
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+-- Over what is there, if anything: should there be no memory for it, the old record stands.
+redis.call('HSET', KEYS[1], 'v', 1, 'state', 'in_flight', 'owner', ARGV[1], 'print', ARGV[2],
+  'route', ARGV[3], 'created', string.format('%.0f', now),
+  'lease', string.format('%.0f', now + ARGV[4]))
+redis.call('HDEL', KEYS[1], 'waits', 'result')
+-- Not the lease: else a crash would make the key look as if nobody had ever used it.
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+return {'new'}

@@ -1,0 +1,166 @@
+"""Idempotency keys that all instances share.
+
+A record is one hash. The server decides, by its own clock, in scripts that are one step
+each; they have the rules of :mod:`proxy.policy.records`, and the tests hold them against
+those. Whoever waits for a key is told by a channel that it may be free, and only where
+somebody waits: a key without a rival costs two calls and no message.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from math import ceil
+
+from proxy.policy.records import LEFT_FOR, Answer, Claim, Claimed, Ending, Shown, State
+from proxy.stores import StoreError
+from proxy.stores.redis.connection import Reply
+from proxy.stores.redis.link import Link
+from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, SETTLE, SHOW
+
+
+class RedisClaims:
+    """Has the record of every key, and shares them with all other instances."""
+
+    def __init__(self, link: Link, prefix: str) -> None:
+        self._link = link
+        self._prefix = prefix
+        self._channel = keys_channel(prefix)
+        self._watched: dict[str, dict[int, Callable[[], None]]] = {}
+        """Who is to be told of a key, by its name."""
+        self._numbers = count()
+
+    def __repr__(self) -> str:
+        return f"<claims, {self._link}, {len(self._watched)} watched>"
+
+    async def claim(self, ask: Claim) -> Claimed:
+        """Get a key, or hear why not."""
+        args = (
+            ask.owner,
+            ask.fingerprint,
+            ask.route,
+            _microseconds(ask.lease),
+            _milliseconds(ask.ttl),
+            int(ask.takes_over),
+            int(bool(ask.waited_for)),
+        )
+        keys = (self._key(ask.name), self._left(ask.waited_for))
+        return await self._link.ask("claim", CLAIM, keys, args, _claimed)
+
+    async def settle(self, name: str, owner: str, ending: Ending) -> bool:
+        """End what *owner* has begun; False if the key is not its own any more."""
+        leaves = ending.state is not State.DONE and bool(ending.result)
+        args = (
+            owner,
+            "" if ending.state is None else ending.state.value,
+            _milliseconds(ending.ttl),
+            ending.result,
+            _milliseconds(LEFT_FOR) if leaves else 0,
+            self._channel,
+            name,
+        )
+        return await self._link.ask(
+            "settle", SETTLE, (self._key(name), self._left(owner)), args, _yes_or_no
+        )
+
+    async def renew(self, name: str, owner: str, lease: float) -> bool:
+        """*owner* is still alive; False if the key is not its own any more."""
+        args = (owner, _microseconds(lease))
+        return await self._link.ask("renew", RENEW, (self._key(name),), args, _yes_or_no)
+
+    async def show(self, name: str) -> Shown | None:
+        """What is known of a key; None if nothing is."""
+        return await self._link.ask("admin", SHOW, (self._key(name),), (), _shown)
+
+    async def drop(self, name: str) -> bool:
+        """Forget a key; False if there is none, or somebody alive has it."""
+        args = (self._channel, name)
+        return await self._link.ask("admin", DROP, (self._key(name),), args, _yes_or_no)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}:key:{name}"
+
+    def _left(self, owner: str) -> str:
+        return f"{self._prefix}:left:{owner}"
+
+    # Who waits.
+
+    def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
+        """Call *awake* when the key may be busy no longer, until the result is called.
+
+        Nobody announces that an owner has fallen silent: a claim says until when to wait.
+        """
+        number = next(self._numbers)
+        self._watched.setdefault(name, {})[number] = awake
+
+        def leave() -> None:
+            watchers = self._watched.get(name, {})
+            if watchers.pop(number, None) is not None and not watchers:
+                del self._watched[name]
+
+        return leave
+
+    def heard(self, name: str) -> None:
+        """Somebody says that the key of this name has changed."""
+        for awake in list(self._watched.get(name, {}).values()):
+            awake()
+
+    def missed(self) -> None:
+        """Others may have said so of any key, and we did not listen."""
+        for name in list(self._watched):
+            self.heard(name)
+
+
+def keys_channel(prefix: str) -> str:
+    """Where it is announced that a key may be free for which somebody waits."""
+    return f"{prefix}:keys"
+
+
+# What the scripts answer.
+
+
+def _claimed(reply: list[Reply]) -> Claimed:
+    match reply:
+        case [b"new" | b"unstored" | b"held" | b"mismatch" as answer]:
+            return Claimed(Answer(answer.decode()))
+        case [b"busy", bytes(owner), int(left)]:
+            return Claimed(Answer.BUSY, owner.decode(errors="replace"), left / 1e6)
+        case [b"done" | b"left" as answer, bytes(result)]:
+            return Claimed(Answer(answer.decode()), result=result)
+    raise _nonsense()
+
+
+def _yes_or_no(reply: list[Reply]) -> bool:
+    match reply:
+        case [0 | 1 as answer]:
+            return answer == 1
+    raise _nonsense()
+
+
+def _shown(reply: list[Reply]) -> Shown | None:
+    match reply:
+        case []:
+            return None
+        case [bytes(state), bytes(route), int(created), int(expires), int(left), int(size)] if (
+            state.decode(errors="replace") in set(State)
+        ):
+            return Shown(
+                State(state.decode()),
+                route.decode(errors="replace"),
+                created / 1e6,
+                expires / 1e6,
+                left / 1e6,
+                size,
+            )
+    raise _nonsense()
+
+
+def _nonsense() -> StoreError:
+    return StoreError("what is stored of a key makes no sense, or is another version's")
+
+
+def _microseconds(seconds: float) -> int:
+    return ceil(seconds * 1e6)
+
+
+def _milliseconds(seconds: float) -> int:
+    # Nought would mean at once.
+    return max(ceil(seconds * 1e3), 1)
