@@ -69,6 +69,10 @@ ONLY_IN: dict[str, set[str]] = {
     "random": {"core", "demo"},
     # Commands talk to the admin listener; requests go out through upstream/.
     "http.client": {"cli"},
+    # Whatever may wait for a disk does so in a thread of its own.
+    "sqlite3": {"stores"},
+    "threading": {"stores", "observe"},
+    "queue": {"stores", "observe"},
     "urllib.request": set(),
 }
 

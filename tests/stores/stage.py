@@ -29,17 +29,19 @@ def per_second(count: int, burst: int | None = None, **others: object) -> Thrott
 class Tally:
     """Implements :class:`proxy.core.StoreRecorder`: counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, operations: tuple[str, ...] = OPERATIONS) -> None:
+        """*operations* are those that there are."""
+        self._operations = operations
         self.answered: Counter[str] = Counter()
         self.unanswered: Counter[str] = Counter()
 
     def operated(self, operation: str, seconds: float) -> None:
-        assert operation in OPERATIONS
+        assert operation in self._operations
         assert seconds >= 0
         self.answered[operation] += 1
 
     def failed(self, operation: str) -> None:
-        assert operation in OPERATIONS
+        assert operation in self._operations
         self.unanswered[operation] += 1
 
 

@@ -1,0 +1,383 @@
+"""What a store of idempotency keys promises: the same tests for every store.
+
+The rules are those of standards 1.8 and of :mod:`proxy.policy.records`.
+"""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.records import LEFT_FOR, Answer, Claimed, Ending, State
+from proxy.stores import Claims
+from tests.stores.houses import (
+    LEASE,
+    NAME,
+    TTL,
+    House,
+    MemoryHouse,
+    RedisHouse,
+    SqliteHouse,
+    ask,
+    done,
+    freed,
+)
+from tests.stores.stage import CLOCK
+from tests.support import both_loops
+from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(
+    params=["memory", "sqlite", *SERVERS],
+    ids=lambda where: where if isinstance(where, str) else program_name(where),
+    scope="module",
+)
+def where(request: pytest.FixtureRequest) -> Iterator[str | RedisServer]:
+    if isinstance(request.param, str):
+        yield request.param
+    else:
+        with standing_server(request.param) as server:
+            yield server
+
+
+@pytest.fixture
+async def house(where: str | RedisServer, tmp_path: Path) -> AsyncIterator[House]:
+    match where:
+        case "memory":
+            house: House = MemoryHouse()
+        case "sqlite":
+            house = SqliteHouse(tmp_path)
+        case RedisServer():
+            house = RedisHouse(where)
+        case _:
+            raise AssertionError(where)
+    yield house
+    await house.close()
+
+
+@pytest.fixture
+async def store(house: House) -> Claims:
+    return await house.open()
+
+
+@pytest.fixture
+async def other(house: House, store: Claims) -> Claims:
+    """Another store on the same ground; in memory there is only one."""
+    return await house.open() if house.is_shared else store
+
+
+async def answer(store: Claims, owner: str = "two", **terms: object) -> Answer:
+    return (await store.claim(ask(owner, **terms))).answer  # type: ignore[arg-type]  # as named there
+
+
+# Claims.
+
+
+@both_loops
+async def test_a_new_key_is_busy_and_then_done(store: Claims, other: Claims) -> None:
+    assert await store.claim(ask("one")) == Claimed(Answer.NEW)
+    busy = await other.claim(ask("two"))
+    assert (busy.answer, busy.owner) == (Answer.BUSY, "one")
+    assert busy.lease_left == pytest.approx(LEASE, abs=2)
+    assert await store.settle(NAME, "one", done(b"result"))
+    for asked in (store, other):
+        assert await asked.claim(ask("three")) == Claimed(Answer.DONE, result=b"result")
+
+
+async def test_another_request_is_a_mismatch_whatever_the_state(
+    store: Claims, house: House
+) -> None:
+    stranger = b"x" * 32
+    assert await answer(store, "one") is Answer.NEW
+    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH
+    await house.advance(LEASE + 2)
+    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH, "even if it is silent"
+    assert await store.settle(NAME, "one", done())
+    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH
+    assert await answer(store) is Answer.DONE
+
+
+@pytest.mark.parametrize("state", [State.UNSTORED, State.HELD])
+async def test_it_ran_and_there_is_no_result(
+    store: Claims, other: Claims, house: House, state: State
+) -> None:
+    await store.claim(ask("one"))
+    assert await store.settle(NAME, "one", Ending(state, TTL))
+    await house.advance(LEASE + 2)
+    assert await other.claim(ask("two")) == Claimed(Answer(state.value)), "no lease ends that"
+    assert not await store.settle(NAME, "one", done(b"late"))
+    assert not await store.renew(NAME, "one", LEASE)
+
+
+async def test_a_silent_owner_is_followed_by_another(
+    store: Claims, other: Claims, house: House
+) -> None:
+    await store.claim(ask("one"))
+    await house.advance(LEASE + 2)
+    assert await answer(other, "two", takes_over=True) is Answer.NEW
+    assert not await store.renew(NAME, "one", LEASE)
+    assert not await store.settle(NAME, "one", done(b"of one"))
+    assert (await store.claim(ask("three"))).owner == "two"
+    assert await other.settle(NAME, "two", done(b"of two"))
+    assert (await store.claim(ask("three"))).result == b"of two"
+
+
+async def test_a_silent_owner_is_left_to_a_person(store: Claims, house: House) -> None:
+    await store.claim(ask("one"))
+    await house.advance(LEASE + 2)
+    assert await answer(store, takes_over=False) is Answer.HELD
+    assert await answer(store, takes_over=False) is Answer.HELD
+    assert await store.settle(NAME, "one", done(b"better late")), "it was not dead"
+    assert (await store.claim(ask("two", takes_over=False))).result == b"better late"
+
+
+async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: House) -> None:
+    await store.claim(ask("one"))
+    for _ in range(3):
+        await house.advance(LEASE - 2)
+        assert await store.renew(NAME, "one", LEASE)
+        assert await answer(other) is Answer.BUSY
+    assert not await store.renew(NAME, "two", LEASE)
+    assert not await store.renew("nobody's", "one", LEASE)
+    await house.advance(LEASE - 2)
+    assert await store.renew(NAME, "one", LEASE * 3)
+    assert (await other.claim(ask("two"))).lease_left == pytest.approx(LEASE * 3, abs=2)
+
+
+async def test_only_the_owner_ends_it(store: Claims, other: Claims) -> None:
+    await store.claim(ask("one"))
+    for ending in (done(b"theft"), freed(b"theft"), Ending(State.HELD, TTL, b"theft")):
+        assert not await other.settle(NAME, "two", ending)
+        assert not await other.settle("nobody's", "one", ending)
+    assert await answer(other) is Answer.BUSY
+    assert await answer(other, waited_for="two") is Answer.BUSY, "nor is anything left behind"
+    assert await store.settle(NAME, "one", done())
+    assert not await store.settle(NAME, "one", freed()), "only once"
+    assert await answer(other) is Answer.DONE
+
+
+async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house: House) -> None:
+    await store.claim(ask("one"))
+    await house.advance(50)
+    assert await store.settle(NAME, "one", done(b"result", TTL))
+    await house.advance(TTL - 5)
+    assert await answer(other) is Answer.DONE, "it is kept from its end on"
+    await house.advance(10)
+    assert await store.show(NAME) is None
+    assert not await store.drop(NAME)
+    assert await answer(other, fingerprint=b"y" * 32) is Answer.NEW
+
+
+async def test_who_fell_silent_is_forgotten_in_time(store: Claims, house: House) -> None:
+    await store.claim(ask("one", ttl=50))
+    await house.advance(45)
+    assert await answer(store, takes_over=False) is Answer.HELD, "not when the lease ends"
+    await house.advance(10)
+    assert not await store.renew(NAME, "one", LEASE)
+    assert not await store.settle(NAME, "one", done())
+    assert await answer(store, takes_over=False) is Answer.NEW
+
+
+# What is left behind.
+
+
+async def test_those_who_waited_get_what_was_left(
+    store: Claims, other: Claims, house: House
+) -> None:
+    await store.claim(ask("one"))
+    assert (await other.claim(ask("two"))).owner == "one"
+    assert await store.settle(NAME, "one", freed(b"failure"))
+    left = Claimed(Answer.LEFT, result=b"failure")
+    assert await other.claim(ask("two", waited_for="one")) == left
+    assert await store.claim(ask("three", waited_for="one")) == left, "as often as it is asked for"
+    assert await answer(other, "four", waited_for="five") is Answer.NEW, "nobody else does"
+    assert await other.claim(ask("two", waited_for="one")) == left, "whoever has it now"
+    assert await other.settle(NAME, "four", done(b"success"))
+    assert await store.claim(ask("two", waited_for="one")) == left
+    assert (await store.claim(ask("two"))).result == b"success"
+    await house.advance(LEFT_FOR + 2)
+    assert (await store.claim(ask("two", waited_for="one"))).result == b"success"
+
+
+async def test_nothing_is_left_and_who_waited_may_claim(store: Claims, other: Claims) -> None:
+    await store.claim(ask("one"))
+    assert await store.settle(NAME, "one", freed())
+    assert await answer(other, waited_for="one") is Answer.NEW
+
+
+async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
+    store: Claims, other: Claims
+) -> None:
+    await store.claim(ask("one"))
+    assert await store.settle(NAME, "one", Ending(State.HELD, TTL, b"unclear"))
+    waited = await other.claim(ask("two", waited_for="one"))
+    assert waited == Claimed(Answer.LEFT, result=b"unclear")
+    assert await other.claim(ask("three")) == Claimed(Answer.HELD)
+    shown = await store.show(NAME)
+    assert shown is not None
+    assert shown.size == 0
+
+
+async def test_a_result_is_not_left_behind(store: Claims) -> None:
+    await store.claim(ask("one"))
+    await store.settle(NAME, "one", done(b"result"))
+    assert await store.claim(ask("two", waited_for="one")) == Claimed(Answer.DONE, result=b"result")
+
+
+# What a person sees and does.
+
+
+async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None:
+    assert await store.show(NAME) is None
+    await store.claim(ask("one"))
+    first = await other.show(NAME)
+    assert first is not None
+    assert (first.state, first.route, first.size) == (State.IN_FLIGHT, "charges", 0)
+    assert first.created == pytest.approx(CLOCK.wall(), abs=5)
+    assert first.expires == pytest.approx(first.created + TTL, abs=0.1)
+    assert first.lease_left == pytest.approx(LEASE, abs=2)
+    await house.advance(LEASE + 2)
+    silent = await other.show(NAME)
+    assert silent is not None
+    assert (silent.state, silent.lease_left) == (State.HELD, 0.0)
+    await store.settle(NAME, "one", done(b"12345", 2 * TTL))
+    last = await other.show(NAME)
+    assert last is not None
+    assert (last.state, last.route, last.lease_left, last.size) == (State.DONE, "charges", 0.0, 5)
+    assert last.expires == pytest.approx(first.expires + TTL, abs=LEASE + 5)
+
+
+async def test_what_may_be_dropped(store: Claims, other: Claims, house: House) -> None:
+    assert not await store.drop(NAME)
+    await store.claim(ask("one"))
+    assert not await other.drop(NAME), "somebody alive has it"
+    assert await answer(store) is Answer.BUSY
+    await house.advance(LEASE + 2)
+    assert await other.drop(NAME), "nobody does"
+    assert not await store.settle(NAME, "one", done())
+    for ending in (done(b"x"), Ending(State.HELD, TTL), Ending(State.UNSTORED, TTL)):
+        assert await answer(store, "two") is Answer.NEW
+        assert await store.settle(NAME, "two", ending)
+        assert await other.drop(NAME)
+        assert not await other.drop(NAME)
+
+
+# Contents.
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\0", id="a zero"),
+        pytest.param(bytes(range(256)) + b"\r\n$-1\r\n", id="all bytes, and some protocol"),
+        pytest.param(os.urandom(1024**2 + 17), id="more than a MiB"),
+    ],
+)
+async def test_results_are_bytes(store: Claims, other: Claims, result: bytes) -> None:
+    await store.claim(ask("one", fingerprint=bytes(32)))
+    assert await store.settle(NAME, "one", done(result))
+    kept = await other.claim(ask("two", fingerprint=bytes(32)))
+    assert kept == Claimed(Answer.DONE, result=result)
+    await store.claim(ask("one", name="m"))
+    assert await store.settle("m", "one", freed(result))
+    left = await other.claim(ask("two", name="m", waited_for="one"))
+    assert left == (Claimed(Answer.LEFT, result=result) if result else Claimed(Answer.NEW))
+
+
+async def test_keys_do_not_touch_each_other(store: Claims) -> None:
+    names = [f"{number:064x}" for number in range(20)]
+    for name in names:
+        assert await answer(store, f"of {name}", name=name) is Answer.NEW
+    for name in names:
+        assert await store.settle(name, f"of {name}", done(name.encode()))
+    for name in names:
+        assert (await store.claim(ask(name=name))).result == name.encode()
+
+
+# Many at once.
+
+
+@both_loops
+async def test_of_many_at_once_one_gets_it(store: Claims, other: Claims) -> None:
+    asked = [(other if number % 2 else store).claim(ask(f"owner {number}")) for number in range(50)]
+    answers = Counter(claimed.answer for claimed in await asyncio.gather(*asked))
+    assert answers == {Answer.NEW: 1, Answer.BUSY: 49}
+
+
+async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
+    """Callers that come back until it is done; some owners set the key free first."""
+    ran: Counter[str] = Counter()
+    failed: set[str] = set()
+
+    async def caller(number: int, name: str) -> bytes:
+        asked = other if number % 2 else store
+        owner = f"{number} of {name}"
+        while True:
+            claimed = await asked.claim(ask(owner, name=name))
+            if claimed.answer is Answer.DONE:
+                return claimed.result
+            if claimed.answer is Answer.NEW and name not in failed:
+                failed.add(name)
+                assert await asked.settle(name, owner, freed())
+            elif claimed.answer is Answer.NEW:
+                ran[name] += 1
+                await asyncio.sleep(0.001)
+                assert await asked.settle(name, owner, done(owner.encode()))
+            await asyncio.sleep(0.002)
+
+    names = [f"key {number}" for number in range(5)]
+    for name in names:
+        results = await asyncio.gather(*(caller(number, name) for number in range(10)))
+        assert len(set(results)) == 1
+    assert ran == dict.fromkeys(names, 1)
+
+
+# Waiting.
+
+
+@pytest.mark.parametrize("ending", [done(b"x"), freed(b"x"), Ending(State.HELD, TTL)])
+async def test_who_waits_elsewhere_is_woken(
+    store: Claims, other: Claims, house: House, ending: Ending
+) -> None:
+    if not house.is_shared:
+        pytest.skip("there is no elsewhere")
+    woken: list[float] = []
+    await store.claim(ask("one"))
+    await other.claim(ask("two"))
+    leave = other.watch(NAME, lambda: woken.append(CLOCK.monotonic()))
+    await asyncio.sleep(0.15)
+    woken.clear()  # it may be called for nothing
+    await store.settle(NAME, "one", ending)
+    ended = CLOCK.monotonic()
+    await eventually(lambda: woken)
+    assert woken[0] - ended < 0.25
+    leave()
+    leave()  # twice is once
+    woken.clear()
+    await store.claim(ask("three", waited_for="nobody"))
+    await store.settle(NAME, "three", freed())
+    await asyncio.sleep(0.15)
+    assert not woken
+
+
+async def test_who_waits_is_woken_though_the_next_one_has_it_already(
+    store: Claims, other: Claims, house: House
+) -> None:
+    if not house.is_shared:
+        pytest.skip("there is no elsewhere")
+    woken = asyncio.Event()
+    await store.claim(ask("one"))
+    await other.claim(ask("two"))
+    leave = other.watch(NAME, woken.set)
+    await asyncio.sleep(0.02)
+    await store.settle(NAME, "one", freed(b"failure"))
+    assert await answer(store, "three") is Answer.NEW
+    async with asyncio.timeout(1):
+        await woken.wait()
+    assert (await other.claim(ask("two", waited_for="one"))).result == b"failure"
+    leave()
