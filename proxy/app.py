@@ -34,7 +34,7 @@ from proxy.policy.settings import (
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
-from proxy.stores import Claims, PermitStore
+from proxy.stores import Claims, PermitStore, StoreError
 from proxy.stores.memory import MemoryClaims, MemoryStore
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ _log = logging.getLogger("holdfast")
 
 _STDOUT = 1
 """The descriptor itself: there is no ``sys.stdout`` where it was closed."""
+
+
+class CannotStart(Exception):
+    """Why nothing is served; the text says what to do about it."""
 
 
 class App:
@@ -94,7 +98,10 @@ class App:
                 from proxy.stores import redis  # noqa: PLC0415 - see above
 
                 recorder = self._store_recorder = self._metrics.store(redis.OPERATIONS)
-                self._shared = redis.RedisStore(settings, self._clock, recorder)
+                keeps_keys = any(_heeds_keys(route) for route in self.settings.routes)
+                self._shared = redis.RedisStore(
+                    settings, self._clock, recorder, keeps_keys=keeps_keys
+                )
                 return self._shared, self._shared.claims
             case SqliteSettings():
                 from proxy.stores import sqlite  # noqa: PLC0415 - see above
@@ -124,7 +131,11 @@ class App:
         return [] if self._admin is None else self._admin.bound
 
     async def start(self) -> None:
-        """Open every listener. Raises OSError if one cannot be opened, and opens none then."""
+        """Open the store and every listener.
+
+        Raises OSError if a listener cannot be opened and :class:`CannotStart` if the store
+        cannot; none is open then.
+        """
         try:
             if self._admin is not None:
                 await self._admin.start()
@@ -132,6 +143,9 @@ class App:
             if self._shared is not None:
                 await self._shared.start()
             await self._listener.start()
+        except StoreError as error:
+            await self._close()
+            raise CannotStart(str(error)) from error
         except BaseException:
             await self._close()
             raise
@@ -184,7 +198,7 @@ class App:
 
         def recorder(route: RouteSettings) -> RouteRecorder:
             retries = _makes_verdicts(route)
-            keys = route.idempotency is not None
+            keys = _heeds_keys(route)
             return self._metrics.route(
                 route.name, _upstreams_of(route), log, retries=retries, keys=keys
             )
@@ -211,7 +225,7 @@ class App:
             retrying=[route.name for route in routes if _makes_verdicts(route)],
             upstreams=[upstream.name for upstream in self.settings.upstreams],
             throttles=self._estate.throttles.keys(),
-            keyed=[route.name for route in routes if route.idempotency is not None],
+            keyed=[route.name for route in routes if _heeds_keys(route)],
         )
 
     # What the admin listener may see and do (admin.Operations).
@@ -310,6 +324,11 @@ def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:
 def _makes_verdicts(route: RouteSettings) -> bool:
     """Whether its attempts are judged at all."""
     return route.retry is not None or route.fallback is not None
+
+
+def _heeds_keys(route: RouteSettings) -> bool:
+    """Whether requests with an idempotency key run once there."""
+    return route.idempotency is not None
 
 
 def _needs_restart(old: Settings, new: Settings) -> list[str]:

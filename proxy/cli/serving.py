@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import click
 import uvloop
 
-from proxy.app import App, log_to, unfit_to_serve
+from proxy.app import App, CannotStart, log_to, unfit_to_serve
 from proxy.cli.process import prepare, settle
 from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
@@ -75,6 +75,8 @@ def _failing_as(what: str) -> Iterator[None]:
     """Turn the system's refusals into one line that says *what* they prevent."""
     try:
         yield
+    except CannotStart as error:
+        raise click.ClickException(f"cannot start: {error}") from None
     except OSError as error:
         reason = error.strerror or error
         of = f" ({error.filename})" if error.filename else ""

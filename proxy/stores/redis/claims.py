@@ -154,7 +154,8 @@ def _shown(reply: list[Reply]) -> Shown | None:
 
 
 def _nonsense() -> StoreError:
-    return StoreError("what is stored of a key makes no sense, or is another version's")
+    text = "what is stored of a key makes no sense, or is another version's"
+    return StoreError(text, was_asked=False)  # it has been left as it is
 
 
 def _microseconds(seconds: float) -> int:
