@@ -250,6 +250,7 @@ class App:
             "state": self._state,
             "uptime_seconds": round(now - self._started, 3),
             "connections": self._listener.server.open_connections,
+            "keys": {"in_flight": len(self._flights), "waiting": self._flights.waiting},
             "addresses": {
                 upstream.settings.name: [
                     {

@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "unsent": set(),  # a leaf: both sides tell the slow from the silent by it
     "upstream": {"core", "outbox", "policy", "unsent"},
     "stores": {"core", "policy"},
-    "pipeline": {"core", "policy", "upstream"},
+    "pipeline": {"core", "policy", "stores", "upstream"},
     "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
     # What serves a configuration, for app to put in force:
     "estate": {"core", "outbox", "pipeline", "policy", "upstream"},

@@ -93,12 +93,14 @@ class Flights:
         self._by_name: dict[str, Flight] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._renewals: dict[float, _Renewals] = {}
+        self.waiting = 0
+        """Requests that wait for another one's result, here or elsewhere."""
 
     def __repr__(self) -> str:
         return f"<{len(self._by_name)} flights, {len(self._tasks)} tasks>"
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._by_name)
 
     def get(self, name: str) -> Flight | None:
         """The flight whose key has that record, if there is one."""

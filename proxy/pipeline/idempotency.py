@@ -192,27 +192,35 @@ class Idempotency:
             return self._turn_away(exchange, Claimed(Answer.MISMATCH))
         if self._settings.in_flight == "reject":
             return self._turn_away(exchange, _BUSY)
-        left = self._time_left(exchange, self._clock.monotonic())
-        turn = flight.join()
-        exchange.begin_wait("queue")
-        try:
-            async with asyncio.timeout(max(left, 0.0)):
-                result = await turn
-        except TimeoutError:
-            self._leave(flight, turn)
-            exchange.end_wait()
+        result = await self._join(exchange, flight)
+        if result is None:
             return self._turn_away(exchange, _BUSY)
-        except BaseException:
-            self._leave(flight, turn)
-            raise
-        exchange.end_wait()
         if result is Turn.YOURS:
             return await self._own(exchange, flight)
         if result is Turn.AGAIN:
             return await self._behind(exchange, claim)
         return self._give(exchange, result, KeyResult.JOINED)
 
+    async def _join(self, exchange: Exchange, flight: Flight) -> Result | Turn | None:
+        """What comes of *flight*; None if there is no more time to wait for it."""
+        left = self._time_left(exchange, self._clock.monotonic())
+        turn = flight.join()
+        result: Result | Turn | None = None
+        self._flights.waiting += 1
+        exchange.begin_wait("queue")
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(left, 0.0)):
+                    result = await turn
+        finally:
+            self._flights.waiting -= 1
+            if result is None:
+                self._leave(flight, turn)
+        exchange.end_wait()
+        return result
+
     def _leave(self, flight: Flight, turn: "asyncio.Future[Result | Turn]") -> None:
+        """Wait no longer."""
         if turn.done() and not turn.cancelled() and turn.result() is Turn.YOURS:
             # It has come in the very moment in which we stopped waiting for it.
             self._flights.pass_on(flight)
@@ -220,8 +228,12 @@ class Idempotency:
 
     async def _behind(self, exchange: Exchange, claim: Claim, owner: str = "") -> Refusal | None:
         """The owner is in another process, or was: ask the store until it is settled."""
+        self._flights.waiting += 1
         exchange.begin_wait("queue")
-        claim, claimed = await self._until_settled(exchange, claim, owner)
+        try:
+            claim, claimed = await self._until_settled(exchange, claim, owner)
+        finally:
+            self._flights.waiting -= 1
         exchange.end_wait()
         flight = self._flights.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):

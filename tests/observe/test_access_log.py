@@ -9,7 +9,7 @@ from proxy.core import Exchange
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.policy.outcome import Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Reason, Refusal
 
 from .conftest import MakeAttempt, MakeExchange, metrics_of
@@ -308,3 +308,34 @@ async def test_a_made_up_method_is_escaped_too(written: Written, exchange: MakeE
     written.log.write("charges", exchange(method='X"\n' * 5000))
     [line] = written.lines()
     assert str(line["method"]).startswith('X"\nX')
+
+
+async def test_what_a_key_meant(written: Written, exchange: MakeExchange) -> None:
+    record = "0ecdee3e7d9ed66ea44ebc5f160748ec"
+    written.log.write("charges", exchange(key_result=KeyResult.REPLAYED, record=record))
+    written.log.write("charges", exchange(key_result=KeyResult.MISSING))
+    written.log.write("charges", exchange())
+    lines = written.lines()
+    assert (lines[0]["idempotency"], lines[0]["record"]) == ("replayed", record)
+    assert lines[1]["idempotency"] == "missing"
+    assert "record" not in lines[1]
+    assert "idempotency" not in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("result", "notable"),
+    [
+        (KeyResult.NEW, False),
+        (KeyResult.REPLAYED, True),
+        (KeyResult.JOINED, True),
+        (KeyResult.BYPASSED, True),
+    ],
+)
+async def test_repeated_answers_are_notable(
+    written: Written,
+    exchange: MakeExchange,
+    result: KeyResult,
+    notable: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    written.log.write_if_notable("charges", exchange(key_result=result))
+    assert len(written.lines()) == notable

@@ -339,7 +339,8 @@ def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes:
     recorders: list[tuple[RouteRecorder, str]] = []
     for number in range(routes):
         upstream = f"upstream-{number}"
-        recorders.append((metrics.route(f"route-{number}", [upstream], retries=True), upstream))
+        recorder = metrics.route(f"route-{number}", [upstream], retries=True, keys=True)
+        recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
     for recorder, upstream in [*recorders, (odd, "payments")]:
         recorder.started()
@@ -380,6 +381,8 @@ async def test_names_and_labels_follow_the_conventions(
         "holdfast_throttle_wait_seconds": {"scope", "name"},
         "holdfast_throttle_queue_length": {"scope", "name"},
         "holdfast_throttle_paused": {"scope", "name"},
+        "holdfast_idempotency": {"route", "result"},
+        "holdfast_store_evictions": set(),
         "holdfast_store_errors": {"operation"},
         "holdfast_store_operation_duration_seconds": {"operation"},
         "holdfast_config_reloads": {"result"},

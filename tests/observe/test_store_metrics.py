@@ -23,7 +23,8 @@ async def test_every_operation_is_there_from_the_start_and_no_other(metrics: Met
 async def test_where_nothing_is_shared_there_are_none(metrics: Metrics) -> None:
     metrics.throttle("route", "charges")
     text, _ = await metrics.exposition("")
-    assert b"holdfast_store" not in text
+    assert b"holdfast_store_errors" not in text
+    assert b"holdfast_store_operation" not in text
 
 
 async def test_what_failed_is_counted_and_what_was_answered_is_timed(metrics: Metrics) -> None:
@@ -54,4 +55,5 @@ async def test_a_reload_leaves_it_alone(metrics: Metrics) -> None:
 
 async def test_two_in_one_process_do_not_mix(metrics: Metrics) -> None:
     metrics.store(["take"]).failed("take")
-    assert not [sample for sample in await samples(metrics_of()) if "store" in sample.name]
+    names = {sample.name for sample in await samples(metrics_of())}
+    assert not [name for name in names if name.startswith((ERRORS, DURATIONS))]

@@ -148,6 +148,12 @@ class RunningProxy(ServedBy):
         return len(self.app._pauses)
 
     @property
+    def waiting_for_keys(self) -> int:
+        """Requests that wait for another one with the same idempotency key."""
+        keys: dict[str, int] = self.app.status()["keys"]  # type: ignore[assignment]  # JSON
+        return keys["waiting"]
+
+    @property
     def client_connections(self) -> int:
         """Connections of clients."""
         connections: int = self.app.status()["connections"]  # type: ignore[assignment]  # JSON
