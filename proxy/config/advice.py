@@ -38,11 +38,15 @@ def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
     if near:
         return Advice(f"did you mean {near}?", near)
     if section is models.StoreKeys:
-        others = [name for name in known if name != "url"]
-        return Advice(
-            f"write url: redis://HOST:PORT/DATABASE, or one of {', '.join(others)}", "url"
-        )
+        return Advice(_for_store(key), "url")
     return Advice(_place_for(key, section))
+
+
+def _for_store(key: str) -> str:
+    if key in {"path", "file"}:
+        return "write url: sqlite:PATH"
+    others = [name for name in models.StoreKeys.model_fields if name != "url"]
+    return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
 
 
 def _place_for(key: str, section: type[models.Section]) -> str:

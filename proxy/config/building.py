@@ -5,6 +5,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 from proxy.config import models
 from proxy.config.kinds.outcomes import hinted_status, statuses_of
+from proxy.config.kinds.stores import SqliteFile
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     Backoff,
@@ -22,6 +23,7 @@ from proxy.policy.settings import (
     RetrySettings,
     RouteSettings,
     Settings,
+    SqliteSettings,
     StoreSettings,
     ThrottleSettings,
     UpstreamSettings,
@@ -65,7 +67,9 @@ def _listen(entry: models.ListenOn) -> Listen:
 def _store(store: models.StoreKeys) -> StoreSettings:
     url = store.url
     if url is None:
-        return MemorySettings()
+        return MemorySettings(entries=store.entries, bytes=store.bytes)
+    if isinstance(url, SqliteFile):
+        return SqliteSettings(path=url.path, timeout=store.timeout)
     return RedisSettings(
         host=url.host,
         port=url.port,

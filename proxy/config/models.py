@@ -31,7 +31,14 @@ from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefi
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
-from proxy.config.kinds.stores import KeyPrefix, Password, RedisUrl, StoreUrl, Username
+from proxy.config.kinds.stores import (
+    KeyPrefix,
+    Password,
+    RedisUrl,
+    SqliteFile,
+    StoreUrl,
+    Username,
+)
 from proxy.config.kinds.throttling import ALGORITHM, ON_STORE_ERROR, CallerKey, Concurrency
 from proxy.config.shorthands import JoinedByColon, MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin, Rate, ThrottleKey
@@ -459,23 +466,31 @@ class RouteKeys(PolicyKeys):
 
 
 class StoreKeys(Section):
-    """Where the state is that limits are counted in."""
+    """Where limits are counted and idempotency keys are kept."""
 
     belongs_to = "store"
 
-    url: Annotated[RedisUrl | None, StoreUrl()] = _key(
-        "memory (of this process), or redis://user:password@host:port/database, rediss:// for TLS."
+    url: Annotated[RedisUrl | SqliteFile | None, StoreUrl()] = _key(
+        "memory (of this process), sqlite:PATH (a file for idempotency keys; limits are counted in "
+        "memory), or redis://user:password@host:port/database, rediss:// for TLS."
     )
     username: Annotated[str | None, Username()] = _key("In place of the URL's.", None)
     password: Annotated[str | None, Password()] = _key("In place of the URL's.", None)
     prefix: Annotated[str, KeyPrefix()] = _key(
-        "What the names of all keys in it begin with. Instances with the same one share limits.",
+        "What the names of all keys in it begin with. Instances with the same one share limits and "
+        "idempotency keys.",
         "holdfast",
     )
     timeout: Annotated[
         float, Duration(zero="leaves no time for any answer, write 200ms (say)", longest=10.0)
     ] = _key("How long it may take to answer, before on_store_error decides.", "200ms")
     tls: UpstreamTlsKeys = _key("For rediss URLs.", {})
+    entries: Annotated[
+        int, Integer(least=1, most=100_000_000, zero="would keep nothing, write 100000 (say)")
+    ] = _key("Most idempotency keys in memory.", 100_000)
+    bytes: Annotated[int, Size(least=1024)] = _key(
+        "Most memory for them and their results.", "64MiB"
+    )
 
 
 class FileKeys(Section):
@@ -520,7 +535,7 @@ class FileKeys(Section):
     routes: list[RouteKeys] = _key("The first that matches takes the request; none: 404.", [])
     # Last, so that a stray `timeout` is said to belong to a route rather than here.
     store: Annotated[StoreKeys, SetsKey("url", StoreUrl())] = _key(
-        "Where limits are counted: memory, or redis://… for one limit over all instances; or a "
-        "mapping.",
+        "Where limits are counted and idempotency keys are kept: memory; sqlite:PATH for keys that "
+        "outlive the process; redis://… for all instances together; or a mapping.",
         "memory",
     )

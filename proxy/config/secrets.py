@@ -5,7 +5,7 @@ from typing import Any
 from proxy.config.faults import Findings
 from proxy.config.kinds.base import Token
 from proxy.config.kinds.headers import HeaderValue, looks_secret
-from proxy.config.kinds.stores import Password, StoreUrl
+from proxy.config.kinds.stores import Password, RedisUrl, StoreUrl
 from proxy.config.tree import Branch, Items, Leaf, Read, leaves
 
 
@@ -38,7 +38,7 @@ def _is_secret(key: str, leaf: Leaf) -> bool:
     if isinstance(leaf.kind, HeaderValue):
         return looks_secret(key, leaf.value)
     if isinstance(leaf.kind, StoreUrl):
-        return leaf.value is not None and leaf.value.password is not None
+        return isinstance(leaf.value, RedisUrl) and leaf.value.password is not None
     return isinstance(leaf.kind, Token | Password)
 
 

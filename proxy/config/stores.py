@@ -1,29 +1,82 @@
 """What is wrong with the store as a whole."""
 
+import re
+from pathlib import Path
+
 from proxy.config.certificates import check_client_tls
 from proxy.config.faults import Findings
-from proxy.config.kinds.stores import RedisUrl
-from proxy.config.tree import Branch
+from proxy.config.kinds.stores import RedisUrl, SqliteFile
+from proxy.config.tree import Branch, Leaf
+
+_FOR_MEMORY = ("entries", "bytes")
+_FOR_REDIS = ("username", "password", "prefix", "tls")
 
 
 def check_store(file: Branch, findings: Findings) -> None:
-    """Credentials are said once and are complete; TLS settings make sense."""
+    """It can be there; each key has a use; credentials are complete; TLS settings make sense."""
     store = file.branch("store")
     url = store.leaf("url") if store else None
     if store is None or url is None:
         return
-    if url.value is not None:  # what memory has no use for waits for the day that it is redis
+    # What memory has no use for waits for the day that it is redis.
+    if isinstance(url.value, RedisUrl):
         _check_credentials(store, url.value, findings)
+        _check_idle(store, url, _FOR_MEMORY, findings)
+    elif isinstance(url.value, SqliteFile):
+        _check_folder(url, findings)
+        _check_idle(store, url, (*_FOR_MEMORY, *_FOR_REDIS), findings)
     tls = store.branch("tls")
     if tls is None or not tls.entries:
         return
-    if url.value is not None and not url.value.is_encrypted:
+    if isinstance(url.value, RedisUrl) and not url.value.is_encrypted:
         findings.warn(
             store.entries["tls"].spot,
             tls.path,
             "the URL is not rediss, so this has no effect, write rediss:// or remove it",
         )
     check_client_tls(tls, "this store", findings)
+
+
+def _check_folder(url: Leaf, findings: Findings) -> None:
+    """The file is made when it is needed; the folder that it is in is not."""
+    shown = re.sub("^sqlite:", "", url.scalar.bare, flags=re.IGNORECASE)
+    path = Path(url.value.path)
+    if _is_folder(path):
+        findings.fault(
+            url.spot, url.path, f"{shown} is a folder, write the path of a file: sqlite:./keys.db"
+        )
+    elif not _is_folder(path.parent):
+        findings.fault(
+            url.spot,
+            url.path,
+            f"cannot keep anything in {shown} (no such folder), create it or correct the path",
+        )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _check_idle(store: Branch, url: Leaf, keys: tuple[str, ...], findings: Findings) -> None:
+    """Warn of keys that this store has no use for.
+
+    Where another file chose the store, they wait for the one that they were written for.
+    """
+    for key in keys:
+        entry = store.entries.get(key)
+        if entry is None or entry.spot.source != url.spot.source:
+            continue
+        is_bound = key in _FOR_MEMORY
+        what = "it bounds the memory store and" if is_bound else "it is for redis and"
+        instead = "url: memory" if is_bound else "url: redis://…"
+        findings.warn(
+            entry.spot,
+            entry.node.path,
+            f"{what} has no effect on this one, write {instead} or remove it",
+        )
 
 
 def _check_credentials(store: Branch, url: RedisUrl, findings: Findings) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.config.faults import Findings, Spot
+from proxy.config.kinds.stores import RedisUrl
 from proxy.config.rounding import rounded_down
 from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf
@@ -68,7 +69,7 @@ def _check_hidden_rates(owner: Standing, store: Leaf | None, findings: Findings)
     if algorithm is None or algorithm.value != "gcra" or not rates:
         return
     slowest = min(rates, key=lambda leaf: leaf.value.count / leaf.value.period)
-    is_shared = store is None or store.value is not None
+    is_shared = store is None or isinstance(store.value, RedisUrl)
     instead = "remove it" if is_shared else "remove it or write algorithm: window to have both"
     for leaf in rates:
         if leaf is not slowest and leaf.value != slowest.value:
@@ -93,7 +94,7 @@ def _check_window(owner: Standing, store: Leaf | None, findings: Findings) -> No
     algorithm, rates = owner.leaf("throttle.algorithm"), _rates(owner)
     if algorithm is None or algorithm.value != "window" or not rates:
         return
-    if store is not None and store.value is not None:
+    if store is not None and isinstance(store.value, RedisUrl):
         findings.fault(
             algorithm.spot,
             algorithm.path,

@@ -10,8 +10,6 @@ NOT_YET = {
     "idempotency": "this version does not know idempotency keys yet",
     "dead_letter": "this version keeps no dead letters yet",
     "state_dir": "this version keeps no dead letters yet",
-    "entries": "this version keeps no idempotency keys yet",
-    "bytes": "this version keeps no idempotency keys yet",
     "workers": "this version runs as one process",
 }
 """Keys of later versions. Who builds one removes its line."""
@@ -83,6 +81,7 @@ ELSEWHERE = {
     "deadletter": ("dead_letter",),
     "idempotent": ("idempotency",),
     "dedupe": ("idempotency",),
+    "max_entries": ("entries",),
 }
 """Words of other products, and ours: the first that exists where they stand."""
 

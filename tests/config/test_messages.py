@@ -340,10 +340,6 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
     [
         *((key, TOP, key) for key in ("state_dir", "workers")),
         *((key, ROUTE, f"routes.api.{key}") for key in ("idempotency", "dead_letter")),
-        *(
-            (key, TOP.replace("{}", "store: {{url: memory, {}}}"), f"store.{key}")
-            for key in ("entries", "bytes")
-        ),
     ],
 )
 def test_what_is_not_built_yet_is_said_to_be_so(

@@ -35,6 +35,7 @@ THROTTLE_KEYS = (
     "max_keys",
     "on_store_error",
 )
+STORE_KEYS = ("prefix", "timeout")
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -102,11 +103,15 @@ def test_the_reference_shows_the_defaults() -> None:
         (retry["retry_after"], "RetryAfterKeys"),
         ({key: throttle[key] for key in THROTTLE_KEYS}, "ThrottleKeys"),
         (throttle["pause"], "PauseKeys"),
-        ({key: store[key] for key in ("prefix", "timeout")}, "StoreKeys"),
+        ({key: store[key] for key in STORE_KEYS}, "StoreKeys"),
         ({key: reference[key] for key in TOP_KEYS}, None),
     ):
         described = (SCHEMA if section is None else SCHEMA["$defs"][section])["properties"]
         assert written == {key: described[key]["default"] for key in written}
+    # These would have no effect beside redis, and stand there as comments.
+    described = SCHEMA["$defs"]["StoreKeys"]["properties"]
+    for key in ("entries", "bytes"):
+        assert f"# {key}: {described[key]['default']} " in REFERENCE
 
 
 GOOD = """\
@@ -157,6 +162,12 @@ routes: [{match: /**, upstream: a}]
         "upstreams: {a: {urls: ['http://a.example'], throttle: 600/m}}",
         "upstreams: {a: {urls: ['http://a.example'], throttle: {rate: 1/s}}}",
         "store: memory",
+        "store: {url: memory, entries: 5, bytes: 1MiB}",
+        "store: {url: redis://redis.example, entries: 5}",
+        "store: sqlite:keys.db",
+        "store: sqlite:./keys.db",
+        "store: sqlite:/keys.db",
+        "store: {url: 'SQLite:${M}.db', timeout: 1s}",
         "store: redis://redis.example",
         "store: 'rediss://user:p%40ss@[::1]:6380/3'",
         "store: '${REDIS}'",
@@ -167,9 +178,8 @@ routes: [{match: /**, upstream: a}]
 def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) -> None:
     data = read(GOOD) | read(text)
     VALIDATOR.validate(data)
-    loaded(
-        json.dumps(data), {"TOKEN": "t", "N": "5", "URL": "http://a.example", "REDIS": "redis://a"}
-    )
+    environ = {"TOKEN": "t", "N": "5", "URL": "http://a.example", "REDIS": "redis://a"}
+    loaded(json.dumps(data), environ | {"B": "true", "M": "POST"})
 
 
 @pytest.mark.parametrize(
@@ -203,13 +213,18 @@ def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) 
         "defaults: {throttle: {on_store_error: fail}}",
         "defaults: {throttle: {average: 5}}",
         "store: redis",
-        "store: sqlite:/var/lib/holdfast.db",
+        "store: sqlite",
+        "store: 'sqlite:'",
+        "store: sqlite:///keys.db",
+        "store: 'sqlite::memory:'",
+        "store: sqlite:keys.db?mode=rwc",
+        "store: {url: memory, entries: 0}",
+        "store: {url: memory, bytes: 64}",
         "store: redis://redis.example?db=1",
         "store: {prefix: a}",
         "store: {url: redis://redis.example, prefix: 'a b'}",
         "store: {url: redis://redis.example, prefix: ''}",
         "store: {url: redis://redis.example, timeout: 200}",
-        "store: {url: redis://redis.example, entries: 5}",
         "defaults: {retry: 0}",
         "defaults: {retry: often}",
         "defaults: {retry: {max_retries: 3}}",

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from proxy.config import Loaded, load
-from proxy.policy.settings import MemorySettings, RedisSettings, StoreSettings, UpstreamTls
+from proxy.policy.settings import (
+    MemorySettings,
+    RedisSettings,
+    SqliteSettings,
+    StoreSettings,
+    UpstreamTls,
+)
 from tests.config.templates import TOP, in_file
 
 Load = Callable[..., Loaded]
@@ -30,6 +36,11 @@ ENVIRON = {
         pytest.param("store: memory", MemorySettings(), id="memory"),
         pytest.param(
             "store: {url: memory, timeout: 1s}", MemorySettings(), id="memory, and keys for redis"
+        ),
+        pytest.param(
+            "store: {url: memory, entries: 5, bytes: 1KiB}",
+            MemorySettings(entries=5, bytes=1024),
+            id="memory, and how much of it",
         ),
         pytest.param("store: redis://redis", RedisSettings("redis"), id="a host"),
         pytest.param("store: redis://redis/", RedisSettings("redis"), id="and a slash"),
@@ -178,7 +189,7 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         in_file(
             "its name alone",
             "store: »redis",
-            'store: "redis" is no store, write memory or redis://127.0.0.1:6379 (say)',
+            'store: "redis" is no store, write memory, sqlite:PATH or redis://127.0.0.1:6379 (say)',
         ),
         in_file(
             "no scheme",
@@ -188,7 +199,8 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         in_file(
             "no scheme, but a password",
             "store: »app:hunter2@redis:6379",
-            'store: "***@redis:6379" is no store, write memory or redis://127.0.0.1:6379 (say)',
+            'store: "***@redis:6379" is no store, write memory, sqlite:PATH or '
+            "redis://127.0.0.1:6379 (say)",
         ),
         in_file(
             "another word for memory",
@@ -197,10 +209,148 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         ),
         in_file("no store", "store: »false", "store: false is no store, write memory"),
         in_file(
-            "what is not built yet",
-            "store: »sqlite:/var/lib/holdfast.db",
-            'store: "sqlite" is no store, this version stores nothing in a file yet, write memory '
-            "or redis://…",
+            "no file",
+            "store: »'sqlite:'",
+            "store: there is no path, write sqlite:./keys.db (say)",
+        ),
+        in_file(
+            "the name of the library alone",
+            "store: »sqlite",
+            "store: there is no path, write sqlite:./keys.db (say)",
+        ),
+        in_file(
+            "no file, as a URL",
+            "store: »sqlite://",
+            "store: there is no path, write sqlite:./keys.db (say)",
+        ),
+        in_file(
+            "a file as a URL",
+            "store: »sqlite://keys.db",
+            "store: a path stands right behind sqlite:, write sqlite:keys.db",
+        ),
+        in_file(
+            "a file as others write it",
+            "store: {url: »sqlite:///keys.db}",
+            "store.url: a path stands right behind sqlite:, write sqlite:/keys.db, or "
+            "sqlite:keys.db for a path relative to this file",
+        ),
+        in_file(
+            "a file from the root, as others write it",
+            "store: »sqlite:////tmp/keys.db",
+            "store: a path stands right behind sqlite:, write sqlite:/tmp/keys.db",
+        ),
+        in_file(
+            "a database in memory",
+            "store: »'sqlite::memory:'",
+            "store: a database in memory keeps nothing, write memory",
+        ),
+        in_file(
+            "the same as a URL",
+            "store: »'sqlite:///:memory:'",
+            "store: a database in memory keeps nothing, write memory",
+        ),
+        in_file(
+            "options behind the path",
+            "store: »sqlite:keys.db?mode=rwc",
+            "store: options cannot follow the path, remove the ? and what follows",
+        ),
+        in_file(
+            "a path from outside that is no text",
+            "store: »sqlite:${ODD}",
+            "store: the path is not UTF-8 text, write another",
+        ),
+        in_file(
+            "a folder that is not there",
+            "store: »sqlite:./state/keys.db",
+            "store: cannot keep anything in ./state/keys.db (no such folder), create it or correct "
+            "the path",
+        ),
+        in_file(
+            "a folder from outside that is not there",
+            "store: »sqlite:${PASSWORD}/keys.db",
+            "store: cannot keep anything in the value of ${PASSWORD} (no such folder), create it "
+            "or correct the path",
+        ),
+        in_file(
+            "a name that no folder can have",
+            f"store: »sqlite:{'a' * 300}/b",
+            f"store: cannot keep anything in {'a' * 73}… (no such folder), create it or correct "
+            f"the path",
+        ),
+        in_file(
+            "a folder where a file belongs",
+            "store: »sqlite:.",
+            "store: . is a folder, write the path of a file: sqlite:./keys.db",
+        ),
+        in_file(
+            "the library by its other name",
+            "store: »sqlite3:keys.db",
+            'store: "sqlite3" is no store, write sqlite:PATH',
+        ),
+        in_file(
+            "a URL of a file",
+            "store: »file:keys.db",
+            'store: "file" is no store, write sqlite:PATH',
+        ),
+        in_file(
+            "a path alone",
+            "store: »./keys.db",
+            'store: "./keys.db" is no store, write sqlite:./keys.db',
+        ),
+        in_file(
+            "the name of a file alone",
+            "store: »keys.sqlite",
+            'store: "keys.sqlite" is no store, write sqlite:keys.sqlite',
+        ),
+        in_file(
+            "a path as a key",
+            "store: {»path: keys.db}",
+            "store.path: unknown key, write url: sqlite:PATH",
+        ),
+        in_file(
+            "a bound for what bounds itself",
+            "store: {url: redis://redis, »entries: 5}",
+            "store.entries: warning: it bounds the memory store and has no effect on this one, "
+            "write url: memory or remove it",
+        ),
+        in_file(
+            "a bound for a file",
+            "store: {url: sqlite:keys.db, »bytes: 5MiB}",
+            "store.bytes: warning: it bounds the memory store and has no effect on this one, write "
+            "url: memory or remove it",
+        ),
+        in_file(
+            "a password for a file",
+            "store: {url: sqlite:keys.db, »password: '${PASSWORD}'}",
+            "store.password: warning: it is for redis and has no effect on this one, write url: "
+            "redis://… or remove it",
+        ),
+        in_file(
+            "a prefix in a file",
+            "store: {url: sqlite:keys.db, »prefix: a}",
+            "store.prefix: warning: it is for redis and has no effect on this one, write url: "
+            "redis://… or remove it",
+        ),
+        in_file(
+            "TLS to a file",
+            "store: {url: sqlite:keys.db, »tls: {server_name: a.example}}",
+            "store.tls: warning: it is for redis and has no effect on this one, write url: "
+            "redis://… or remove it",
+        ),
+        in_file(
+            "room for nothing",
+            "store: {url: memory, entries: »0}",
+            "store.entries: 0 would keep nothing, write 100000 (say)",
+        ),
+        in_file(
+            "room for next to nothing",
+            "store: {url: memory, bytes: »10B}",
+            "store.bytes: 10B is out of range, write 1KiB to 1TiB",
+        ),
+        in_file(
+            "another word for entries",
+            "store: {url: memory, »max_entries: 10}",
+            "store.max_entries: unknown key, write entries",
         ),
         in_file(
             "a server that speaks the same",
@@ -304,8 +454,8 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         in_file(
             "host and port as keys",
             "store: {»host: redis}",
-            "store.host: unknown key, write url: redis://HOST:PORT/DATABASE, or one of username, "
-            "password, prefix, timeout, tls",
+            "store.host: unknown key, write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one "
+            "of username, password, prefix, timeout, tls, entries, bytes",
         ),
         in_file(
             "a prefix with a space",
@@ -374,17 +524,71 @@ def test_a_password_is_never_shown(loaded: Load) -> None:
 
 def test_what_is_in_force_is_shown_in_long_form(loaded: Load) -> None:
     shown: dict[str, Any] = loaded(TOP.format("")).effective
-    built_in = {"prefix": "holdfast", "timeout": "200ms", "tls": {"verify": True}}
+    built_in = {
+        "prefix": "holdfast",
+        "timeout": "200ms",
+        "tls": {"verify": True},
+        "entries": 100_000,
+        "bytes": "64MiB",
+    }
     assert shown["store"] == {"url": "memory", **built_in}
     shown = loaded(TOP.format("store: ${URL}"), ENVIRON).effective
     assert shown["store"] == {"url": "redis://***@redis:6380/2", **built_in}
     shown = loaded(TOP.format("store: {url: 'rediss://[::1]', prefix: a}")).effective
     assert shown["store"] == {"url": "rediss://[::1]:6379/0", **built_in, "prefix": "a"}
+    shown = loaded(TOP.format("store: sqlite:/keys.db")).effective
+    assert shown["store"] == {"url": "sqlite:/keys.db", **built_in}
+    shown = loaded(TOP.format("store: sqlite:${PASSWORD}"), ENVIRON).effective
+    assert shown["store"] == {"url": "sqlite:***", **built_in}
 
 
 def test_a_later_file_chooses_another(folder: Path) -> None:
     (folder / "base.yaml").write_text(TOP.format("store: {url: redis://one, timeout: 1s}"))
     (folder / "site.yaml").write_text("store: {url: redis://two}\n")
     (folder / "here.yaml").write_text("store: memory\n")
+    (folder / "file.yaml").write_text("store: sqlite:keys.db\n")
     assert load(["base.yaml", "site.yaml"], {}).settings.store == RedisSettings("two", timeout=1)
     assert load(["base.yaml", "here.yaml"], {}).settings.store == MemorySettings()
+    assert load(["base.yaml", "file.yaml"], {}).settings.store == SqliteSettings(
+        str(folder / "keys.db")
+    )
+
+
+def test_what_another_file_has_no_use_for_waits(folder: Path) -> None:
+    (folder / "base.yaml").write_text(TOP.format("store: {url: memory, entries: 5, prefix: a}"))
+    for name, store in (
+        ("site.yaml", RedisSettings("redis", prefix="a")),
+        ("file.yaml", SqliteSettings(str(folder / "keys.db"))),
+    ):
+        url = "redis://redis" if isinstance(store, RedisSettings) else "sqlite:keys.db"
+        (folder / name).write_text(f"store: {{url: '{url}'}}\n")
+        found = load(["base.yaml", name], {})
+        assert found.settings.store == store
+        assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param("sqlite:keys.db", "keys.db", id="beside the file"),
+        pytest.param("sqlite:./keys.db", "keys.db", id="the same"),
+        pytest.param("SQLite:keys.db", "keys.db", id="in any letters"),
+        pytest.param("sqlite:state/a b.db", "state/a b.db", id="in a folder beside the file"),
+        pytest.param("sqlite:${NAME}.db", "keys.db", id="from outside"),
+        pytest.param("{url: 'sqlite:keys.db', timeout: 1s}", "keys.db", id="and a time to answer"),
+    ],
+)
+def test_a_file(folder: Path, written: str, expected: str) -> None:
+    (folder / "conf" / "state").mkdir(parents=True)
+    (folder / "conf" / "holdfast.yaml").write_text(TOP.format(f"store: {written}"))
+    found = load(["conf/holdfast.yaml"], {"NAME": "keys"})
+    timeout = 1.0 if "timeout" in written else 0.2
+    path = str(folder / "conf" / expected)
+    assert found.settings.store == SqliteSettings(path, timeout)
+    assert found.warnings == ()
+
+
+def test_a_file_by_its_whole_path(loaded: Load, folder: Path) -> None:
+    path = str(folder / "keys.db")
+    assert loaded(TOP.format(f"store: sqlite:{path}")).settings.store == SqliteSettings(path)
+    assert not (folder / "keys.db").exists(), "a check makes no files"

@@ -9,6 +9,7 @@ from tests.config.templates import LAYERS, ROUTE, TOP, UPSTREAM, in_file
 THROTTLE = ROUTE.replace("{}", "throttle: {{{}}}")
 SHARED = UPSTREAM.replace("{}", "{{urls: ['http://a.example'], throttle: {{{}}}}}")
 REDIS = "store: redis://redis\n"
+SQLITE = "store: sqlite:keys.db\n"
 TWO = """\
 upstreams: {{a: {{urls: ["http://127.0.0.1:9000"], throttle: {{{}}}}}}}
 defaults: {{{}}}
@@ -247,6 +248,12 @@ def test_keys(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "a smooth rate beside a slower one",
             THROTTLE.format("rate: [»10/s, 100/m], burst: 5"),
+            "routes.api.throttle.rate[0]: warning: 10/s has no effect, 100/m lets less through at "
+            "any time, remove it or write algorithm: window to have both",
+        ),
+        in_file(
+            "the same beside a file, where limits are counted in memory too",
+            SQLITE + THROTTLE.format("rate: [»10/s, 100/m], burst: 5"),
             "routes.api.throttle.rate[0]: warning: 10/s has no effect, 100/m lets less through at "
             "any time, remove it or write algorithm: window to have both",
         ),
@@ -538,6 +545,10 @@ def test_words_from_elsewhere(only_line: Callable[..., None], marked: str, expec
         pytest.param(
             THROTTLE.format("rate: 100/s, on_store_error: closed"),
             id="a store that is memory today may be redis tomorrow",
+        ),
+        pytest.param(
+            SQLITE + THROTTLE.format("rate: 100/s, algorithm: window"),
+            id="a window beside a file that shares keys, not limits",
         ),
         pytest.param(
             REDIS

@@ -66,7 +66,7 @@ _WORDS: dict[type[Kind[Any]], str] = {
     PathPrefix: "path",
     Protocol: "protocol",
     ServerName: "host name",
-    StoreUrl: "`memory` or URL",
+    StoreUrl: "`memory`, `sqlite:PATH` or URL",
     Switch: "`true` or `false`",
     Text: "text",
     Token: "text",

@@ -1,4 +1,4 @@
-"""Where state is kept that several instances share, and how to get in."""
+"""Where state is kept: in memory, in a file or in Redis, and how to get in."""
 
 import re
 from dataclasses import dataclass, field
@@ -33,7 +33,8 @@ _SCHEMES = {
     "unix": _SOCKET,
     "redis+unix": _SOCKET,
     "redis-socket": _SOCKET,
-    "sqlite": "this version stores nothing in a file yet, write memory or redis://…",
+    "sqlite3": "write sqlite:PATH",
+    "file": "write sqlite:PATH",
 }
 """Schemes that others know, and what to do about each."""
 
@@ -52,16 +53,25 @@ class RedisUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreUrl(Kind[RedisUrl | None]):
-    """``memory``, which is None, or ``redis://user:password@host:port/database``."""
+class SqliteFile:
+    """A file on this machine."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl(Kind[RedisUrl | SqliteFile | None]):
+    """``memory``, which is None; ``sqlite:PATH``; or ``redis://user:password@host/database``."""
 
     noun = "store"
     example = "redis://127.0.0.1:6379"
 
-    def read(self, scalar: Scalar) -> RedisUrl | None:
+    def read(self, scalar: Scalar) -> RedisUrl | SqliteFile | None:
         text = scalar.text
         if text == "memory":
             return None
+        if re.match(r"sqlite(:|$)", text, re.IGNORECASE):
+            return SqliteFile(_sqlite_path(scalar))
         scheme, separator, rest = text.partition("://")
         if not separator or scheme.lower() not in {"redis", "rediss"}:
             raise Mistake(self._no_redis(scalar))
@@ -97,7 +107,9 @@ class StoreUrl(Kind[RedisUrl | None]):
             return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
         if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
             return f"{scalar.shown} has no scheme, write redis://{text}"
-        return f"{scalar.shown} is no store, write memory or {self.example} (say)"
+        if "@" not in text and re.match(r"\.{0,2}/|.*\.(db|sqlite3?)$", text):
+            return f"{scalar.shown} is no store, write sqlite:{text}"
+        return f"{scalar.shown} is no store, write memory, sqlite:PATH or {self.example} (say)"
 
     @staticmethod
     def _how_to_escape(scalar: Scalar) -> str:
@@ -106,16 +118,23 @@ class StoreUrl(Kind[RedisUrl | None]):
             return f'{problem} it as a key of its own: {{url: redis://…, password: "${{…}}"}}'
         return f'{problem} %2F for "/", %40 for "@", %23 for "#"'
 
-    def write(self, value: RedisUrl | None) -> str:
+    def write(self, value: RedisUrl | SqliteFile | None) -> str:
         if value is None:
             return "memory"
+        if isinstance(value, SqliteFile):
+            return f"sqlite:{value.path}"
         scheme = "rediss" if value.is_encrypted else "redis"
         host = f"[{value.host}]" if ":" in value.host else value.host
         hidden = "***@" if value.username or value.password else ""
         return f"{scheme}://{hidden}{host}:{value.port}/{value.database}"
 
+    def masked(self, value: RedisUrl | SqliteFile | None) -> str:
+        # What a path is made of may be anything.
+        return "sqlite:***" if isinstance(value, SqliteFile) else self.write(value)
+
     def json_schema(self) -> JsonSchema:
-        return string_schema(r"^(memory|[rR][eE][dD][iI][sS][sS]?://[^?#\s]+)$")
+        redis = r"[rR][eE][dD][iI][sS][sS]?://[^?#\s]+"
+        return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +198,31 @@ class KeyPrefix(Kind[str]):
 
     def json_schema(self) -> JsonSchema:
         return or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
+
+
+def _sqlite_path(scalar: Scalar) -> str:
+    """The file of ``sqlite:PATH``; relative to the file that names it."""
+    written = scalar.text.partition(":")[2]
+    path = written.removeprefix("//")
+    if path.strip("/") == ":memory:":
+        raise DiscreetMistake("a database in memory keeps nothing, write memory")
+    if not path.strip("/") or "\0" in path:
+        raise DiscreetMistake("there is no path, write sqlite:./keys.db (say)")
+    if path != written:
+        # Some read sqlite:///keys.db as a path beside the program, others as one from the root.
+        instead = re.sub("^/+", "/", path)
+        if "@" in path:  # what stands before it may be a password
+            instead = "PATH"
+        elif path.startswith("/") and not path.startswith("//"):
+            instead += f", or sqlite:{path[1:]} for a path relative to this file"
+        raise Mistake(f"a path stands right behind sqlite:, write sqlite:{instead}")
+    if "?" in path:
+        raise DiscreetMistake("options cannot follow the path, remove the ? and what follows")
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+        raise DiscreetMistake("the path is not UTF-8 text, write another") from None
+    return str(scalar.spot.source.directory / path)
 
 
 def _credentials(text: str) -> tuple[str | None, str | None]:
