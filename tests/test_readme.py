@@ -99,6 +99,7 @@ def test_every_key_has_a_row() -> None:
         "RouteKeys",
         "PolicyKeys",
         "ThrottleKeys",
+        "IdempotencyKeys",
     ]
     documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
     models_of_keys = [

@@ -34,12 +34,13 @@ def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
             return Advice(f"write {_rewritten(ours, entry.node)}", outermost)
         if ours in NOT_YET:
             return Advice(NOT_YET[ours])
-    near = nearest(key, known)
+    # Two letters make scope of store, but who writes it knows what it is.
+    near = "" if key == "store" else nearest(key, known)
     if near:
         return Advice(f"did you mean {near}?", near)
     if section is models.StoreKeys:
         return Advice(_for_store(key), "url")
-    return Advice(_place_for(key, section))
+    return Advice(_place_for(entry, section))
 
 
 def _for_store(key: str) -> str:
@@ -49,7 +50,10 @@ def _for_store(key: str) -> str:
     return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
 
 
-def _place_for(key: str, section: type[models.Section]) -> str:
+def _place_for(entry: Entry[Node], section: type[models.Section]) -> str:
+    key = entry.key
+    if key == "store":
+        return f"write store: {_store_of(entry.node)} at the top of the file"
     if section is models.HeadersKeys:
         return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
     # What lies below is nearer than what lies elsewhere.
@@ -86,6 +90,12 @@ def _rewritten(ours: str, node: Node) -> str:
     if key in {"burst", "concurrency"} and number:
         return _within(outer, f"{key}: {number}")
     return _within(outer, f"{key}: …") if outer else key
+
+
+def _store_of(node: Node) -> str:
+    """A store as it was written, where that is sure to be harmless."""
+    written = node.text if isinstance(node, Scalar) else ""
+    return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
 
 
 def _one_more(retries: Node) -> str:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
 
 from proxy.config import models
+from proxy.config.kinds.idempotency import kept_statuses
 from proxy.config.kinds.outcomes import hinted_status, statuses_of
 from proxy.config.kinds.stores import SqliteFile
 from proxy.policy.settings import (
@@ -13,6 +14,7 @@ from proxy.policy.settings import (
     BudgetSettings,
     FallbackSettings,
     HeaderEdits,
+    IdempotencySettings,
     Limits,
     Listen,
     ListenTls,
@@ -141,6 +143,7 @@ def _route(route: models.RouteKeys) -> RouteSettings:
         response_headers=_edits(route.headers.response),
         retry=retry,
         throttle=_throttle(route.throttle) if route.throttle else None,
+        idempotency=_idempotency(route.idempotency) if route.idempotency else None,
         fallback=_fallback(route.fallback, usual) if route.fallback else None,
     )
 
@@ -176,6 +179,24 @@ def _throttle(throttle: models.ThrottleKeys) -> ThrottleSettings:
         max_keys=throttle.max_keys,
         longest_pause=throttle.pause.max if throttle.pause else None,
         on_store_error=throttle.on_store_error,
+    )
+
+
+def _idempotency(idempotency: models.IdempotencyKeys) -> IdempotencySettings:
+    return IdempotencySettings(
+        header=idempotency.header.lower(),
+        methods=frozenset(idempotency.methods),
+        required=idempotency.required,
+        ttl=idempotency.ttl,
+        scope=tuple(dict.fromkeys(idempotency.scope)),
+        scope_required=idempotency.scope_required,
+        in_flight=idempotency.in_flight,
+        mismatch_status=idempotency.mismatch_status,
+        keep=frozenset[int]().union(*map(kept_statuses, idempotency.keep)),
+        on_ambiguous=idempotency.on_ambiguous,
+        lease=idempotency.lease,
+        max_response=idempotency.max_response,
+        on_store_error=idempotency.on_store_error,
     )
 
 

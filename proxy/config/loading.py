@@ -10,6 +10,7 @@ from proxy.config.building import settings_from
 from proxy.config.certificates import certificate_files, check_listen_tls
 from proxy.config.fallbacks import check_fallback
 from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
+from proxy.config.idempotency import check_idempotency
 from proxy.config.interpolation import Interpolation
 from proxy.config.listeners import check_listeners, check_trust
 from proxy.config.models import FileKeys
@@ -132,6 +133,7 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
     for draft, route in zip(drafts, routes, strict=True):
         check_retry(route, draft.match, refused_by(file, draft.written.leaf("upstream")), findings)
         check_fallback(route, findings)
+        check_idempotency(route, draft.match, whole, findings)
         check_buffer(route, whole, findings)
     upstreams = file.branch("upstreams")
     owners = [

@@ -21,6 +21,17 @@ from proxy.config.kinds.addresses import (
 )
 from proxy.config.kinds.base import Choice, Integer, Name, Number, Switch, Text, Token
 from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue, KeyHeader
+from proxy.config.kinds.idempotency import (
+    IN_FLIGHT,
+    KEPT_CLASSES,
+    ON_AMBIGUOUS,
+    ON_KEY_STORE_ERROR,
+    CallerHeader,
+    KeptStatus,
+    KeyedMethod,
+    MismatchStatus,
+    RequestKeyHeader,
+)
 from proxy.config.kinds.locations import FilePath
 from proxy.config.kinds.outcomes import (
     BUILT_IN as BUILT_IN_OUTCOMES,
@@ -47,6 +58,8 @@ _NO_REQUEST = "leaves no time for any request, write none for no limit"
 _NO_BODY = "leaves no time for any body, write none for no limit"
 _NO_ATTEMPT = "leaves no time for any attempt, write none for no limit"
 _NO_WINDOW = "leaves no time to count in, write 10s (say)"
+_NO_RESULT = "keeps no result, write 24h (say), or idempotency: false if that is meant"
+_NO_LEASE = "is too short to be renewed in time, write 1s or more"
 
 
 def _key(description: str, default: object = ...) -> Any:  # noqa: ANN401 - the model says the type
@@ -387,6 +400,65 @@ class RetryKeys(Section):
     )
 
 
+class IdempotencyKeys(Section):
+    """What makes two requests the same, and what a duplicate gets."""
+
+    belongs_to = "idempotency"
+
+    header: Annotated[str, RequestKeyHeader()] = _key(
+        "The header field that carries the key.", "Idempotency-Key"
+    )
+    methods: Annotated[list[Annotated[str, KeyedMethod()]], MinLen(1)] = _key(
+        "On which methods a key counts: POST, PATCH, PUT, DELETE.", ["POST", "PATCH"]
+    )
+    required: Annotated[bool, Switch()] = _key(
+        "Whether such a request needs a key; without one 400.", default=False
+    )
+    ttl: Annotated[float, Duration(zero=_NO_RESULT)] = _key(
+        "How long a result is kept; afterwards the same key is a new one.", "24h"
+    )
+    scope: Annotated[
+        list[Annotated[str, CallerHeader(), JoinedByColon(before="")]],
+        OneOrMore(nothing="write [] if all callers are to share their keys"),
+    ] = _key(
+        "What tells callers apart, each with keys of its own: the hash of these header fields, as "
+        "sent. Those with none of them share theirs; [] for everybody.",
+        ["header:Authorization", "header:X-Api-Key"],
+    )
+    scope_required: Annotated[bool, Switch()] = _key(
+        "Whether a request with a key needs one of them; without 400.", default=False
+    )
+    in_flight: Annotated[str, IN_FLIGHT] = _key(
+        "A duplicate while the first one is under way: wait (gets its result) or reject (409).",
+        "wait",
+    )
+    mismatch_status: Annotated[int, MismatchStatus()] = _key(
+        "For a key that comes back with another request: 422 or 409.", 422
+    )
+    keep: Annotated[list[Annotated[str | int, KeptStatus()]], MinLen(1)] = _key(
+        "Statuses whose response is kept: numbers, 2xx, 3xx, 4xx, 5xx. A class leaves out 304, "
+        "401, 403, 407, 408, 409, 421, 425 and 429; a number does not.",
+        list(KEPT_CLASSES),
+    )
+    on_ambiguous: Annotated[str, ON_AMBIGUOUS] = _key(
+        "It may have run and nothing was kept: release (a later duplicate runs) or hold (409 until "
+        "ttl is over, or until the key is released by hand).",
+        "release",
+    )
+    lease: Annotated[float, Duration(zero=_NO_LEASE, least=1.0)] = _key(
+        "How long a key belongs to an instance that says nothing more. Renewed while it lives.",
+        "30s",
+    )
+    max_response: Annotated[int, Size()] = _key(
+        "Largest response that is kept; a larger one is delivered, and duplicates get 409.", "1MiB"
+    )
+    on_store_error: Annotated[str, ON_KEY_STORE_ERROR] = _key(
+        "While the store does not answer: closed (503) or open (the request runs, and a duplicate "
+        "too).",
+        "closed",
+    )
+
+
 class FallbackKeys(Section):
     """What the client gets in place of a failure."""
 
@@ -444,6 +516,9 @@ class PolicyKeys(Section):
     ] = _key("Sends a request again that failed, where that is safe.", default=False)
     throttle: Throttle = _key(
         "Limits the calls of this route; those beyond wait, or get 429.", default=False
+    )
+    idempotency: Annotated[IdempotencyKeys | Literal[False], Switchable()] = _key(
+        "Runs a request with a key once; duplicates get the first result.", default=False
     )
     fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = _key(
         "What the client gets in place of a failure.", default=False

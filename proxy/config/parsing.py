@@ -41,7 +41,7 @@ _SYNTAX_FALLBACK = "this is not valid YAML, correct the indentation or the quote
 
 # `key: header: X-Tenant` is a slip that YAML cannot read. With another character for the second
 # colon it can, so that whoever knows the key can say what to write, and what else is wrong.
-_TWO_KEYS = re.compile(r"(\bkey:[ ]+(?:header|query)):(?=[\s,}]|$)")
+_TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 

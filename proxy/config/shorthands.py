@@ -38,9 +38,14 @@ class OneOrMore(Shorthand):
 
     none: bool = False
     """Whether ``none`` can be written for an empty list."""
+    nothing: str = ""
+    """What to write for an empty list that must be meant: a key without a value is none."""
 
     def expand(self, node: Node) -> Node:
-        if isinstance(node, Sequence) or (isinstance(node, Scalar) and node.type == "null"):
+        is_nothing = isinstance(node, Scalar) and node.type == "null"
+        if is_nothing and self.nothing:
+            raise Mistake(f"there is no value, {self.nothing}")
+        if isinstance(node, Sequence) or is_nothing:
             return node
         if self.none and isinstance(node, Scalar) and node.text == "none":
             return Sequence(node.spot, (), implied=True)
@@ -95,14 +100,18 @@ class Switchable(Shorthand):
         return Switch().json_schema()
 
 
+@dataclass(frozen=True, slots=True)
 class JoinedByColon(Shorthand):
     """No short form: says what to write for ``{header: X-Tenant}``, where one value is meant."""
+
+    before: str = "key: "
+    """What stands before the value; nothing for an item of a list."""
 
     def expand(self, node: Node) -> Node:
         entry = next(iter(node.entries.values()), None) if isinstance(node, Mapping) else None
         if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
             return node
-        raise Mistake(two_keys(entry.key, entry.node.text))
+        raise Mistake(two_keys(entry.key, entry.node.text, self.before))
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:
         return long

@@ -7,7 +7,6 @@ mean something in another product, and names that are nearly right.
 from collections.abc import Iterable
 
 NOT_YET = {
-    "idempotency": "this version does not know idempotency keys yet",
     "dead_letter": "this version keeps no dead letters yet",
     "state_dir": "this version keeps no dead letters yet",
     "workers": "this version runs as one process",
@@ -24,6 +23,11 @@ _THROTTLE = ("throttle", "rate")
 _RATE = ("rate", "throttle.rate")
 _CONCURRENCY = ("concurrency", "throttle.concurrency")
 
+_KEY_HEADER = ("header", "idempotency.header")
+_TTL = ("ttl", "idempotency.ttl")
+_LEASE = ("lease", "idempotency.lease")
+_MAX_RESPONSE = ("max_response", "idempotency.max_response")
+
 ELSEWHERE = {
     "services": ("upstreams",),
     "clusters": ("upstreams",),
@@ -39,8 +43,10 @@ ELSEWHERE = {
     "rewrite": ("strip_prefix",),
     "stripPrefix": ("strip_prefix",),
     "handle_path": ("strip_prefix",),
-    "verb": ("methods",),
-    "verbs": ("methods",),
+    "method": ("methods", "match.methods"),
+    "methods": ("match.methods",),
+    "verb": ("methods", "match.methods"),
+    "verbs": ("methods", "match.methods"),
     "retry_policy": ("retry",),
     "retryPolicy": ("retry",),
     "num_retries": _ATTEMPTS,
@@ -50,7 +56,7 @@ ELSEWHERE = {
     "retry_on": _ON,
     "status": _ON,
     "status_code": ("status", *_ON),
-    "status_codes": _ON,
+    "status_codes": ("keep", *_ON),
     "retriable_status_codes": _ON,
     "per_try_timeout": _ATTEMPT_TIMEOUT,
     "perTryTimeout": _ATTEMPT_TIMEOUT,
@@ -81,7 +87,19 @@ ELSEWHERE = {
     "deadletter": ("dead_letter",),
     "idempotent": ("idempotency",),
     "dedupe": ("idempotency",),
+    "key": ("header",),
+    "key_header": _KEY_HEADER,
+    "header_name": _KEY_HEADER,
+    "retention": _TTL,
+    "expiry": _TTL,
+    "expires": _TTL,
+    "lock_timeout": _LEASE,
+    "lock_ttl": _LEASE,
+    "in_progress": ("in_flight", "idempotency.in_flight"),
+    "max_size": ("max_response", "bytes", "max_body"),
+    "max_response_size": _MAX_RESPONSE,
     "max_entries": ("entries",),
+    "max_bytes": ("max_response", "bytes", "max_body"),
 }
 """Words of other products, and ours: the first that exists where they stand."""
 

@@ -14,6 +14,7 @@ from proxy.config.models import (
     FallbackKeys,
     FileKeys,
     HeaderEditKeys,
+    IdempotencyKeys,
     MatchKeys,
     RetryKeys,
     RouteKeys,
@@ -42,6 +43,7 @@ KEYS = sorted(
             FallbackKeys,
             BreakerKeys,
             ThrottleKeys,
+            IdempotencyKeys,
             StoreKeys,
         )
         for key in model.model_fields
@@ -89,6 +91,8 @@ values = st.one_of(
             "sqlite://${SECRET}",
             "sqlite:${ODD}",
             "sqlite:/",
+            "2${SECRET}",
+            "409",
             "header:${SECRET}",
             "query:${SECRET}",
             "${SECRET}/s",
@@ -225,6 +229,8 @@ def test_a_file_that_is_no_text(tmp_path: Path, data: bytes) -> None:
         "store: u:{}@a.example:6379\n",
         "store: sqlite://u:{}@a.example/keys.db\n",
         "store: ./u:{}@a.example/keys.db\n",
+        "defaults: {{idempotency: {{store: 'redis://u:{}@a.example'}}}}\n",
+        "defaults: {{idempotency: {{store: 'sqlite:u:{}@a.example'}}}}\n",
         "store: {{url: redis://a.example, password: {}}}\n",
         "store: {{url: 'valkey://u:{}@a.example'}}\n",
     ],

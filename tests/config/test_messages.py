@@ -215,8 +215,8 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         ),
         in_file(
             "another product's word for what is not built yet",
-            ROUTE.format("»dedupe: true"),
-            "routes.api.dedupe: unknown key, this version does not know idempotency keys yet",
+            ROUTE.format("»dlq: true"),
+            "routes.api.dlq: unknown key, this version keeps no dead letters yet",
         ),
         in_file(
             "two letters swapped",
@@ -339,7 +339,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
     ("key", "template", "path"),
     [
         *((key, TOP, key) for key in ("state_dir", "workers")),
-        *((key, ROUTE, f"routes.api.{key}") for key in ("idempotency", "dead_letter")),
+        ("dead_letter", ROUTE, "routes.api.dead_letter"),
     ],
 )
 def test_what_is_not_built_yet_is_said_to_be_so(

@@ -53,6 +53,22 @@ _fallbacks = st.just(False) | st.fixed_dictionaries(  # noqa: FBT003 - what the 
     {"status": st.sampled_from([200, 503])},
     optional={"on": _outcomes, "headers": st.just({"X-Colour": "grey"}), "body": st.just("later")},
 )
+_idempotency = st.booleans() | st.fixed_dictionaries(
+    {},
+    optional={
+        "header": st.sampled_from(["Idempotency-Key", "X-Request-Id"]),
+        "methods": st.sampled_from([["POST"], ["PUT", "DELETE"]]),
+        "ttl": _durations,
+        "scope": st.sampled_from([[], ["header:Accept"], "header:X-Colour"]),
+        "in_flight": st.sampled_from(["wait", "reject"]),
+        "mismatch_status": st.sampled_from([422, 409]),
+        "keep": st.lists(st.sampled_from(["2xx", "4xx", "5xx", 409]), min_size=1, max_size=2),
+        "on_ambiguous": st.sampled_from(["release", "hold"]),
+        "lease": st.sampled_from(["1s", "1m30s"]),
+        "max_response": _sizes | st.just("0B"),
+        "on_store_error": st.sampled_from(["closed", "open"]),
+    },
+)
 _policies = st.fixed_dictionaries(
     {},
     optional={
@@ -64,6 +80,7 @@ _policies = st.fixed_dictionaries(
         "headers": st.fixed_dictionaries({}, optional={"request": _edits, "response": _edits}),
         "buffer": _sizes | st.just("0B"),
         "retry": _retries,
+        "idempotency": _idempotency,
         "fallback": _fallbacks,
     },
 )

@@ -23,6 +23,7 @@ from proxy.config.kinds.addresses import (
 )
 from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
 from proxy.config.kinds.headers import HeaderName, HeaderValue, KeyHeader
+from proxy.config.kinds.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
 from proxy.config.kinds.locations import FilePath
 from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
@@ -32,7 +33,7 @@ from proxy.config.kinds.retrying import Jitter
 from proxy.config.kinds.stores import KeyPrefix, Password, StoreUrl, Username
 from proxy.config.kinds.throttling import CallerKey, Concurrency
 from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.config.units import format_size
+from proxy.config.units import format_duration, format_size
 
 README = Path(__file__).parent.parent.parent / "README.md"
 
@@ -43,12 +44,14 @@ _WITH_OWN_TABLE = (
     models.PolicyKeys,
     models.RouteKeys,
     models.ThrottleKeys,
+    models.IdempotencyKeys,
 )
 
 _WORDS: dict[type[Kind[Any]], str] = {
     ListenAddress: "address",
     AdminAddress: "address or `false`",
     CallRate: "rate",
+    CallerHeader: "`header:NAME`",
     CallerKey: "`none`, `client_ip`, `header:NAME` or `query:NAME`",
     Concurrency: "number or `none`",
     FilePath: "file",
@@ -57,8 +60,11 @@ _WORDS: dict[type[Kind[Any]], str] = {
     HostPattern: "host",
     Method: "method",
     Jitter: "`full` or `equal` or `decorrelated` or `none` or 0 to 1",
+    KeptStatus: "status",
     KeyHeader: "`true`, `false` or header",
     KeyPrefix: "text",
+    KeyedMethod: "method",
+    MismatchStatus: "422 or 409",
     Name: "name",
     Outcome: "outcome",
     Password: "text",
@@ -158,8 +164,9 @@ def _mapping(metadata: Sequence[Any]) -> str:
 
 def _kind(kind: Kind[Any]) -> str:
     match kind:
-        case Duration(zero=zero, none=none):
-            return f"duration{' above 0s' if zero else ''}{' or `none`' if none else ''}"
+        case Duration(zero=zero, least=least, none=none):
+            least_time = f" from {format_duration(least)}" if least else " above 0s" if zero else ""
+            return f"duration{least_time}{' or `none`' if none else ''}"
         case Size(least=least, none=none):
             least_size = f" from {format_size(least)}" if least else ""
             return f"size{least_size}{' or `none`' if none else ''}"

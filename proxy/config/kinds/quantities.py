@@ -26,6 +26,8 @@ class Duration(Kind[float | None]):
 
     zero: str = ""
     """What to say to ``0s``: what it would mean, and what to write. Empty: 0s is fine."""
+    least: float = 0.0
+    """Less than this gets the same line as ``0s``."""
     none: bool = False
     """Whether ``none`` (no limit) can be written."""
     longest: float = _LONGEST
@@ -41,7 +43,7 @@ class Duration(Kind[float | None]):
             if self.zero and re.fullmatch(r"0+(\.0+)?", text):
                 raise Mistake(f"{text} {self.zero}")
             raise Mistake(self._what_is_wrong(scalar))
-        if seconds == 0 and self.zero:
+        if self.zero and (seconds == 0 or seconds < self.least):
             raise Mistake(f"{text} {self.zero}")
         if seconds > self.longest:
             span = "a year" if self.longest == _LONGEST else format_duration(self.longest)

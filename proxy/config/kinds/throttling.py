@@ -10,12 +10,12 @@ from proxy.config.nodes import Scalar
 from proxy.config.words import nearest
 from proxy.policy.settings import ThrottleKey
 
-_CLIENT_IP_ELSEWHERE = frozenset(
+CLIENT_IP_ELSEWHERE = frozenset(
     {"ip", "client", "client.ip", "client-ip", "clientip", "source_ip", "address", "ipaddress"}
     | {"remote_addr", "remote_address", "$remote_addr", "$binary_remote_addr"}
 )
 """Words of other products for the address of the client."""
-_SOURCES_ELSEWHERE = {
+SOURCES_ELSEWHERE = {
     "header": "header",
     "headers": "header",
     "hdr": "header",
@@ -125,19 +125,22 @@ class CallerKey(Kind[ThrottleKey | None]):
         return string_schema(f"^(none|client_ip|{named})$")
 
 
-def two_keys(source: str, name: str) -> str:
-    """What to say to ``key: header: X-Tenant``, in which a space is too many."""
+def two_keys(source: str, name: str, before: str = "key: ") -> str:
+    """What to say to ``key: header: X-Tenant``, in which a space is too many.
+
+    *before*: what stands before it in what to write; nothing for an item of a list.
+    """
     if not name:
         example = "X-Tenant" if source == "header" else "tenant"
-        return f'"{source}:" names none, write key: {source}:{example} (say)'
-    return f'"{source}: {name}" is two keys to YAML, write key: {source}:{name} (no space)'
+        return f'"{source}:" names none, write {before}{source}:{example} (say)'
+    return f'"{source}: {name}" is two keys to YAML, write {before}{source}:{name} (no space)'
 
 
 def _instead_of_key(text: str) -> str:
-    if text.lower() in _CLIENT_IP_ELSEWHERE:
+    if text.lower() in CLIENT_IP_ELSEWHERE:
         return "write client_ip"
     source, _, name = text.partition(":")
-    ours = _SOURCES_ELSEWHERE.get(source.lower())
+    ours = SOURCES_ELSEWHERE.get(source.lower())
     if ours and name:
         return f"write {ours}:{name.strip()}"
     near = nearest(text, ["client_ip", "none"])
