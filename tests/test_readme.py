@@ -18,7 +18,7 @@ from proxy.config import load, models
 from proxy.observe.series import PHASES, WAIT_SOURCES
 from proxy.policy.fields import HOP_BY_HOP
 from proxy.policy.outcome import STATUS_CLASSES, Kind
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Listen
 from proxy.stores.redis import OPERATIONS
@@ -117,10 +117,11 @@ def test_answers() -> None:
     assert shown == [(Refusal(reason, "").status, reason.value) for reason in Reason]
 
 
-def test_only_429_and_503_promise_that_waiting_helps() -> None:
+def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
     for reason in Reason:
         refusal = Refusal(reason, "")
-        assert (refusal.retry_after is not None) == (refusal.status in {429, 503})
+        helps = refusal.status in {429, 503} or reason is Reason.KEY_IN_FLIGHT
+        assert (refusal.retry_after is not None) == helps
 
 
 def test_kinds() -> None:
@@ -139,7 +140,7 @@ def test_reasons() -> None:
 
 
 async def test_metrics() -> None:
-    route, options = "retry: true\nthrottle: true", "breaker: true"
+    route, options = "retry: true\nthrottle: true\nidempotency: true", "breaker: true"
     async with redis_server() as redis, ScriptedUpstream() as upstream:
         store = f"store: redis://127.0.0.1:{redis.port}"
         async with running(one_route(upstream, route, options=options, top=store)) as proxy:
@@ -169,19 +170,19 @@ async def test_metrics() -> None:
         ("decision", {"passed", "delayed", "refused"}),
         ("operation", {*OPERATIONS}),
         ("result", {"success", "failure"}),
+        ("result", {*KeyResult}),
     ],
 )
 def test_metric_labels_have_these_values(label: str, values: set[str]) -> None:
-    found = re.search(rf"`{label}` \(([^)]+)\)", TEXT)
-    assert found
-    assert set(found[1].split(", ")) == values
+    found = re.findall(rf"`{label}` \(([^)]+)\)", TEXT)
+    assert values in [set(words.split(", ")) for words in found]
 
 
 def test_access_log() -> None:
     shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
     (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
     fields = {field for attempt in line["attempts"] for field in attempt}
-    seldom = {"attempts[]", "refusal", "cause", "queue_ms"}
+    seldom = {"attempts[]", "refusal", "cause", "idempotency", "record", "queue_ms"}
     assert shown == (line.keys() - {"attempts"}) | seldom | fields
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import count
 from math import ceil
 from random import Random
 
@@ -22,6 +23,7 @@ The demo upstream. It misbehaves on request:
   /status/503                that status; ?retry_after=2 adds the header
   /delay/1500ms              200 after that long, at most 60s
   /flaky?fail=2&id=a         503 twice for this id, then 200; ?chance=0.3 fails at random
+  /orders                    POST places an order, each time another one
   /limited                   two a second; beyond that 429 with Retry-After
   /reset                     drops the connection without an answer
   /stream?ticks=10&every=1s  server-sent events
@@ -57,6 +59,7 @@ def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
     app.router.add_route("*", "/status/{code}", upstream.status)
     app.router.add_route("*", "/delay/{duration}", upstream.delay)
     app.router.add_route("*", "/flaky", upstream.flaky)
+    app.router.add_post("/orders", upstream.orders)
     app.router.add_route("*", "/limited", upstream.limited)
     app.router.add_route("*", "/reset", upstream.reset)
     app.router.add_route("*", "/bytes/{size}", upstream.bytes)
@@ -71,6 +74,7 @@ class _Upstream:
         self._random = random
         self._failures: OrderedDict[str, int] = OrderedDict()
         self._admitted: deque[float] = deque(maxlen=2)
+        self._orders = count(1)
 
     async def help(self, _request: web.Request) -> web.Response:
         return web.Response(text=HELP)
@@ -111,6 +115,11 @@ class _Upstream:
         if len(self._failures) > MAX_IDS:
             self._failures.popitem(last=False)
         return web.Response(status=503, text=f"failure {failed + 1} of {fail}\n")
+
+    async def orders(self, request: web.Request) -> web.Response:
+        """Place an order, however often it was placed before."""
+        what = (await request.text())[:100]
+        return web.Response(status=201, text=f"order {next(self._orders)}: {what}\n")
 
     async def limited(self, _request: web.Request) -> web.Response:
         """Let two requests through in any second."""
