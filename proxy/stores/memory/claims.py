@@ -6,7 +6,8 @@ and in bytes, and three kinds of things share the room:
 -   what is in flight or held: never given up, for it would run twice;
 -   what has ended, with its result or without: given up if another needs the room, the
     oldest first, and counted if somebody could still have asked for it;
--   how a key ended that was set free: for seconds only, for those who waited for it.
+-   how a key ended that was set free: for seconds only, for those who waited for it, and
+    within a share of the room, so that a storm of failures leaves the rest alone.
 
 Where all of it is taken by what must stay, new keys are turned away.
 """
@@ -35,6 +36,8 @@ from proxy.policy.settings import MemorySettings
 
 _OVERHEAD = 32
 """Bytes that a record counts besides its name and its result."""
+_LEFT_SHARE = 0.25
+"""Of all bytes, for what was left behind."""
 _LOOKS = 2
 """Records that each claim looks at: more than it can add, so all get their turn."""
 _LOOKS_IN_NEED = 64
@@ -57,6 +60,8 @@ class MemoryClaims:
         """What owners left behind for those who waited, and until when; the oldest first."""
         self.used = 0
         """Bytes in use."""
+        self._left_used = 0
+        """Those of them that were left behind."""
         self._spare = 0
         """Those of them that may be given up."""
 
@@ -148,10 +153,23 @@ class MemoryClaims:
 
     def _leave(self, owner: str, result: bytes, wall: float) -> None:
         """Keep *result* for those who waited for *owner*, if there is room."""
+        if owner in self._left:
+            self._clear(owner)
         size = len(owner) + _OVERHEAD + len(result)
-        if self._make_room(0, size, wall):
+        most = self._settings.bytes * _LEFT_SHARE
+        while self._left and self._left_used + size > most:
+            self._clear(next(iter(self._left)))
+        if size <= most and self._make_room(0, size, wall):
             self._left[owner] = (self._clock.monotonic() + LEFT_FOR, result)
             self.used += size
+            self._left_used += size
+
+    def _clear(self, owner: str) -> None:
+        """What *owner* left behind goes."""
+        _, result = self._left.pop(owner)
+        size = len(owner) + _OVERHEAD + len(result)
+        self.used -= size
+        self._left_used -= size
 
     def _forget(self, name: str) -> None:
         size = _size(name, self._records.pop(name))
@@ -182,11 +200,10 @@ class MemoryClaims:
     def _tidy(self, now: float, wall: float, looks: int) -> None:
         """Drop what has had its time. A little each time: nobody waits for a great clean-up."""
         for _ in range(min(looks, len(self._left))):
-            owner, (until, result) = next(iter(self._left.items()))
+            owner, (until, _) = next(iter(self._left.items()))
             if now < until:
                 break
-            del self._left[owner]
-            self.used -= len(owner) + _OVERHEAD + len(result)
+            self._clear(owner)
         for _ in range(min(looks, len(self._records))):
             name, record = next(iter(self._records.items()))
             if record.expires <= wall:
