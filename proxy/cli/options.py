@@ -30,3 +30,15 @@ def config_option(command: CommandT) -> CommandT:
         callback=_at_least_one,
         help="Configuration file. May be repeated: mappings merge, the rest replaces.",
     )(command)
+
+
+def admin_option(command: CommandT) -> CommandT:
+    """``--admin URL``, or from the environment; the command gets *admin*."""
+    return click.option(
+        "--admin",
+        default="http://127.0.0.1:9901",
+        show_default=True,
+        envvar="HOLDFAST_ADMIN",
+        metavar="URL",
+        help="The admin listener: a URL, or unix:PATH.",
+    )(command)

@@ -25,6 +25,9 @@ from tests.support.upstream import response
 NOWHERE = "http://127.0.0.1:9"
 
 
+NEXT = "; start Holdfast, or name its admin listener with --admin"
+
+
 async def healthcheck(admin: str | None, environ: str | None = None) -> tuple[int, str]:
     """Exit code and last line of what it says."""
     arguments = ["healthcheck", *(() if admin is None else ("--admin", admin))]
@@ -90,24 +93,29 @@ async def test_nobody_listens() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        assert await healthcheck(url) == (1, f"Error: no answer from {url}: Connection refused")
+        said = f"Error: no answer from {url}: Connection refused{NEXT}"
+        assert await healthcheck(url) == (1, said)
 
 
 async def test_no_unix_socket(tmp_path: Path) -> None:
     url = f"unix:{tmp_path / 'nowhere.sock'}"
-    assert await healthcheck(url) == (1, f"Error: no answer from {url}: No such file or directory")
+    said = f"Error: no answer from {url}: No such file or directory{NEXT}"
+    assert await healthcheck(url) == (1, said)
 
 
 async def test_somebody_else_listens() -> None:
     async with ScriptedUpstream(answer(response(404, b"[]"))) as stranger:
         assert await healthcheck(stranger.url) == (1, "Error: not ready: 404")
+        stranger.usual = answer(response(503, b'{"reason": "\\u001b[2Jtired"}'))
+        assert await healthcheck(stranger.url) == (1, "Error: not ready: ?[2Jtired")
+        stranger.usual = answer(response(503, b"[" * 100_000))
+        assert await healthcheck(stranger.url) == (1, "Error: not ready: 503")
         stranger.usual = answer(b"SSH-2.0 hello\r\n\r\n")
-        said = f"Error: no answer from {stranger.url}: it speaks no HTTP"
+        said = f"Error: no answer from {stranger.url}: it speaks no HTTP{NEXT}"
         assert await healthcheck(stranger.url) == (1, said)
         stranger.usual = hang_up
-        said = (
-            f"Error: no answer from {stranger.url}: Remote end closed connection without response"
-        )
+        closed = "Remote end closed connection without response"
+        said = f"Error: no answer from {stranger.url}: {closed}{NEXT}"
         assert await healthcheck(stranger.url) == (1, said)
 
 
