@@ -6,11 +6,13 @@ immutable :class:`~proxy.server.site.Site`; a reload builds another and swaps it
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from proxy import __version__
+from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Loaded
 from proxy.core import Clock, StoreRecorder, SystemClock
@@ -23,6 +25,7 @@ from proxy.outbox import Outbox
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
+from proxy.policy.records import Shown, State
 from proxy.policy.settings import (
     MemorySettings,
     RedisSettings,
@@ -296,6 +299,24 @@ class App:
                 _log.warning("%s", warning)
             return True, [str(warning) for warning in loaded.warnings]
 
+    async def show_key(self, name: str) -> Shown | None:
+        """What is known of the key whose record has that name."""
+        with _store_asked_for(name):
+            return await self._flights.claims.show(name)
+
+    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
+        """Forget a key, unless somebody alive has it: what was known of it, and whether it is."""
+        claims = self._flights.claims
+        with _store_asked_for(name):
+            # Between the two it may change hands: whoever was faster is seen in the next round.
+            while (shown := await claims.show(name)) is not None:
+                if await claims.drop(name):
+                    _log.info("the key %s was released by hand, it was %s", name, shown.state)
+                    return shown, True
+                if shown.state is State.IN_FLIGHT:
+                    return shown, False
+            return None, False
+
     def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
         self._metrics.reload_failed()
         for line in lines:
@@ -310,6 +331,16 @@ class _Built:
     loaded: Loaded
     estate: Estate
     site: Site
+
+
+@contextmanager
+def _store_asked_for(name: str) -> Iterator[None]:
+    """Tell the admin listener of a store that does not answer, and the log why."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("the store does not tell of the key %s (%s)", name, error)
+        raise StoreSilent from error
 
 
 def _upstreams_of(route: RouteSettings) -> list[str]:

@@ -4,21 +4,29 @@ It shares nothing with the proxied side but the process. What it can show and do
 comes from the application through :class:`Operations`, so this package knows
 neither configuration nor routes.
 
-======================  =======  ===============================================
-``GET /healthz``        open     the process answers
-``GET /readyz``         open     it takes requests; 503 with the reason if not
-``GET /metrics``        open     for Prometheus, text or OpenMetrics
-``GET /status``         token    the same numbers for a person, as JSON
-``GET /config``         token    the configuration in force, secrets masked
-``POST /-/reload``      token    read the configuration again
-======================  =======  ===============================================
+=======================  =======  =============================================
+``GET /healthz``         open     the process answers
+``GET /readyz``          open     it takes requests; 503 with the reason if not
+``GET /metrics``         open     for Prometheus, text or OpenMetrics
+``GET /status``          token    the same numbers for a person, as JSON
+``GET /config``          token    the configuration in force, secrets masked
+``POST /-/reload``       token    read the configuration again
+``GET /keys/RECORD``     token    what is known of an idempotency key
+``DELETE /keys/RECORD``  token    set it free
+=======================  =======  =============================================
 
 ``gate.py`` decides who may ask, ``answers.py`` how answers look, and ``site.py``
-puts both together.
+puts both together; ``keys.py`` has the handlers for keys.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
+
+from proxy.policy.records import Shown
+
+
+class StoreSilent(Exception):
+    """The store did not say what is known of a key, or did not do what was asked for."""
 
 
 class Operations(Protocol):
@@ -44,4 +52,17 @@ class Operations(Protocol):
 
         The messages are the lines that ``holdfast check`` prints: warnings after
         a success, faults otherwise.
+        """
+
+    async def show_key(self, name: str) -> Shown | None:
+        """What is known of the key whose record has that name; None if nothing is.
+
+        Raises StoreSilent.
+        """
+
+    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
+        """Forget a key, unless somebody alive has it.
+
+        What was known of it (None: nothing), and whether it was forgotten. Raises
+        StoreSilent; it may have been forgotten all the same.
         """

@@ -57,10 +57,14 @@ _TITLES = {
     "token": "Token missing or wrong",
     "foreign_host": "Foreign Host",
     "foreign_origin": "Foreign origin",
+    "bad_request": "Bad request",
     "not_found": "Not found",
+    "no_record": "No such record",
+    "key_in_flight": "Still running",
     "method": "Method not allowed",
     "body_too_large": "Body too large",
     "config": "Configuration refused",
+    "store": "The store is out of reach",
     "internal": "Internal error",
 }
 

@@ -8,6 +8,7 @@ from aiohttp import hdrs, web
 from proxy.admin import Operations
 from proxy.admin.answers import data, document, problem
 from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
+from proxy.admin.keys import Keys
 from proxy.policy.settings import Listen
 
 _log = logging.getLogger("holdfast.admin")
@@ -24,6 +25,7 @@ class AdminSite:
     def __init__(self, operations: Operations, listen: Listen) -> None:
         self._operations = operations
         self._listen = listen
+        self._keys = Keys(operations)
 
     def runner(self) -> web.AppRunner:
         """The site with its time limits; :class:`AdminListener` gives it a socket."""
@@ -47,6 +49,8 @@ class AdminSite:
         application.router.add_get("/status", self._with_token(self._status))
         application.router.add_get("/config", self._with_token(self._config))
         application.router.add_post("/-/reload", self._with_token(self._reload))
+        application.router.add_get("/keys/{record}", self._with_token(self._keys.show))
+        application.router.add_delete("/keys/{record}", self._with_token(self._keys.release))
         return application
 
     @web.middleware
@@ -58,7 +62,11 @@ class AdminSite:
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return problem(404, "not_found", "See /status, /config, /metrics, /healthz, /readyz.")
+            return problem(
+                404,
+                "not_found",
+                "See /status, /config, /metrics, /healthz, /readyz, /keys/RECORD.",
+            )
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
             return problem(405, "method", f"Allowed: {allowed}.", {hdrs.ALLOW: allowed})

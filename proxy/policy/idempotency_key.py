@@ -67,6 +67,15 @@ def record_name(route: str, caller: Iterable[bytes], key: bytes) -> str:
     return digest.hexdigest()
 
 
+_is_record_name = re.compile(r"[0-9a-f]{32}").fullmatch
+
+
+def read_record_name(text: str) -> str | None:
+    """The name of a record that somebody typed, in any case; None if it cannot be one."""
+    name = text.lower()
+    return name if _is_record_name(name) else None
+
+
 def fingerprint(method: str, target: str, headers: RawHeaders, body: bytes) -> bytes:
     """What a duplicate has in common with the first: method, target, content and its kind."""
     kinds = [

@@ -6,6 +6,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from proxy.admin.site import AdminSite
+from proxy.policy.records import Shown, State
 from proxy.policy.settings import Listen
 
 
@@ -16,6 +17,7 @@ class Application:
         self.asked_token: str | None = None
         self.reason: str | None = None
         self.reloads = 0
+        self.releases = 0
         self.faults: list[str] = []
         self.warnings: list[str] = []
 
@@ -42,6 +44,15 @@ class Application:
         self.reloads += 1
         return (False, self.faults) if self.faults else (True, self.warnings)
 
+    async def show_key(self, name: str) -> Shown | None:
+        return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0)
+
+    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
+        self.releases += 1
+        return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0), True
+
+
+KEY = f"/keys/{'0' * 32}"
 
 Send = Callable[..., Awaitable[ClientResponse]]
 
@@ -147,6 +158,9 @@ async def test_a_refused_reload_shows_what_check_prints(
         pytest.param("GET", "/-/reload", 405, "method", "POST", id="a GET changes nothing"),
         pytest.param("POST", "/status", 405, "method", "GET, HEAD", id="status is to be read"),
         pytest.param("OPTIONS", "/status", 405, "method", "GET, HEAD", id="no preflight passes"),
+        pytest.param("GET", "/keys", 404, "not_found", None, id="no list of keys"),
+        pytest.param("GET", "/keys/", 404, "not_found", None, id="nor of keys without a name"),
+        pytest.param("POST", KEY, 405, "method", "DELETE, GET, HEAD", id="no key is made here"),
     ],
 )
 async def test_what_there_is_not(
@@ -158,7 +172,7 @@ async def test_what_there_is_not(
     assert response.headers.get("Allow") == allow
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/status", "/config"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/status", "/config", KEY])
 async def test_head_is_get_without_a_body(send: Send, path: str) -> None:
     response = await send("HEAD", path)
     assert (response.status, await response.read()) == (200, b"")
@@ -166,7 +180,15 @@ async def test_head_is_get_without_a_body(send: Send, path: str) -> None:
 
 
 OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")]
-GUARDED = [("GET", "/status"), ("GET", "/config"), ("POST", "/-/reload"), ("HEAD", "/status")]
+GUARDED = [
+    ("GET", "/status"),
+    ("GET", "/config"),
+    ("POST", "/-/reload"),
+    ("GET", KEY),
+    ("DELETE", KEY),
+    ("HEAD", "/status"),
+    ("HEAD", KEY),
+]
 
 
 class TestToken:
@@ -204,6 +226,7 @@ class TestToken:
         assert response.status == status
         assert ("WWW-Authenticate" in response.headers) == (status == 401)
         assert application.reloads == (status == 200 and path == "/-/reload")
+        assert application.releases == (status == 200 and method == "DELETE")
         if status == 401 and method != "HEAD":
             assert await reason_of(response) == "token"
             assert "s3cret" not in await response.text()
@@ -224,7 +247,7 @@ class TestToken:
 
 
 class TestStrangers:
-    @pytest.mark.parametrize(("method", "path"), OPEN + GUARDED[:3])
+    @pytest.mark.parametrize(("method", "path"), OPEN + GUARDED[:5])
     @pytest.mark.parametrize(
         ("headers", "reason"),
         [
@@ -247,7 +270,7 @@ class TestStrangers:
         response = await send(method, path, **headers)
         assert response.status == 403
         assert await reason_of(response) == reason
-        assert application.reloads == 0
+        assert application.reloads == application.releases == 0
 
     @pytest.mark.parametrize(
         "headers",

@@ -1,0 +1,110 @@
+"""Idempotency keys for an operator: what is known of one, and setting it free.
+
+A key is asked for by the name of its record, which answers and the log give away. Neither
+the key nor anything of its request or response can be had here.
+"""
+
+from datetime import UTC, datetime
+from math import ceil
+
+from aiohttp import hdrs, web
+
+from proxy.admin import Operations, StoreSilent
+from proxy.admin.answers import document, problem
+from proxy.policy.idempotency_key import read_record_name
+from proxy.policy.records import Shown, State
+
+
+class Keys:
+    """The handlers of ``/keys/RECORD``."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def show(self, request: web.Request) -> web.Response:
+        """What is known of a key."""
+        record = read_record_name(request.match_info["record"])
+        if record is None:
+            return _no_name()
+        try:
+            shown = await self._operations.show_key(record)
+        except StoreSilent:
+            return _no_store(record)
+        return _unknown(record) if shown is None else document(_described(record, shown))
+
+    async def release(self, request: web.Request) -> web.Response:
+        """Forget a key, unless somebody alive has it."""
+        record = read_record_name(request.match_info["record"])
+        if record is None:
+            return _no_name()
+        try:
+            shown, is_free = await self._operations.release_key(record)
+        except StoreSilent:
+            return _no_store(record)
+        if shown is None:
+            return _unknown(record)
+        if not is_free:
+            return _in_flight(record, shown.lease_left)
+        return document(
+            {"result": "released", "record": record, "was": shown.state.value, "route": shown.route}
+        )
+
+
+def _described(record: str, shown: Shown) -> dict[str, object]:
+    content: dict[str, object] = {
+        "record": record,
+        "state": shown.state.value,
+        "route": shown.route,
+        "created": _date(shown.created),
+        "expires": _date(shown.expires),
+        "bytes": shown.size,
+    }
+    if shown.state is State.IN_FLIGHT:
+        content["lease_left_seconds"] = round(shown.lease_left, 3)
+    return content
+
+
+def _date(seconds: float) -> str:
+    """RFC 3339, in UTC."""
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _no_name() -> web.Response:
+    return problem(
+        400,
+        "bad_request",
+        "Write the record as the 409 or the access log has it: 32 hexadecimal digits.",
+    )
+
+
+def _unknown(record: str) -> web.Response:
+    return problem(
+        404,
+        "no_record",
+        "Nothing is known of it: it has expired or was released, and its key is free; or it is "
+        "in another store.",
+        record=record,
+    )
+
+
+def _in_flight(record: str, lease_left: float) -> web.Response:
+    wait = max(ceil(lease_left), 1)
+    return problem(
+        409,
+        "key_in_flight",
+        f"Its request is still running. The lease ends in {wait} s unless it is renewed: look "
+        f"again then.",
+        {hdrs.RETRY_AFTER: str(wait)},
+        record=record,
+        lease_left_seconds=round(lease_left, 3),
+    )
+
+
+def _no_store(record: str) -> web.Response:
+    return problem(
+        503,
+        "store",
+        "The store does not tell; the log says why, and /status whether it is up. Ask again later.",
+        {hdrs.RETRY_AFTER: "1"},
+        record=record,
+    )
