@@ -199,17 +199,28 @@ def test_admin_endpoints() -> None:
     assert open_to_all == {"/healthz", "/readyz", "/metrics"}
 
 
+def commands_of(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """All commands with their names, those of groups as ``keys show``."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands_of(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
 def test_commands_and_their_options() -> None:
-    context = click.Context(main)
     shown = {}
     for command, _ in rows(TEXT, "## Command line"):
-        _, name, *options = code(command.replace("\\|", "|"))[0].split()
-        shown[name] = set(re.findall(r"--?[a-z]+", " ".join(options)))
-    for name in main.list_commands(context):
-        known = main.get_command(context, name)
-        assert known is not None
-        known_options = {opt for p in known.params for opt in p.opts if opt != "--config"}
-        assert shown.pop(name) == known_options
+        usage = code(command.replace("\\|", "|"))[0].removeprefix("holdfast ")
+        words = re.match(r"[a-z]+(?: [a-z]+)*", usage)
+        assert words
+        shown[words[0]] = set(re.findall(r"--?[a-z]+", usage[words.end() :]))
+    for name, known in commands_of(main):
+        options = [param for param in known.params if isinstance(param, click.Option)]
+        assert shown.pop(name) == {opt for p in options for opt in p.opts if opt != "--config"}
     assert not shown
 
 

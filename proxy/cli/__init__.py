@@ -14,6 +14,7 @@ _COMMANDS = {
     "run": "proxy.cli.run:run",
     "check": "proxy.cli.check:check",
     "schema": "proxy.cli.schema:schema",
+    "keys": "proxy.cli.keys:keys",
     "healthcheck": "proxy.cli.healthcheck:healthcheck",
 }
 

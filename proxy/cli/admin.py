@@ -37,11 +37,11 @@ class Answer:
         return re.sub(r"[^ -~]", "?", value) if isinstance(value, str) else ""
 
     def number(self, name: str) -> float | None:
-        """A member that is a number, else None."""
+        """A member that is a number of a sensible size, else None."""
         value = self.content.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return value
+        return value if abs(value) < 1e15 else None  # which NaN is not
 
     @property
     def problem(self) -> str:

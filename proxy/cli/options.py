@@ -42,3 +42,13 @@ def admin_option(command: CommandT) -> CommandT:
         metavar="URL",
         help="The admin listener: a URL, or unix:PATH.",
     )(command)
+
+
+def token_option(command: CommandT) -> CommandT:
+    """``--token TOKEN``, or better from the environment; the command gets *token*, or None."""
+    return click.option(
+        "--token",
+        envvar="HOLDFAST_ADMIN_TOKEN",
+        metavar="TOKEN",
+        help="The admin token; HOLDFAST_ADMIN_TOKEN keeps it out of the list of processes.",
+    )(command)

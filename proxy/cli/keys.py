@@ -1,0 +1,143 @@
+"""``holdfast keys``: an idempotency key that is held, for the person who has to decide."""
+
+import http.client
+from datetime import datetime
+
+import click
+
+from proxy.cli.admin import Answer, ask
+from proxy.cli.options import admin_option, token_option
+
+_RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
+_SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
+_RELEASE_EXAMPLE = f"\b\nExample:\n  holdfast keys release {_RECORD}"
+
+_PATIENCE = 15.0
+"""Seconds for the proxy to answer, which may have to wait for its store more than once."""
+
+_MEANINGS = {
+    "in_flight": "its request is running; duplicates get its result",
+    "done": "it has run; duplicates get its result",
+    "unstored": "it has run and its result was not kept; duplicates get 409",
+    "held": "it may have run, and nobody knows how it ended; duplicates get 409",
+}
+
+
+def _named(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    from proxy.policy.idempotency_key import read_record_name  # noqa: PLC0415 - keeps --help fast
+
+    record = read_record_name(value)
+    if record is None:
+        # Not quoted: who gets it wrong may have typed the key itself.
+        raise click.BadParameter(
+            "write the 32 hexadecimal digits that the 409 has as record", ctx, parameter
+        )
+    return record
+
+
+_record_argument = click.argument("record", metavar="RECORD", callback=_named)
+
+
+@click.group()
+def keys() -> None:
+    """Look at an idempotency key, or set it free.
+
+    RECORD is what the answer 409 and the access log have as record.
+    """
+
+
+@keys.command(epilog=_SHOW_EXAMPLE)
+@_record_argument
+@admin_option
+@token_option
+def show(record: str, admin: str, token: str | None) -> None:
+    """Say what is known of a key.
+
+    Exit code 0: something, 1: nothing, or no answer, 2: wrong usage.
+    """
+    answer = _ask("GET", record, admin, token)
+    state = answer.text("state")
+    click.echo(f"record: {record}")
+    click.echo(f"state: {state}")
+    click.echo(f"meaning: {_MEANINGS.get(state, 'unknown to this version')}")
+    click.echo(f"route: {answer.text('route')}")
+    click.echo(f"created: {_when(answer, 'created')}")
+    click.echo(f"expires: {_when(answer, 'expires')}")
+    lease_left = answer.number("lease_left_seconds")
+    if lease_left is not None:
+        click.echo(f"lease: ends in {_span(lease_left)} unless it is renewed")
+    click.echo(f"bytes: {answer.number('bytes') or 0:.0f}")
+
+
+@keys.command(epilog=_RELEASE_EXAMPLE)
+@_record_argument
+@admin_option
+@token_option
+def release(record: str, admin: str, token: str | None) -> None:
+    """Set a key free: the next request with it runs, be it for the second time.
+
+    Find out first whether the first one ran. A result that was kept is forgotten.
+    Exit code 0: it is free, 1: nothing is known of it, it is in flight, or no
+    answer, 2: wrong usage.
+    """
+    answer = _ask("DELETE", record, admin, token)
+    click.echo(f"record: {record}")
+    click.echo(f"was: {answer.text('was')}")
+    click.echo("free: the next request with this key runs")
+
+
+def _ask(method: str, record: str, admin: str, token: str | None) -> Answer:
+    """The answer about *record*, if it is a good one; else an error that says what to do."""
+    answer = ask(admin, method, f"/keys/{record}", token=token, patience=_PATIENCE)
+    if answer.status == http.client.OK and answer.text("record") == record:
+        return answer
+    match answer.problem:
+        case "token" if token is None:
+            complaint = (
+                f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+            )
+        case "token":
+            complaint = f"{admin} has another admin token: give the one that its file has"
+        case "no_record":
+            complaint = (
+                f"nothing is known of {record} at {admin}: it has expired or was released, and "
+                f"its key is free; or name another instance with --admin"
+            )
+        case "key_in_flight":
+            left = _span(answer.number("lease_left_seconds") or 0.0)
+            complaint = (
+                f"{record} is in flight: wait for its request to end; if its owner is gone, "
+                f"release it when the lease has ended, in {left}"
+            )
+        case "store":
+            complaint = f"the store of {admin} does not answer: see the proxy's log, then try again"
+        case "":
+            complaint = (
+                f"what answers at {admin} is no admin listener of Holdfast: name that with --admin"
+            )
+        case _:
+            complaint = f"{admin} answered {answer.status}: {answer.text('detail')}"
+    raise click.ClickException(complaint)
+
+
+def _when(answer: Answer, name: str) -> str:
+    """A date as it came, and how far away it is."""
+    from proxy.core import SystemClock  # noqa: PLC0415 - keeps --help fast
+
+    text = answer.text(name)
+    try:
+        left = datetime.fromisoformat(text).timestamp() - SystemClock().wall()
+    except (ValueError, OverflowError):
+        return text
+    return f"{text}, in {_span(left)}" if left > 0 else f"{text}, {_span(-left)} ago"
+
+
+def _span(seconds: float) -> str:
+    """``23h 58m``: as exact as a person cares for."""
+    left = max(int(seconds), 0)
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"

@@ -1,0 +1,286 @@
+"""``holdfast keys`` against a real proxy: what it says, and its exit codes."""
+
+import asyncio
+import json
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.policy.records import Answer, State
+from tests.support import RunningProxy, ScriptedUpstream, answer, one_route, running
+from tests.support.clock import FakeClock
+from tests.support.ports import refusing_port
+from tests.support.redis_server import redis_server
+from tests.support.stored_keys import RECORD, claim, put_key
+from tests.support.upstream import response
+
+CONFIG = one_route("http://127.0.0.1:9")
+BOTH = pytest.mark.parametrize("command", ["show", "release"])
+DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+async def keys(*arguments: str, **environ: str) -> tuple[int, str, str]:
+    """Exit code, and what it says: if all is well, and if not."""
+    unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
+    result = await asyncio.to_thread(
+        CliRunner().invoke, main, ["keys", *arguments], env={**unset, **environ}
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def url_of(proxy: RunningProxy) -> str:
+    return f"http://127.0.0.1:{proxy.admin_port}"
+
+
+async def complaint(*arguments: str, **environ: str) -> str:
+    """The one line that it says when it fails."""
+    status, out, err = await keys(*arguments, **environ)
+    assert (status, out) == (1, "")
+    line, end, rest = err.partition("\n")
+    assert (end, rest) == ("\n", "")
+    return line.removeprefix("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "meaning"),
+    [
+        pytest.param(State.DONE, b"x" * 70_000, "it has run; duplicates get its result", id="done"),
+        pytest.param(
+            State.UNSTORED,
+            b"",
+            "it has run and its result was not kept; duplicates get 409",
+            id="unstored",
+        ),
+        pytest.param(
+            State.HELD,
+            b"",
+            "it may have run, and nobody knows how it ended; duplicates get 409",
+            id="held",
+        ),
+    ],
+)
+async def test_show(state: State, result: bytes, meaning: str) -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, state, result)
+        status, out, err = await keys("show", RECORD, "--admin", url_of(proxy))
+    assert (status, err) == (0, "")
+    lines = [
+        f"record: {RECORD}",
+        f"state: {state.value}",
+        f"meaning: {meaning}",
+        "route: charges",
+        f"created: {DATE}, \\d+s ago",
+        f"expires: {DATE}, in 23h 59m",
+        f"bytes: {len(result)}",
+    ]
+    assert re.fullmatch("\n".join([*lines, ""]), out)
+
+
+async def test_show_in_flight() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, State.IN_FLIGHT)
+        _, out, _ = await keys("show", RECORD, "--admin", url_of(proxy))
+    assert "\nmeaning: its request is running; duplicates get its result\n" in out
+    assert re.search(r"^lease: ends in 2\ds unless it is renewed$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("away", "said"),
+    [
+        (-5.0, r"\ds ago"),
+        (-90.0, r"1m 3\ds ago"),
+        (-3750.0, "1h 2m ago"),
+        (-86430.0, r"1d 3\ds ago"),
+        (3750.0, "in 1h 2m"),
+        (86400.0 * 3 + 3690.0, "in 3d 1h"),
+    ],
+)
+async def test_how_far_away_a_date_is(away: float, said: str) -> None:
+    date = datetime.fromtimestamp(int(time.time() + away), UTC).isoformat()
+    body = json.dumps({"record": RECORD, "expires": date}).encode()
+    async with ScriptedUpstream(answer(response(200, body))) as listener:
+        _, out, _ = await keys("show", RECORD, "--admin", listener.url)
+    assert re.search(rf"^expires: {re.escape(date)}, {said}$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("state", [State.HELD, State.UNSTORED, State.DONE])
+async def test_release(state: State) -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, state)
+        said = await keys("release", RECORD, "--admin", url_of(proxy))
+        assert await claim(proxy) is Answer.NEW
+    text = f"record: {RECORD}\nwas: {state.value}\nfree: the next request with this key runs\n"
+    assert said == (0, text, "")
+
+
+async def test_release_of_what_its_owner_has_left_alone() -> None:
+    clock = FakeClock()
+    async with running(CONFIG, clock=clock) as proxy:
+        await put_key(proxy, State.IN_FLIGHT)
+        clock.advance(31)
+        status, out, _ = await keys("release", RECORD, "--admin", url_of(proxy))
+    assert (status, out.splitlines()[1]) == (0, "was: held")
+
+
+async def test_no_release_while_it_is_in_flight() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, State.IN_FLIGHT)
+        said = await complaint("release", RECORD, "--admin", url_of(proxy))
+        assert await claim(proxy, owner="another") is Answer.BUSY
+    assert re.fullmatch(
+        f"{RECORD} is in flight: wait for its request to end; if its owner is gone, release it "
+        r"when the lease has ended, in 2\ds",
+        said,
+    )
+
+
+async def test_a_record_may_be_written_in_capitals() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, State.HELD)
+        for command in ("show", "release"):
+            status, out, _ = await keys(command, RECORD.upper(), "--admin", url_of(proxy))
+            assert (status, out.splitlines()[0]) == (0, f"record: {RECORD}")
+
+
+@BOTH
+async def test_nothing_is_known(command: str) -> None:
+    async with running(CONFIG) as proxy:
+        url = url_of(proxy)
+        assert await complaint(command, RECORD, "--admin", url) == (
+            f"nothing is known of {RECORD} at {url}: it has expired or was released, and its key "
+            f"is free; or name another instance with --admin"
+        )
+
+
+@BOTH
+async def test_a_unix_socket_from_the_environment(tmp_path: Path, command: str) -> None:
+    admin = f"unix:{tmp_path / 'admin.sock'}"
+    async with running(f"admin: '{admin}'\n{CONFIG}") as proxy:
+        await put_key(proxy, State.HELD)
+        assert (await keys(command, RECORD, HOLDFAST_ADMIN=admin))[0] == 0
+
+
+@BOTH
+async def test_token(command: str) -> None:
+    async with running(f"admin_token: s3cret\n{CONFIG}") as proxy:
+        url = url_of(proxy)
+        ask = (command, RECORD, "--admin", url)
+        assert await complaint(*ask) == (
+            f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+        )
+        assert await complaint(*ask, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
+            f"{url} has another admin token: give the one that its file has"
+        )
+        await put_key(proxy, State.HELD)
+        assert (await keys(*ask, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
+        if command == "release":
+            await put_key(proxy, State.HELD)
+        assert (await keys(*ask, "--token", "s3cret", HOLDFAST_ADMIN_TOKEN="wr0ng"))[0] == 0
+
+
+async def test_a_token_that_no_header_can_carry() -> None:
+    status, _, err = await keys("show", RECORD, "--token", "s3cret\r\nX: y")
+    assert status == 2
+    assert err.endswith(
+        "Error: Invalid value for --token: it has spaces or other unusual characters, write it as "
+        "admin_token has it\n"
+    )
+    assert "s3cret" not in err
+
+
+@BOTH
+async def test_nobody_listens(command: str) -> None:
+    with refusing_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        assert await complaint(command, RECORD, "--admin", url) == (
+            f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
+            f"listener with --admin"
+        )
+
+
+@BOTH
+async def test_the_store_does_not_answer(command: str) -> None:
+    async with redis_server() as redis:
+        store = f"store: {{url: 'redis://127.0.0.1:{redis.port}', timeout: 2s}}"
+        async with running(f"{store}\n{CONFIG}") as proxy:
+            await redis.stop()
+            url = url_of(proxy)
+            assert await complaint(command, RECORD, "--admin", url) == (
+                f"the store of {url} does not answer: see the proxy's log, then try again"
+            )
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        pytest.param(200, b"<h1>welcome</h1>", id="a page"),
+        pytest.param(200, b'{"record": "\\u001b[2J"}', id="another record"),
+        pytest.param(404, b"{}", id="nothing"),
+        pytest.param(404, b'{"type": "about:blank", "detail": "\\u001b[2J"}', id="a problem"),
+    ],
+)
+async def test_somebody_else_listens(command: str, status: int, body: bytes) -> None:
+    async with ScriptedUpstream(answer(response(status, body))) as stranger:
+        assert await complaint(command, RECORD, "--admin", stranger.url) == (
+            f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
+            f"--admin"
+        )
+
+
+async def test_an_answer_of_another_version() -> None:
+    told = {"type": "urn:holdfast:problem:tired", "detail": "Ask again\nlater."}
+    async with ScriptedUpstream(answer(response(418, json.dumps(told).encode()))) as other:
+        said = await complaint("show", RECORD, "--admin", other.url)
+        assert said == f"{other.url} answered 418: Ask again?later."
+        odd = {"record": RECORD, "state": "frozen", "bytes": float("nan"), "created": "once"}
+        other.usual = answer(response(200, json.dumps(odd).encode()))
+        status, out, _ = await keys("show", RECORD, "--admin", other.url)
+    assert status == 0
+    assert "\nmeaning: unknown to this version\n" in out
+    assert "\ncreated: once\n" in out
+    assert "\nbytes: 0\n" in out
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(RECORD[:-1], id="too short"),
+        pytest.param(RECORD[:-1] + "/", id="no hexadecimal digit"),
+        pytest.param("8e03978e-40d5-43e8-bc93-6894a57f9324", id="a key instead of its record"),
+    ],
+)
+async def test_no_record_is_called_so(command: str, name: str) -> None:
+    status, out, err = await keys(command, name)
+    assert (status, out) == (2, "")
+    assert err.endswith(
+        "Error: Invalid value for 'RECORD': write the 32 hexadecimal digits that the 409 has as "
+        "record\n"
+    )
+    assert name not in err, "it may be a key"
+
+
+@BOTH
+async def test_no_url(command: str) -> None:
+    status, _, err = await keys(command, RECORD, "--admin", "https://127.0.0.1:9901")
+    assert status == 2
+    assert err.endswith("Invalid value for --admin: write http://HOST:PORT or unix:PATH\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("show",), ("release",), ("keep", RECORD)])
+async def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert (await keys(*arguments))[0] == 2
+
+
+@BOTH
+async def test_help_has_an_example(command: str) -> None:
+    status, out, _ = await keys(command, "--help")
+    assert status == 0
+    assert f"Example:\n    holdfast keys {command} {RECORD}\n" in out
