@@ -1,16 +1,56 @@
-"""A bookmark API: what its file says. The walks over real sockets come with the stage itself."""
+"""D4: retries and idempotency keys of a bookmark API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from proxy.policy.settings import IdempotencySettings, Outcomes
-from tests.designs.design import Design
+from tests.designs.design import Design, verdicts, waited
+from tests.support import (
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    eventually,
+    hang_up,
+    response,
+    running,
+)
+from tests.support.clock import FakeClock
+from tests.support.keys import KEY, Gate, is_replayed, new_key, post
+from tests.support.records import told
 
 DESIGN = Design("bookmark-api.yaml")
+
+BOOKMARKS = "/v1/bookmarks"
+HOURS = 3600.0
+
+
+@asynccontextmanager
+async def stage(
+    clock: FakeClock | None = None,
+) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
+    """The file, in front of a scripted API and with waits of milliseconds."""
+    async with ScriptedUpstream() as api:
+        overlay = f"""
+upstreams: {{bookmarks: {api.url}}}
+defaults: {{retry: {{backoff: {{base: 1ms}}}}}}
+"""
+        async with running(overlay, upon=[DESIGN.path], clock=clock) as proxy:
+            yield api, proxy
+
+
+def created(number: int) -> bytes:
+    return response(201, b'{"id": %d}' % number, "Content-Type: application/json")
+
+
+# What the file says.
 
 
 def test_a_bookmark_is_made_once() -> None:
     assert DESIGN.route("create").idempotency == IdempotencySettings(
-        required=True, ttl=72 * 3600, mismatch_status=409
+        required=True, ttl=72 * HOURS, mismatch_status=409
     )
 
 
@@ -32,3 +72,111 @@ def test_waits_double_from_a_second_and_vary_by_a_tenth(route: str) -> None:
     assert DESIGN.waits(route, 2) == pytest.approx([1.0, 2.0])
     assert DESIGN.wait(route, 1, roll=0) == pytest.approx(0.9)
     assert DESIGN.wait(route, 2, roll=1 - 1e-9) == pytest.approx(2.2)
+
+
+# Keys.
+
+
+async def test_the_first_runs_and_is_recorded() -> None:
+    async with stage() as (api, proxy):
+        api.script(answer(created(1)))
+        first = await post(proxy, target=BOOKMARKS)
+        second = await post(proxy, target=BOOKMARKS)
+        assert (first.status, first.body) == (second.status, second.body) == (201, b'{"id": 1}')
+        assert [is_replayed(first), is_replayed(second)] == [False, True]
+        assert len(api.requests) == 1
+
+
+async def test_without_a_key_nothing_runs() -> None:
+    async with stage() as (api, proxy), proxy.client() as client:
+        got = await client.request("POST", BOOKMARKS, body=b"a")
+        assert (got.status, got.reason_word) == (400, "key_missing")
+        assert not api.requests
+
+
+async def test_elsewhere_none_is_needed() -> None:
+    async with stage() as (api, proxy):
+        assert (await proxy.get("/v1/bookmarks/1")).status == 200
+        assert len(api.requests) == 1
+
+
+async def test_the_same_key_with_another_body_is_a_conflict() -> None:
+    async with stage() as (api, proxy):
+        await post(proxy, target=BOOKMARKS, body=b"one")
+        got = await post(proxy, target=BOOKMARKS, body=b"other")
+        assert (got.status, got.reason_word) == (409, "key_mismatch")
+        assert len(api.requests) == 1
+
+
+async def test_after_72_hours_it_is_as_if_it_were_the_first() -> None:
+    clock = FakeClock()
+    async with stage(clock) as (api, proxy):
+        api.script(answer(created(1)), answer(created(2)))
+        await post(proxy, target=BOOKMARKS)
+        clock.advance(72 * HOURS - 1)
+        assert (await post(proxy, target=BOOKMARKS)).body == b'{"id": 1}'
+        clock.advance(1)
+        assert (await post(proxy, target=BOOKMARKS)).body == b'{"id": 2}'
+
+
+async def test_a_double_tap_is_one_call_and_two_equal_answers() -> None:
+    gate = Gate(created(1))
+    async with stage() as (api, proxy):
+        api.script(gate.behaviour)
+        taps = [asyncio.create_task(post(proxy, target=BOOKMARKS)) for _ in range(2)]
+        await eventually(lambda: proxy.waiting_for_keys == 1)
+        gate.open()
+        one, other = await asyncio.gather(*taps)
+        assert (one.status, one.body) == (other.status, other.body) == (201, b'{"id": 1}')
+        assert len(api.requests) == 1
+
+
+async def test_a_client_that_was_offline_sends_again_with_the_same_key() -> None:
+    async with stage() as (api, proxy):
+        api.script(answer(created(1)))
+        async with proxy.client() as client:
+            await client.send(
+                f"POST {BOOKMARKS} HTTP/1.1\r\nHost: a\r\n{KEY}\r\n".encode()
+                + b"Content-Length: 3\r\n\r\npay"
+            )
+            await eventually(lambda: api.requests)
+        got = await post(proxy, target=BOOKMARKS)
+        assert (got.status, got.body) == (201, b'{"id": 1}')
+        assert len(api.requests) == 1
+
+
+# Retries.
+
+
+async def test_what_was_refused_is_retried_with_the_same_key() -> None:
+    async with stage() as (api, proxy):
+        refused = answer(response(429, b"", "Retry-After: 0"))
+        api.script(refused, answer(response(503)), answer(created(1)))
+        got = await post(proxy, target=BOOKMARKS)
+        assert (got.status, got.get("Holdfast-Attempts")) == (201, "3")
+        assert {one.get("Idempotency-Key") for one in api.requests} == {KEY.partition(": ")[2]}
+        assert len(waited(await told(proxy))) == 2
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422])
+async def test_other_refusals_are_final(status: int) -> None:
+    async with stage() as (api, proxy):
+        api.script(answer(response(status)))
+        assert (await post(proxy, new_key(), target=BOOKMARKS)).status == status
+        assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize("failure", [hang_up, answer(response(502)), answer(response(408))])
+async def test_a_read_is_retried_after_every_failure_that_is_listed(failure: object) -> None:
+    async with stage() as (api, proxy):
+        api.script(failure, failure)  # type: ignore[arg-type]  # behaviours
+        assert (await proxy.get("/v1/bookmarks")).status == 200
+        assert verdicts(await told(proxy)) == ["retried", "retried", "recovered"]
+
+
+async def test_what_may_have_run_is_not_repeated_unasked_but_may_be_asked_for_again() -> None:
+    async with stage() as (api, proxy):
+        api.script(hang_up, answer(created(1)))
+        assert (await post(proxy, target=BOOKMARKS)).status == 502
+        assert len(api.requests) == 1
+        assert (await post(proxy, target=BOOKMARKS)).body == b'{"id": 1}'
