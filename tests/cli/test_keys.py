@@ -12,7 +12,17 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.records import Answer, State
-from tests.support import RunningProxy, ScriptedUpstream, answer, one_route, running
+from tests.support import (
+    Response,
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    hang_up,
+    ok,
+    one_route,
+    request,
+    running,
+)
 from tests.support.clock import FakeClock
 from tests.support.ports import refusing_port
 from tests.support.redis_server import redis_server
@@ -107,6 +117,35 @@ async def test_how_far_away_a_date_is(away: float, said: str) -> None:
     async with ScriptedUpstream(answer(response(200, body))) as listener:
         _, out, _ = await keys("show", RECORD, "--admin", listener.url)
     assert re.search(rf"^expires: {re.escape(date)}, {said}$", out, re.MULTILINE)
+
+
+async def test_from_a_409_to_an_answer() -> None:
+    """The whole way: an outcome that nobody knows, a look, a release, another run."""
+    route = "idempotency: {on_ambiguous: hold}"
+    async with (
+        ScriptedUpstream(answer(ok(b"done"))) as upstream,
+        running(one_route(upstream, route)) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(hang_up)
+        post = request("POST", "/", "Idempotency-Key: 8e03978e", body=b"hello")
+
+        async def sent() -> Response:
+            await client.send(post)
+            return await client.response("POST")
+
+        assert (await sent()).status == 502
+        held = await sent()
+        assert held.status == 409
+        told = json.loads(held.body)
+        assert told["type"] == "urn:holdfast:problem:outcome_unknown"
+        _, out, _ = await keys("show", told["record"], "--admin", url_of(proxy))
+        assert "\nstate: held\n" in out
+        assert "\nroute: all\n" in out
+        assert (await keys("release", told["record"], "--admin", url_of(proxy)))[0] == 0
+        again = await sent()
+        assert (again.status, again.body) == (200, b"done")
+        assert len(upstream.requests) == 2
 
 
 @pytest.mark.parametrize("state", [State.HELD, State.UNSTORED, State.DONE])
