@@ -24,6 +24,8 @@ class Scenario:
     """Size of the body to POST; 0 sends GET."""
     pause: int = 0
     """Milliseconds between two requests of one connection; 0: as fast as it gets answers."""
+    keyed: bool = False
+    """Whether each request carries an idempotency key of its own."""
     metric: Literal["cpu", "p50"] = "cpu"
     """Which figure of a :class:`Sample` counts."""
     steady: bool = True
@@ -78,6 +80,7 @@ def _wrk(proxy: Running, scenario: Scenario, seconds: int, core: int) -> dict[st
         *("--duration", f"{seconds}s", "--timeout", "10s", "--script", str(SCRIPT)),
         f"http://127.0.0.1:{proxy.port}{scenario.path}",
         *("--", str(scenario.post_bytes), str(scenario.pause)),
+        "keys" if scenario.keyed else "",
     )
     output = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=seconds + 60)
     counts: dict[str, int] = json.loads(output.stdout.splitlines()[-1])

@@ -201,6 +201,10 @@ PROXIES: dict[str, Callable[[Place], Command]] = {
     "holdfast-retry": _holdfast_with(defaults={"retry": True}),
     "holdfast-throttle": _holdfast_with(defaults={"throttle": _PLENTY}),
     "holdfast-redis": _holdfast_with_redis,
+    "holdfast-keys": _holdfast_with(
+        store={"url": "memory", "entries": 1_000_000, "bytes": "1GiB"},
+        defaults={"idempotency": True},
+    ),
     "holdfast-policies": _holdfast_with(defaults={"retry": True, "throttle": _PLENTY}),
     "holdfast-10-routes": _holdfast_with_routes(10),
     "holdfast-1000-routes": _holdfast_with_routes(1000),

@@ -81,6 +81,18 @@ COMPARISONS = (
         "holdfast",
         1.3,
     ),
+    Comparison(
+        Scenario(
+            "keyed-post",
+            "POST 1 KiB with a new key each, heeded (in memory) against passed on, CPU",
+            connections=64,
+            post_bytes=1024,
+            keyed=True,
+        ),
+        "holdfast-keys",
+        "holdfast",
+        1.5,
+    ),
 )
 
 

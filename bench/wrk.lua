@@ -1,6 +1,7 @@
 -- For every run: POST a body of as many bytes as the first argument says (0: GET), wait
--- between two requests of a connection for as many milliseconds as the second says, and end
--- with one line of JSON. wrk's own text is made for people: "50%" occurs in it twice.
+-- between two requests of a connection for as many milliseconds as the second says, give each
+-- request an idempotency key of its own if the third is "keys", and end with one line of JSON.
+-- wrk's own text is made for people: "50%" occurs in it twice.
 
 function init(args)
   local size = tonumber(args[1])
@@ -13,6 +14,15 @@ function init(args)
     wrk.method = "POST"
     wrk.headers["Content-Type"] = "application/json"
     wrk.body = '"' .. string.rep("x", size - 2) .. '"'
+  end
+  if args[3] == "keys" then
+    math.randomseed(os.time())
+    local run, number = string.format("%08x-", math.random(0, 2147483647)), 0
+    function request()
+      number = number + 1
+      wrk.headers["Idempotency-Key"] = run .. number
+      return wrk.format()
+    end
   end
 end
 
