@@ -262,6 +262,9 @@ class Receiver(Protocol):
     def relay_cut(self) -> None:
         """The body broke off."""
 
+    def outlive_client(self) -> bool:
+        """The client has left: whether its request goes on all the same."""
+
 
 class Exchange(ABC):
     """One request and what became of it.
@@ -354,6 +357,10 @@ class Exchange(ABC):
     reads_ahead = False
     """The client reads at its own pace, and an upstream waits for it."""
 
+    def outlive_client(self) -> bool:
+        """Nobody else wants its response."""
+        return False
+
     def uncounted(self, now: float) -> float:
         """Seconds up to *now* in which we waited for the client's own bytes."""
         waiting = now - self.waiting_since if self.waiting_since else 0.0
@@ -435,7 +442,7 @@ class Exchange(ABC):
         """Wait until it is behind no longer; one that takes too long is cut off."""
 
     @abstractmethod
-    def outlive_client(self) -> None:
+    def go_on_alone(self) -> None:
         """The client has left; what it began goes on for a while."""
 
     @abstractmethod

@@ -164,7 +164,7 @@ class Silent(Exchange):
     async def caught_up(self) -> None:
         raise NotImplementedError
 
-    def outlive_client(self) -> None:
+    def go_on_alone(self) -> None:
         raise NotImplementedError
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:

@@ -123,6 +123,9 @@ class Flights:
         except StoreError:
             self._tell_later(claim, ending)
             return True
+        except asyncio.CancelledError:
+            self._tell_later(claim, ending)  # perhaps once more, which does no harm
+            raise
         finally:
             self._end(flight)
             flight.conclude(result)
@@ -142,6 +145,14 @@ class Flights:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def adopt(self) -> None:
+        """The present task goes on though it was cancelled, and a drain waits for it, too."""
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def see_to(self, work: Coroutine[Any, Any, object]) -> None:
         """The same for what nobody waits for."""

@@ -9,15 +9,14 @@
     and claim      │ done ──────► replay
                    └ another request, unknown outcome, result not kept ─► 422, 409
 
-Who owns a key runs in a task of its own, so that its result is kept even if its client
-leaves. Whoever waits holds nothing that somebody else could wait for.
+Who owns a key goes on even if its client leaves, once its request was sent, so that its
+result is kept. Whoever waits holds nothing that somebody else could wait for.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from proxy.core import Clock, Exchange, Handler, new_token
 from proxy.pipeline.flights import Flight, Flights, Turn
@@ -98,6 +97,7 @@ class Idempotency:
         self._time_left = time_left
         self._clock = clock
         self._header = keys.header.encode()
+        self._scope = frozenset(name.encode() for name in keys.scope)
         self._methods = keys.methods
         self._takes_over = keys.on_ambiguous == "release"
         name = "-".join(word.capitalize() for word in keys.header.split("-"))
@@ -131,7 +131,7 @@ class Idempotency:
             return self._refuse(
                 exchange, refusal, KeyResult.INVALID if values else KeyResult.MISSING
             )
-        caller = caller_of(settings, headers)
+        caller = caller_of(self._scope, headers)
         if settings.scope_required and not caller:
             return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
         body = b"" if exchange.body is None else await exchange.body.read_whole()
@@ -151,6 +151,8 @@ class Idempotency:
         claimed = await self._ask(claim)
         if claimed is None:
             return await self._without_store(exchange)
+        if claimed.answer is Answer.NEW:
+            return await self._own(exchange, self._flights.begin(claim))
         if claimed.answer is Answer.BUSY and settings.in_flight == "wait":
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
@@ -251,7 +253,7 @@ class Idempotency:
         try:
             while True:
                 awake.clear()
-                claim = replace(claim, owner=new_token(), waited_for=owner)
+                claim = claim._replace(owner=new_token(), waited_for=owner)
                 claimed = await self._ask(claim)
                 left = self._time_left(exchange, self._clock.monotonic())
                 if claimed is None or claimed.answer is not Answer.BUSY or left <= 0:
@@ -269,14 +271,13 @@ class Idempotency:
         """The key is ours: run, whatever becomes of the client."""
         self._count(exchange, KeyResult.NEW)
         ownership = Ownership(exchange, flight, self._flights, self._settings, self._refused)
-        task = self._flights.run(ownership.run(self._inner))
+        exchange.keeper = ownership
         try:
-            refusal = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await ownership.outlive_client(task)
-            raise
+            refusal = await ownership.run(self._inner)
         finally:
             exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
+        if exchange.client_is_gone:
+            raise asyncio.CancelledError  # as it would have been but for its key
         if exchange.is_behind:
             await exchange.caught_up()  # it was read ahead of its client
         return refusal

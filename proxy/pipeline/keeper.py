@@ -5,69 +5,66 @@ client that reads slowly, or leaves, costs nobody the result. All of it goes on 
 as it comes, but for its end: that waits until the store has the whole.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 from proxy.core import Exchange
-from proxy.policy.keeping import is_stream_of_events, lines_to_keep
+from proxy.policy.keeping import head_to_keep, is_stream_of_events
 from proxy.policy.outcome import Kind
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.results import KeptResponse
 
 
-class Keeper:
+class Keeper(ABC):
     """Keeps one response while it is relayed (core.Receiver)."""
 
     __slots__ = (
-        "_exchange",
+        "_head",
         "_limit",
-        "_lines",
-        "_overflowed",
         "_pieces",
         "_size",
         "_withheld_head",
         "_withheld_pieces",
-        "is_over",
+        "exchange",
         "reads_ahead",
         "status",
     )
 
-    def __init__(self, exchange: Exchange, limit: int, overflowed: Callable[[int], None]) -> None:
-        """Up to *limit* bytes are kept; *overflowed* is told if it turns out to be more."""
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange, limit: int) -> None:
+        """Up to *limit* bytes of body are kept."""
+        self.exchange = exchange
         self._limit = limit
-        self._overflowed = overflowed
         self.status = 0
         """Of the response, once it has begun."""
         self.reads_ahead = True
         """Whether all of it is being kept."""
-        self.is_over = False
-        """Whether nothing more will come."""
-        self._lines: list[bytes] = []
+        self._head = b""
         self._pieces: list[bytes] = []
         self._size = 0
         self._withheld_head: ResponseHead | None = None
         self._withheld_pieces: list[bytes] | None = None
 
-    @property
-    def is_worth_waiting_for(self) -> bool:
-        """Whether there will be something to keep, if one lets it go on without its client."""
-        return self.is_over or (self.reads_ahead and self._exchange.stream is not None)
+    @abstractmethod
+    def overflowed(self) -> None:
+        """The response turns out to be one that is not kept."""
 
-    # From the upstream (core.Receiver).
+    @abstractmethod
+    def outlive_client(self) -> bool:
+        """The client has left: whether its request goes on all the same."""
+
+    # From the upstream.
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """The head, with what has come of the body."""
-        exchange = self._exchange
+        exchange = self.exchange
         self.status = head.status
-        exchange.stamp(head)
-        self._lines = head.lines.copy()
+        if not head.has_date:
+            exchange.stamp(head)
+        self._head = b"\r\n".join(head.lines)
         if complete:
             self._withheld_head, self._withheld_pieces = head, pieces
         else:
             exchange.relay_head(head, pieces, complete=False)
-        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(
-            self._lines
-        ):
+        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(self._head):
             self._stop_keeping()
         else:
             self._keep(pieces)
@@ -77,13 +74,13 @@ class Keeper:
         if complete:
             self._withheld_pieces = pieces
         else:
-            self._exchange.relay_data(pieces, complete=False)
+            self.exchange.relay_data(pieces, complete=False)
         if self.reads_ahead:
             self._keep(pieces)
 
     def relay_cut(self) -> None:
         """The body broke off: there is nothing to keep."""
-        self._exchange.relay_cut()
+        self.exchange.relay_cut()
 
     def _keep(self, pieces: list[bytes]) -> None:
         self._pieces += pieces
@@ -92,17 +89,17 @@ class Keeper:
             self._stop_keeping()
 
     def _stop_keeping(self) -> None:
-        """It is more than may be kept: from here on it goes at its client's pace."""
+        """From here on it goes at its client's pace."""
         self.reads_ahead = False
         self._pieces = []
-        exchange, stream = self._exchange, self._exchange.stream
+        exchange, stream = self.exchange, self.exchange.stream
         if stream is not None and exchange.client_is_gone:
             stream.fail(Kind.CANCELLED)
         elif stream is not None and exchange.is_behind:
             stream.pause()
-        self._overflowed(self.status)
+        self.overflowed()
 
-    # For the one who owns the key.
+    # Once it has ended.
 
     def response(self, *, lasts: bool) -> KeptResponse | None:
         """What has come, for duplicates; None if not all of it was kept.
@@ -111,12 +108,12 @@ class Keeper:
         """
         if not self.reads_ahead or self._withheld_pieces is None:
             return None
-        lines = lines_to_keep(self._lines, lasts=lasts)
-        return KeptResponse(self.status, lines, b"".join(self._pieces))
+        head = head_to_keep(self._head, lasts=lasts)
+        return KeptResponse(self.status, head, b"".join(self._pieces))
 
     def deliver(self) -> None:
         """Let the client have the end of it."""
-        exchange, head, pieces = self._exchange, self._withheld_head, self._withheld_pieces
+        exchange, head, pieces = self.exchange, self._withheld_head, self._withheld_pieces
         if pieces is None or exchange.client_is_gone:
             return
         if head is not None:

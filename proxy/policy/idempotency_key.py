@@ -7,10 +7,9 @@ its record, a digest of it, of the route and of the caller.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b, sha256
-
-from proxy.policy.settings import IdempotencySettings
+from operator import itemgetter
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
@@ -46,15 +45,20 @@ def read_key(values: Sequence[bytes]) -> bytes | None:
     return key if 0 < len(key) <= LONGEST else None
 
 
-def caller_of(settings: IdempotencySettings, headers: RawHeaders) -> tuple[bytes, ...]:
-    """What tells this caller from others: the fields of ``scope``, as they were sent.
+def caller_of(scope: Collection[bytes], headers: RawHeaders) -> list[bytes]:
+    """What tells this caller from others: the fields called as *scope* says, as they were sent.
 
     Empty where none of them is there: those callers share their keys.
     """
-    scope = {name.encode() for name in settings.scope}
-    found = [(field.lower(), value) for field, value in headers if field.lower() in scope]
-    found.sort(key=lambda pair: pair[0])  # the order of fields is no part of who one is
-    return tuple(part for pair in found for part in pair)
+    return _values(scope, headers)
+
+
+def _values(names: Collection[bytes], headers: RawHeaders) -> list[bytes]:
+    """Names and values of the fields called *names*, in lower case, in turn."""
+    found = [pair for field, value in headers if (pair := (field.lower(), value))[0] in names]
+    # The order of different fields means nothing.
+    found.sort(key=itemgetter(0))
+    return [part for pair in found for part in pair]
 
 
 def record_name(route: str, caller: Iterable[bytes], key: bytes) -> str:
@@ -62,9 +66,8 @@ def record_name(route: str, caller: Iterable[bytes], key: bytes) -> str:
 
     Neither the key nor a credential can be read back from it.
     """
-    digest = blake2b(digest_size=16, person=b"holdfast key")
-    _add(digest.update, (route.encode(), key, *caller))
-    return digest.hexdigest()
+    parts = _told_apart((route.encode(), key, *caller))
+    return blake2b(parts, digest_size=16, person=b"holdfast key").hexdigest()
 
 
 _is_record_name = re.compile(r"[0-9a-f]{32}").fullmatch
@@ -78,23 +81,14 @@ def read_record_name(text: str) -> str | None:
 
 def fingerprint(method: str, target: str, headers: RawHeaders, body: bytes) -> bytes:
     """What a duplicate has in common with the first: method, target, content and its kind."""
-    kinds = [
-        (field.lower(), value) for field, value in headers if field.lower() in _KINDS_OF_CONTENT
-    ]
-    kinds.sort()
-    fields = [part for pair in kinds for part in pair]
-    digest = sha256()
-    _add(digest.update, (method.encode(), target.encode("utf-8", "surrogateescape"), *fields))
-    digest.update(body)
-    return digest.digest()
+    fields = _values(_KINDS_OF_CONTENT, headers)
+    parts = (method.encode(), target.encode("utf-8", "surrogateescape"), *fields)
+    return sha256(_told_apart(parts) + body).digest()
 
 
 _KINDS_OF_CONTENT = frozenset({b"content-type", b"content-encoding"})
 
 
-def _add(update: Callable[[bytes], None], parts: Iterable[bytes]) -> None:
+def _told_apart(parts: Iterable[bytes]) -> bytes:
     """Each part with its length before it, so that no two lists of parts look the same."""
-    for part in parts:
-        update(b"%d:" % len(part))
-        update(part)
-    update(b"|")
+    return b"".join([b"%d:%b" % (len(part), part) for part in parts]) + b"|"

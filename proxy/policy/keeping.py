@@ -9,7 +9,8 @@
 ====================  ==================================================================
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind
@@ -28,8 +29,6 @@ class Fate(StrEnum):
 
 _DID_NOT_RUN = frozenset({501, 503, 505, 529})
 """Server errors that speak of a request that was not worked on."""
-
-_EVENTS = b"text/event-stream"
 
 
 def may_have_run(attempt: Attempt, refused: frozenset[int] = frozenset()) -> bool:
@@ -56,15 +55,14 @@ def fate_of(
     All attempts count: one that was refused says nothing about the one before it, which
     timed out. *fell_back*: what the client got came from elsewhere, and is never kept.
     """
-    ambiguous = any(may_have_run(attempt, refused) for attempt in attempts)
     if fell_back:
         # The other upstream has done it if it says so, and that is not kept either.
         last = attempts[-1] if attempts else None
-        ambiguous = ambiguous or (
-            last is not None and last.kind is None and last.status < FIRST_FAILURE
-        )
+        if last is not None and last.kind is None and last.status < FIRST_FAILURE:
+            return Fate.AMBIGUOUS
     elif status in settings.keep:
         return Fate.UNSTORED if attempts[-1].kind is Kind.TRUNCATED else Fate.KEPT
+    ambiguous = any(may_have_run(attempt, refused) for attempt in attempts)
     return Fate.AMBIGUOUS if ambiguous else Fate.FREE
 
 
@@ -78,41 +76,37 @@ def state_after(fate: Fate, settings: IdempotencySettings) -> State | None:
 _STATES = {Fate.KEPT: State.DONE, Fate.UNSTORED: State.UNSTORED}
 
 
-def is_stream_of_events(lines: Iterable[bytes]) -> bool:
-    """Whether a response with these fields goes on for as long as somebody listens."""
-    return any(
-        name.lower() == b"content-type" and value.strip().lower().startswith(_EVENTS)
-        for name, _, value in (line.partition(b":") for line in lines)
-    )
+def is_stream_of_events(head: bytes) -> bool:
+    """Whether a response with this head goes on for as long as somebody listens."""
+    return _events(head) is not None
 
 
-def lines_to_keep(lines: Sequence[bytes], *, lasts: bool) -> tuple[bytes, ...]:
-    """The status line and those fields that a duplicate gets, too.
+_events = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search
+
+
+def head_to_keep(head: bytes, *, lasts: bool) -> bytes:
+    """The status line and those fields of *head* that a duplicate gets, too.
 
     A cookie is a session's, never another's. What *lasts* for the time of a key leaves out
     besides what was true of one moment.
     """
-    first, *fields = lines
-    return (first, *(line for line in fields if not _is_left_out(line, lasts=lasts)))
+    return (_of_the_moment if lasts else _of_the_session)(b"", head)
 
 
-def _is_left_out(line: bytes, *, lasts: bool) -> bool:
-    name = line.partition(b":")[0].lower()
-    if name in _NEVER_KEPT:
-        return True
-    return lasts and (name in _OF_THE_MOMENT or name.startswith(_LIMITS))
+def _fields(*names: bytes) -> Callable[[bytes, bytes], bytes]:
+    """Replaces all fields of these names, each of which may be a pattern."""
+    pattern = rb"\r\n(?:%b):[^\r\n]*" % b"|".join(names)
+    return re.compile(pattern, re.IGNORECASE).sub
 
 
-_NEVER_KEPT = frozenset({b"set-cookie", b"set-cookie2", b"idempotent-replayed"})
-_OF_THE_MOMENT = frozenset(
-    {
-        b"age",
-        b"alt-svc",
-        b"retry-after",
-        b"server-timing",
-        b"traceparent",
-        b"tracestate",
-        b"traceresponse",
-    }
+_SESSION = (b"set-cookie2?", b"idempotent-replayed")
+_of_the_session = _fields(*_SESSION)
+_of_the_moment = _fields(
+    *_SESSION,
+    b"age",
+    b"alt-svc",
+    b"retry-after",
+    b"server-timing",
+    b"trace(?:parent|state|response)",
+    b"(?:x-)?ratelimit[^:\r\n]*",
 )
-_LIMITS = (b"ratelimit", b"x-ratelimit")

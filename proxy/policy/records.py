@@ -14,10 +14,14 @@ or leaves it to a person.
 
 Every store keeps to these rules. ``memory`` and ``sqlite`` call the functions below,
 each within one step that nobody else can come between; ``redis`` has them as scripts.
+
+The values are named tuples, which are made four times as fast as frozen dataclasses: each
+request with a key makes five of them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 LEFT_FOR = 10.0
 """Seconds for which the outcome of a key that was set free waits for those who waited for it."""
@@ -53,8 +57,7 @@ class Answer(StrEnum):
     """There is no room for another key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Who wants a key, for what and on which terms."""
 
     name: str
@@ -72,8 +75,7 @@ class Claim:
     """The token of the owner whose outcome it has waited for, if it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A store's answer to a claim."""
 
     answer: Answer
@@ -85,8 +87,7 @@ class Claimed:
     """With DONE and LEFT."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """What becomes of a key when its owner has finished."""
 
     state: State | None
@@ -97,8 +98,7 @@ class Ending:
     nothing, and they may claim the key themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What is known of a key. Times are seconds of the store's own clocks."""
 
     state: State
@@ -190,9 +190,9 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
     if ending.state is None:
         return None
     result = ending.result if ending.state is State.DONE else b""
-    return replace(record, state=ending.state, expires=wall + ending.ttl, result=result)
+    return record._replace(state=ending.state, expires=wall + ending.ttl, result=result)
 
 
 def renew(record: Record, lease: float, *, now: float) -> Record:
     """The owner is still alive."""
-    return replace(record, lease_until=now + lease)
+    return record._replace(lease_until=now + lease)

@@ -154,9 +154,8 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
 def kept_head(response: KeptResponse) -> ResponseHead:
     """The head of a response that was kept, for a duplicate of its request."""
     status = response.status
-    head = ResponseHead(status, response.lines[0])
-    head.lines += response.lines[1:]
-    head.lines.append(b"Idempotent-Replayed: true")
+    head = ResponseHead(status, b"")
+    head.lines = [*response.head.split(b"\r\n"), b"Idempotent-Replayed: true"]
     head.has_date = True  # the time of the first: it tells how old the result is
     head.has_body = status not in _SPECIAL
     if head.has_body or status == _RESET_CONTENT:

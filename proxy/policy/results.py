@@ -7,22 +7,21 @@ somebody else or moved to another key is noticed, and never served.
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from proxy.policy.refusal import Reason, Refusal
 
 _VERSION = b"1"
 _RESPONSE, _REFUSAL, _FALLBACK, _NOTHING = b"R", b"X", b"F", b"N"
 _CHECKSUM = 16
-_HEAD_END = b"\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResponse:
+class KeptResponse(NamedTuple):
     """What an upstream answered."""
 
     status: int
-    lines: tuple[bytes, ...]
-    """The status line and the end-to-end fields; no length."""
+    head: bytes
+    """The status line and the end-to-end fields, without a length, as lines of HTTP."""
     body: bytes
 
 
@@ -48,7 +47,7 @@ def pack(name: str, result: Result) -> bytes:
     match result:
         case KeptResponse():
             letter = _RESPONSE
-            content = b"\r\n".join(result.lines) + _HEAD_END + result.body
+            content = b"%b\r\n\r\n%b" % (result.head, result.body)
         case Refusal():
             letter = _REFUSAL
             wait = "" if result.wait is None else str(result.wait)
@@ -84,9 +83,8 @@ def unpack(name: str, data: bytes) -> Result:
 
 
 def _response(content: bytes) -> KeptResponse:
-    head, _, body = content.partition(_HEAD_END)
-    lines = head.split(b"\r\n")
-    return KeptResponse(int(lines[0][9:12]), tuple(lines), body)
+    head, _, body = content.partition(b"\r\n\r\n")
+    return KeptResponse(int(head[9:12]), head, body)
 
 
 def _checksum(name: str, letter: bytes, content: bytes) -> bytes:

@@ -394,11 +394,10 @@ class ClientExchange(Exchange):
         if self.client.writing_paused:
             await self.client.caught_up()
 
-    def outlive_client(self) -> None:
+    def go_on_alone(self) -> None:
         """The client has left; what it began goes on for a while."""
-        if not self.client_is_gone:
-            self.client_is_gone = True
-            self.left_during = self.phase
+        self.client_is_gone = True
+        self.left_during = self.phase
 
     @property
     def phase(self) -> str:

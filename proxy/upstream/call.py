@@ -141,6 +141,17 @@ class Call:
             self._receiver.relay_cut()
         self._end(kind)
 
+    def goes_on_alone(self) -> bool:
+        """Its client has left: whether somebody else wants the response.
+
+        If so, ``done`` is to be awaited again.
+        """
+        if not self._receiver.outlive_client():
+            return False
+        if self.done.cancelled():
+            self.done = self._loop.create_future()
+        return True
+
     # From the client's side (core.Stream).
 
     def pause(self) -> None:

@@ -83,10 +83,15 @@ class Upstream:
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
-            if upload is None:
-                await call.done
-            else:
+            if upload is not None:
                 await self._upload(call, connection, upload)
+            else:
+                try:
+                    await call.done
+                except asyncio.CancelledError:
+                    if not call.goes_on_alone():
+                        raise
+                    await call.done
         except DialError as error:
             if pool is not None:
                 attempt.address = pool.label

@@ -8,8 +8,8 @@ import pytest
 from proxy.policy.keeping import (
     Fate,
     fate_of,
+    head_to_keep,
     is_stream_of_events,
-    lines_to_keep,
     may_have_run,
     state_after,
 )
@@ -159,20 +159,21 @@ LINES = [
 ]
 
 
+def kept(*, lasts: bool) -> list[bytes]:
+    return head_to_keep(b"\r\n".join(LINES), lasts=lasts).split(b"\r\n")
+
+
 def test_what_lasts() -> None:
-    assert lines_to_keep(LINES, lasts=True) == (
-        LINES[0],
-        LINES[1],
-        LINES[4],
-        LINES[6],
-        LINES[7],
-        LINES[-1],
-    )
+    left = [LINES[0], LINES[1], LINES[4], LINES[6], LINES[7], LINES[-1]]
+    assert kept(lasts=True) == left
 
 
 def test_what_is_for_those_who_waited() -> None:
-    kept = lines_to_keep(LINES, lasts=False)
-    assert set(LINES) - set(kept) == {LINES[2], LINES[3], LINES[5]}
+    assert set(LINES) - set(kept(lasts=False)) == {LINES[2], LINES[3], LINES[5]}
+
+
+def test_a_status_line_is_no_field() -> None:
+    assert head_to_keep(b"HTTP/1.1 200 Age: 3", lasts=True) == b"HTTP/1.1 200 Age: 3"
 
 
 @pytest.mark.parametrize(
@@ -185,4 +186,4 @@ def test_what_is_for_those_who_waited() -> None:
     ],
 )
 def test_a_stream_of_events(line: bytes, expected: bool) -> None:  # noqa: FBT001 - pytest's way
-    assert is_stream_of_events([b"HTTP/1.1 200 OK", line]) is expected
+    assert is_stream_of_events(b"HTTP/1.1 200 OK\r\n" + line) is expected

@@ -1,7 +1,5 @@
 """The rules of one key: every state, every claim."""
 
-from dataclasses import replace
-
 import pytest
 
 from proxy.policy.records import (
@@ -27,7 +25,7 @@ THEIRS = Record(
 
 
 def ask(record: Record | None, **changes: object) -> tuple[Record | None, Claimed]:
-    return claim(record, replace(ASK, **changes), now=NOW, wall=WALL)  # type: ignore[arg-type]  # any field
+    return claim(record, ASK._replace(**changes), now=NOW, wall=WALL)  # type: ignore[arg-type]  # any field
 
 
 def test_nobody_has_it() -> None:
@@ -48,27 +46,27 @@ def test_nobody_has_it() -> None:
     ],
 )
 def test_somebody_has_it(state: State, expected: Claimed) -> None:
-    before = replace(THEIRS, state=state, result=b"result")
+    before = THEIRS._replace(state=state, result=b"result")
     assert ask(before) == (before, expected)
 
 
 @pytest.mark.parametrize("state", State)
 def test_another_request_is_a_mismatch_before_anything_else(state: State) -> None:
-    before = replace(THEIRS, state=state, lease_until=NOW - 1)
+    before = THEIRS._replace(state=state, lease_until=NOW - 1)
     assert ask(before, fingerprint=OTHER) == (before, Claimed(Answer.MISMATCH))
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("fingerprint", [SAME, OTHER])
 def test_what_has_expired_was_never_there(state: State, fingerprint: bytes) -> None:
-    before = replace(THEIRS, state=state, expires=WALL)
+    before = THEIRS._replace(state=state, expires=WALL)
     record, claimed = ask(before, fingerprint=fingerprint)
     assert claimed == Claimed(Answer.NEW)
     assert is_owned(record, "me")
 
 
 def test_an_owner_that_fell_silent_is_followed() -> None:
-    silent = replace(THEIRS, lease_until=NOW)
+    silent = THEIRS._replace(lease_until=NOW)
     record, claimed = ask(silent)
     assert claimed.answer is Answer.NEW
     assert is_owned(record, "me")
@@ -76,20 +74,20 @@ def test_an_owner_that_fell_silent_is_followed() -> None:
 
 
 def test_or_its_key_is_left_to_a_person() -> None:
-    silent = replace(THEIRS, lease_until=NOW)
+    silent = THEIRS._replace(lease_until=NOW)
     assert ask(silent, takes_over=False) == (silent, Claimed(Answer.HELD))
 
 
 def test_how_it_ends() -> None:
     done = settle(THEIRS, Ending(State.DONE, 7.0, b"result"), wall=WALL)
-    assert done == replace(THEIRS, state=State.DONE, expires=WALL + 7, result=b"result")
+    assert done == THEIRS._replace(state=State.DONE, expires=WALL + 7, result=b"result")
     held = settle(THEIRS, Ending(State.HELD, 7.0, b"for those who waited"), wall=WALL)
-    assert held == replace(THEIRS, state=State.HELD, expires=WALL + 7)
+    assert held == THEIRS._replace(state=State.HELD, expires=WALL + 7)
     assert settle(THEIRS, Ending(None, 7.0), wall=WALL) is None
 
 
 def test_a_lease_is_renewed() -> None:
-    assert renew(THEIRS, 30.0, now=NOW) == replace(THEIRS, lease_until=NOW + 30)
+    assert renew(THEIRS, 30.0, now=NOW) == THEIRS._replace(lease_until=NOW + 30)
 
 
 @pytest.mark.parametrize("state", set(State) - {State.IN_FLIGHT})
@@ -97,13 +95,13 @@ def test_what_has_ended_belongs_to_nobody(state: State) -> None:
     assert is_owned(THEIRS, "them")
     assert not is_owned(THEIRS, "me")
     assert not is_owned(None, "them")
-    assert not is_owned(replace(THEIRS, state=state), "them")
+    assert not is_owned(THEIRS._replace(state=state), "them")
 
 
 def test_what_a_person_is_told() -> None:
     told = shown(THEIRS, now=NOW)
     assert (told.state, told.route, told.lease_left) == (State.IN_FLIGHT, "charges", 25.0)
     assert (told.created, told.expires, told.size) == (WALL - 5, WALL + 95, 0)
-    done = shown(replace(THEIRS, state=State.DONE, result=b"result"), now=NOW)
+    done = shown(THEIRS._replace(state=State.DONE, result=b"result"), now=NOW)
     assert (done.state, done.lease_left, done.size) == (State.DONE, 0.0, 6)
-    assert shown(replace(THEIRS, lease_until=NOW), now=NOW).state is State.HELD
+    assert shown(THEIRS._replace(lease_until=NOW), now=NOW).state is State.HELD

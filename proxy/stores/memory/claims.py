@@ -14,7 +14,6 @@ Where all of it is taken by what must stay, new keys are turned away.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 from proxy.core import Clock
 from proxy.policy.records import (
@@ -38,8 +37,10 @@ _OVERHEAD = 32
 """Bytes that a record counts besides its name and its result."""
 _LEFT_SHARE = 0.25
 """Of all bytes, for what was left behind."""
-_LOOKS = 2
-"""Records that each claim looks at: more than it can add, so all get their turn."""
+_TIDY_EVERY = 16
+"""Claims after which somebody looks for records that have had their time."""
+_LOOKS = 2 * _TIDY_EVERY
+"""Records that are looked at then: more than were added meanwhile, so all get their turn."""
 _LOOKS_IN_NEED = 64
 """The same, where there is no room for a new one."""
 
@@ -56,6 +57,8 @@ class MemoryClaims:
         """By name; who was looked at longest ago comes first."""
         self._ended: OrderedDict[str, None] = OrderedDict()
         """Names of those that may be given up, the oldest first."""
+        self._asked = 0
+        """Claims so far."""
         self._left: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
         """What owners left behind for those who waited, and until when; the oldest first."""
         self.used = 0
@@ -76,7 +79,9 @@ class MemoryClaims:
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not."""
         now, wall = self._clock.monotonic(), self._clock.wall()
-        self._tidy(now, wall, _LOOKS)
+        self._asked += 1
+        if self._asked % _TIDY_EVERY == 0:
+            self._tidy(now, wall, _LOOKS)
         if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
             return Claimed(Answer.LEFT, result=left[1])
         before = self._records.get(ask.name)
@@ -103,7 +108,7 @@ class MemoryClaims:
         after = settle(record, ending, wall=wall)
         if after is not None and not self._make_room(0, len(after.result), wall):
             # That it has run must not be forgotten, whatever becomes of its result.
-            after = replace(after, state=State.UNSTORED, result=b"")
+            after = after._replace(state=State.UNSTORED, result=b"")
         if after is None:
             self._forget(name)
         else:

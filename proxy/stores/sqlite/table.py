@@ -12,7 +12,6 @@ later than any lease could that was given by now.
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
@@ -148,7 +147,7 @@ class Table:
         record, boot, lease = _record(row)
         if boot != self._boot or record.lease_until > now + lease:
             # It ended with the machine's last start. Not -inf: it is written back as it is.
-            return replace(record, lease_until=0.0)
+            return record._replace(lease_until=0.0)
         return record
 
     def _write(self, name: str, record: Record, lease: float) -> None:
