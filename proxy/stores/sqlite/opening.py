@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from pathlib import Path
+from threading import Event
 
 from proxy.stores import StoreError
 
@@ -43,22 +44,33 @@ def open_file(path: str, busy_timeout: float) -> sqlite3.Connection:
     to do about it.
     """
     _make(path)
-    db: sqlite3.Connection | None = None
+    for turn in range(_TURNS):
+        try:
+            return _connect(path, busy_timeout)
+        except sqlite3.Error as error:
+            # To change a file's mode SQLite does not wait for others: it asks to come again.
+            if turn == _TURNS - 1 or _code(error) not in _LOCKED:
+                raise StoreError(_explain(path, error)) from error
+        Event().wait(_PAUSE)
+    raise AssertionError("the last turn returns or raises")
+
+
+_PATIENCE = 1.0
+_TURNS = 5
+_PAUSE = 0.05
+"""Seconds to wait for other processes that start at the same time; how often, and between."""
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def _connect(path: str, busy_timeout: float) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     try:
-        db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
         _set_up(db, path)
         db.execute(f"PRAGMA busy_timeout = {max(round(busy_timeout * 1000), 1)}")
-    except (sqlite3.Error, StoreError) as error:
-        if db is not None:
-            db.close()
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(_explain(path, error)) from error
+    except BaseException:
+        db.close()
+        raise
     return db
-
-
-_PATIENCE = 5.0
-"""Seconds to wait for other processes that start at the same time."""
 
 
 def _make(path: str) -> None:
@@ -77,7 +89,9 @@ def _make(path: str) -> None:
 
 def _set_up(db: sqlite3.Connection, path: str) -> None:
     # Look first: what is not ours stays as it is.
+    db.execute("BEGIN")
     is_new = _is_new(db, path)
+    db.execute("COMMIT")
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError(
@@ -102,10 +116,13 @@ def _set_up(db: sqlite3.Connection, path: str) -> None:
 
 
 def _is_new(db: sqlite3.Connection, path: str) -> bool:
-    """Whether the file is empty. Raises StoreError if it is somebody else's."""
+    """Whether the file is empty. Raises StoreError if it is somebody else's.
+
+    Within a transaction: another process may be about to make it ours.
+    """
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not application and not version and not tables:
         return True
     if application != _APPLICATION:
@@ -118,14 +135,20 @@ def _is_new(db: sqlite3.Connection, path: str) -> bool:
     return False
 
 
+def _code(error: sqlite3.Error) -> int:
+    """What is wrong, in SQLite's own numbers; 0 if it is not from there."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
 def _explain(path: str, error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _code(error)
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
         return (
             f"{path} is damaged, or no SQLite file ({error}): put a good copy in its place, or"
             " name another file if what it knew of keys may be forgotten"
         )
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if code in _LOCKED:
         return f"{path} is locked by another process: end that one, or name another file"
     return (
         f"{path} cannot be used ({error}): Holdfast needs a file of its own in a folder in"
