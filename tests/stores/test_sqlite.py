@@ -18,6 +18,7 @@ from proxy.policy.records import Answer, Claimed, State
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import StoreError
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
+from proxy.stores.sqlite.table import Table
 from tests.stores.houses import LEASE, NAME, TTL, ask, done, freed, running_file
 from tests.stores.stage import CLOCK, Tally
 from tests.support import both_loops
@@ -297,6 +298,30 @@ async def test_what_was_given_up_keeps_its_order(path: Path) -> None:
         assert (await store.claim(ask("three", "b"))).answer is Answer.NEW
         left = await store.claim(ask("three", waited_for="one"))
         assert left == Claimed(Answer.LEFT, result=b"failure")
+
+
+async def test_who_never_heard_of_a_claim_has_not_got_it(path: Path) -> None:
+    """It had begun when its time was over."""
+    async with running_file(path, CLOCK, answers_within=0.1) as store:
+        begun, stuck = threading.Event(), threading.Event()
+
+        def slow(table: Table) -> Claimed:
+            begun.set()
+            claimed = table.claim(ask("one"))
+            stuck.wait(PATIENCE)
+            return claimed
+
+        with pytest.raises(StoreError, match="no answer"):
+            await asyncio.gather(
+                store._ask("claim", slow, may_be_void=True),
+                asyncio.to_thread(begun.wait, PATIENCE),
+            )
+        with pytest.raises(StoreError, match="no answer"):
+            await store.claim(ask("one"))
+        stuck.set()
+        await asyncio.sleep(0.05)
+        assert (await store.claim(ask("one"))).answer is Answer.NEW, "and may come again"
+        assert (await store.claim(ask("two"))).owner == "one"
 
 
 # What nobody needs.

@@ -17,15 +17,25 @@ class Relay:
         self._target = target
         self._delay = delay
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.connections = 0
         """How many came, in all."""
         self._is_dead = False
+        self._is_deaf = False
 
     def go_dead(self) -> None:
         """Pass nothing on any more, and say nothing."""
         self._is_dead = True
+
+    def go_deaf(self) -> None:
+        """Pass on what clients say, and nothing of what they are told."""
+        self._is_deaf = True
+
+    def hear(self) -> None:
+        """Pass on both again; what was held back is lost."""
+        self._is_deaf = False
 
     def cut(self) -> None:
         """End every connection; new ones are let in."""
@@ -37,6 +47,7 @@ class Relay:
         self.connections += 1
         there, onward = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, onward}
+        self._clients.add(writer)
         try:
             async with asyncio.TaskGroup() as group:
                 for source, sink in ((reader, onward), (there, writer)):
@@ -49,7 +60,7 @@ class Relay:
         try:
             while data := await source.read(65536):
                 await asyncio.sleep(self._delay)
-                if not self._is_dead:
+                if not self._is_dead and not (self._is_deaf and sink in self._clients):
                     sink.write(data)
         except OSError:
             pass

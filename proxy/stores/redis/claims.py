@@ -6,13 +6,15 @@ those. Whoever waits for a key is told by a channel that it may be free, and onl
 somebody waits: a key without a rival costs two calls and no message.
 """
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from math import ceil
 
 from proxy.policy.records import LEFT_FOR, Answer, Claim, Claimed, Ending, Shown, State
 from proxy.stores import StoreError
-from proxy.stores.redis.connection import Reply
+from proxy.stores.redis.connection import Command, Reply
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, SETTLE, SHOW
 
@@ -27,12 +29,18 @@ class RedisClaims:
         self._watched: dict[str, dict[int, Callable[[], None]]] = {}
         """Who is to be told of a key, by its name."""
         self._numbers = count()
+        self._doubtful: dict[str, str] = {}
+        """Owners who never heard whether they have a key, and its name."""
 
     def __repr__(self) -> str:
         return f"<claims, {self._link}, {len(self._watched)} watched>"
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
+        """Get a key, or hear why not.
+
+        Who does not hear, for whatever reason, has not got it: that is seen to as soon as
+        the server can be reached.
+        """
         args = (
             ask.owner,
             ask.fingerprint,
@@ -43,12 +51,24 @@ class RedisClaims:
             int(bool(ask.waited_for)),
         )
         keys = (self._key(ask.name), self._left(ask.waited_for))
-        return await self._link.ask("claim", CLAIM, keys, args, _claimed)
+        was_up = self._link.is_up  # else it is not even sent
+        try:
+            return await self._link.ask("claim", CLAIM, keys, args, _claimed)
+        except (StoreError, asyncio.CancelledError):
+            if was_up:
+                self._doubtful[ask.owner] = ask.name
+                self.came_up()
+            raise
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
+        args = self._ending(name, owner, ending)
+        keys = (self._key(name), self._left(owner))
+        return await self._link.ask("settle", SETTLE, keys, args, _yes_or_no)
+
+    def _ending(self, name: str, owner: str, ending: Ending) -> Command:
         leaves = ending.state is not State.DONE and bool(ending.result)
-        args = (
+        return (
             owner,
             "" if ending.state is None else ending.state.value,
             _milliseconds(ending.ttl),
@@ -56,9 +76,6 @@ class RedisClaims:
             _milliseconds(LEFT_FOR) if leaves else 0,
             self._channel,
             name,
-        )
-        return await self._link.ask(
-            "settle", SETTLE, (self._key(name), self._left(owner)), args, _yes_or_no
         )
 
     async def renew(self, name: str, owner: str, lease: float) -> bool:
@@ -80,6 +97,20 @@ class RedisClaims:
 
     def _left(self, owner: str) -> str:
         return f"{self._prefix}:left:{owner}"
+
+    def came_up(self) -> None:
+        """The server can be reached: set free what was claimed for nobody."""
+        while self._doubtful and self._link.is_up:
+            owner, name = self._doubtful.popitem()
+            args = self._ending(name, owner, Ending(None, 0.0))
+            keys = (self._key(name), self._left(owner))
+            # Its owner may come again under the same name: that claim must stand.
+            answered = self._link.send("settle", SETTLE, keys, args, in_order=True)
+            answered.add_done_callback(partial(self._set_free, name, owner))
+
+    def _set_free(self, name: str, owner: str, answered: asyncio.Future[list[Reply]]) -> None:
+        if answered.exception() is not None:
+            self._doubtful[owner] = name
 
     # Who waits.
 

@@ -174,6 +174,29 @@ class Link:
         Raises :class:`StoreError` if there is no answer in time, and at once while the link
         is down; *read* raises it if an answer tells of something that makes no sense.
         """
+        began = self._clock.monotonic()
+        reply = await self.send(operation, script, keys, args)
+        try:
+            result = read(reply)
+        except StoreError:
+            self._recorder.failed(operation)
+            raise
+        self._recorder.operated(operation, self._clock.monotonic() - began)
+        return result
+
+    def send(
+        self,
+        operation: str,
+        script: Script,
+        keys: tuple[str, ...],
+        args: Command,
+        *,
+        in_order: bool = False,
+    ) -> asyncio.Future[list[Reply]]:
+        """Run *script*; what it answers. Raises as :meth:`ask` does.
+
+        *in_order*: before all that is sent later, even if the server does not know the script.
+        """
         connection = self._connection
         if connection is None or not self.is_up:
             self._recorder.failed(operation)
@@ -182,7 +205,6 @@ class Link:
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._under_way[number] = operation
         self._asked[number] = future
-        began = self._clock.monotonic()
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - both calls count
             is_unknown = isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
@@ -197,15 +219,9 @@ class Link:
             if isinstance(reply, list) and not future.done():
                 future.set_result(reply)
 
-        connection.call(("EVALSHA", script.digest, len(keys), *keys, *args), answered)
-        reply = await future
-        try:
-            result = read(reply)
-        except StoreError:
-            self._recorder.failed(operation)
-            raise
-        self._recorder.operated(operation, self._clock.monotonic() - began)
-        return result
+        named = ("EVAL", script.text) if in_order else ("EVALSHA", script.digest)
+        connection.call((*named, len(keys), *keys, *args), answered)
+        return future
 
     def look_at_memory(self, told: Callable[[str], None]) -> None:
         """Tell what the server says of its memory; nothing if it does not say."""

@@ -148,6 +148,7 @@ class RedisStore:
         """All buckets use the store again, and soon nothing else."""
         now = self._clock.monotonic()
         self._news.start()
+        self.claims.came_up()
         if self._asks_of_eviction:
             self._look_for_eviction()
         for permits in self._all():

@@ -80,9 +80,15 @@ class SqliteStore:
     # What is asked of it.
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
-        # A claim that nobody waits for any more would block its key for nothing.
-        claimed = await self._ask("claim", lambda table: table.claim(ask), may_be_void=True)
+        """Get a key, or hear why not. Who does not hear, for whatever reason, has not got it."""
+        try:
+            claimed = await self._ask("claim", lambda table: table.claim(ask), may_be_void=True)
+        except (StoreError, asyncio.CancelledError):
+            if self._thread is not None:
+                free = Ending(None, 0.0)
+                undo = Job(lambda table: table.settle(ask.name, ask.owner, free), only_reads=False)
+                self._thread.put(undo)  # it may have begun, and nobody would end it
+            raise
         if claimed.answer is Answer.BUSY:
             self._found_busy(ask.name, claimed.owner)
         return claimed
