@@ -184,13 +184,13 @@ def drive(make: Callable[[], House], examples: int, steps: int) -> None:
 
 
 def test_memory() -> None:
-    drive(MemoryHouse, 100, 50)
+    drive(MemoryHouse, 80, 50)
 
 
 def test_sqlite() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        drive(lambda: SqliteHouse(Path(folder)), 50, 50)
+        drive(lambda: SqliteHouse(Path(folder)), 25, 50)
 
 
 def test_redis(server: RedisServer) -> None:
-    drive(lambda: RedisHouse(server), 50, 50)
+    drive(lambda: RedisHouse(server), 20, 50)
