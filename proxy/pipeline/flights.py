@@ -163,10 +163,6 @@ class Flights:
         if not flight.hand_over():
             self.see_to(self.settle(flight, Ending(None, 0.0), Turn.AGAIN))
 
-    def disclaim(self, claim: Claim) -> None:
-        """It is not known whether the store has granted *claim*: nobody is to wait for it."""
-        self._tell_later(claim, Ending(None, 0.0))
-
     def _tell_later(self, claim: Claim, ending: Ending) -> None:
         """The store did not answer: tell it again until it does."""
         self.see_to(self._tell(claim, ending))

@@ -124,6 +124,21 @@ class Idempotency:
         return self._keyed(exchange, values)
 
     async def _keyed(self, exchange: Exchange, values: list[bytes]) -> Refusal | None:
+        claim = await self._identify(exchange, values)
+        if isinstance(claim, Refusal):
+            return claim
+        flight = self._flights.get(claim.name)
+        if flight is not None:
+            return await self._beside(exchange, claim, flight)
+        claimed = await self._ask(claim)
+        if claimed is None:
+            return await self._without_store(exchange)
+        if claimed.answer is Answer.BUSY and self._settings.in_flight == "wait":
+            return await self._behind(exchange, claim, claimed.owner)
+        return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
+
+    async def _identify(self, exchange: Exchange, values: list[bytes]) -> Claim | Refusal:
+        """Which key it is, whose, and for what; needs the whole body."""
         settings, headers = self._settings, exchange.raw_headers
         key = read_key(values)
         if key is None:
@@ -136,7 +151,7 @@ class Idempotency:
             return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
         body = b"" if exchange.body is None else await exchange.body.read_whole()
         exchange.record = record_name(self._route, caller, key)
-        claim = Claim(
+        return Claim(
             exchange.record,
             new_token(),
             fingerprint(exchange.method, exchange.target, headers, body),
@@ -145,30 +160,13 @@ class Idempotency:
             settings.ttl,
             self._takes_over,
         )
-        flight = self._flights.get(claim.name)
-        if flight is not None:
-            return await self._beside(exchange, claim, flight)
-        claimed = await self._ask(claim)
-        if claimed is None:
-            return await self._without_store(exchange)
-        if claimed.answer is Answer.NEW:
-            return await self._own(exchange, self._flights.begin(claim))
-        if claimed.answer is Answer.BUSY and settings.in_flight == "wait":
-            return await self._behind(exchange, claim, claimed.owner)
-        return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
     async def _ask(self, claim: Claim) -> Claimed | None:
         """Ask the store for the key; None if it does not say."""
         try:
             return await self._claims.claim(claim)
-        except StoreError as error:
-            if error.was_asked:
-                self._flights.disclaim(claim)
+        except StoreError:
             return None
-        except asyncio.CancelledError:
-            # Perhaps it is ours by now, and nobody would ever know.
-            self._flights.disclaim(claim)
-            raise
 
     async def _follow(
         self, exchange: Exchange, claim: Claim, claimed: Claimed, word: KeyResult

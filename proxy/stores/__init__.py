@@ -25,11 +25,6 @@ class StoreError(Exception):
     The text says why, and holds no secret.
     """
 
-    def __init__(self, text: str, *, was_asked: bool = True) -> None:
-        """*was_asked*: it may have done it all the same; else it surely has not."""
-        super().__init__(text)
-        self.was_asked = was_asked
-
 
 class PermitStore(Protocol):
     """Has the permits of every bucket."""
@@ -52,7 +47,10 @@ class Claims(Protocol):
     """
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
+        """Get a key, or hear why not.
+
+        Whoever does not hear the answer, in time or because it was cancelled, has not got it.
+        """
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""

@@ -141,16 +141,20 @@ class Call:
             self._receiver.relay_cut()
         self._end(kind)
 
-    def goes_on_alone(self) -> bool:
-        """Its client has left: whether somebody else wants the response.
+    async def end_alone(self, error: BaseException) -> None:
+        """Whoever asked for it is gone: nothing of it may go on, and *error* is raised.
 
-        If so, ``done`` is to be awaited again.
+        Unless somebody else wants the response: then it ends as if nothing had happened.
         """
-        if not self._receiver.outlive_client():
-            return False
-        if self.done.cancelled():
-            self.done = self._loop.create_future()
-        return True
+        try:
+            if not self.has_begun or not self._receiver.outlive_client():
+                raise error
+            if self.done.cancelled():
+                self.done = self._loop.create_future()
+            await self.done
+        finally:
+            if not self.is_over:
+                self.fail(Kind.CANCELLED)
 
     # From the client's side (core.Stream).
 

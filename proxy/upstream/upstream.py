@@ -83,23 +83,17 @@ class Upstream:
             attempt.address = pool.label
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
-            if upload is not None:
-                await self._upload(call, connection, upload)
+            if upload is None:
+                await call.done
             else:
-                try:
-                    await call.done
-                except asyncio.CancelledError:
-                    if not call.goes_on_alone():
-                        raise
-                    await call.done
+                await self._upload(call, connection, upload)
         except DialError as error:
             if pool is not None:
                 attempt.address = pool.label
             call.closed(error.kind)
-        except (asyncio.CancelledError, Refused):
-            # The client left, or its body was bad: nothing of this may go on.
-            call.fail(Kind.CANCELLED)
-            raise
+        except (asyncio.CancelledError, Refused) as error:
+            # The client left, or its body was bad.
+            await call.end_alone(error)
         except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
             _log.exception("attempt for request %s failed inside the proxy", exchange.request_id)
             call.fail(Kind.UNKNOWN)

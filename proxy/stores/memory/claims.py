@@ -81,9 +81,11 @@ class MemoryClaims:
         now, wall = self._clock.monotonic(), self._clock.wall()
         self._asked += 1
         if self._asked % _TIDY_EVERY == 0:
-            self._tidy(now, wall, _LOOKS)
-        if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
-            return Claimed(Answer.LEFT, result=left[1])
+            self._tidy(wall, _LOOKS)
+        if self._left:
+            self._tidy_left(now)
+            if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
+                return Claimed(Answer.LEFT, result=left[1])
         before = self._records.get(ask.name)
         after, claimed = claim(before, ask, now=now, wall=wall)
         if claimed.answer is not Answer.NEW or after is None:
@@ -92,7 +94,7 @@ class MemoryClaims:
             self._forget(ask.name)  # it has expired, or its owner has fallen silent
         size = _size(ask.name, after)
         if not self._make_room(1, size, wall):
-            self._tidy(now, wall, _LOOKS_IN_NEED)
+            self._tidy(wall, _LOOKS_IN_NEED)
             if not self._make_room(1, size, wall):
                 return Claimed(Answer.FULL)
         self._records[ask.name] = after
@@ -202,13 +204,16 @@ class MemoryClaims:
             self._forget(oldest)
         return True
 
-    def _tidy(self, now: float, wall: float, looks: int) -> None:
-        """Drop what has had its time. A little each time: nobody waits for a great clean-up."""
-        for _ in range(min(looks, len(self._left))):
+    def _tidy_left(self, now: float) -> None:
+        """Drop what nobody has come for in time; the oldest is first."""
+        while self._left:
             owner, (until, _) = next(iter(self._left.items()))
             if now < until:
                 break
             self._clear(owner)
+
+    def _tidy(self, wall: float, looks: int) -> None:
+        """Drop what has had its time. A little each time: nobody waits for a great clean-up."""
         for _ in range(min(looks, len(self._records))):
             name, record = next(iter(self._records.items()))
             if record.expires <= wall:

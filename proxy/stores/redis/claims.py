@@ -185,8 +185,7 @@ def _shown(reply: list[Reply]) -> Shown | None:
 
 
 def _nonsense() -> StoreError:
-    text = "what is stored of a key makes no sense, or is another version's"
-    return StoreError(text, was_asked=False)  # it has been left as it is
+    return StoreError("what is stored of a key makes no sense, or is another version's")
 
 
 def _microseconds(seconds: float) -> int:

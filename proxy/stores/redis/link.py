@@ -200,7 +200,7 @@ class Link:
         connection = self._connection
         if connection is None or not self.is_up:
             self._recorder.failed(operation)
-            raise StoreError("the store is down", was_asked=False)
+            raise StoreError("the store is down")
         number = self._calls = self._calls + 1
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._under_way[number] = operation

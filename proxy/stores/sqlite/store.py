@@ -129,7 +129,7 @@ class SqliteStore:
         *may_be_void*: it need not be done once nobody waits for it.
         """
         if self._thread is None:
-            raise StoreError("the store is closed", was_asked=False)
+            raise StoreError("the store is closed")
         began = self._clock.monotonic()
         job = Job(work, only_reads=only_reads)
         self._thread.put(job)
