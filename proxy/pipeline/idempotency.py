@@ -21,13 +21,7 @@ from contextlib import suppress
 from proxy.core import Clock, Exchange, Handler, new_token
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.ownership import Ownership
-from proxy.policy.idempotency_key import (
-    caller_of,
-    fingerprint,
-    read_key,
-    record_name,
-    values_of,
-)
+from proxy.policy.idempotency_key import KeyReader, fingerprint, read_key, record_name
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Answer, Claim, Claimed
 from proxy.policy.refusal import Reason, Refusal
@@ -96,10 +90,10 @@ class Idempotency:
         self._refused = refused
         self._time_left = time_left
         self._clock = clock
-        self._header = keys.header.encode()
-        self._scope = frozenset(name.encode() for name in keys.scope)
+        self._reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         self._methods = keys.methods
         self._takes_over = keys.on_ambiguous == "release"
+        self._waits = keys.in_flight == "wait"
         name = "-".join(word.capitalize() for word in keys.header.split("-"))
         self._missing = Refusal(
             Reason.KEY_MISSING,
@@ -118,35 +112,33 @@ class Idempotency:
         """Send on what has no key; let what has one run once."""
         if exchange.method not in self._methods or exchange.upgrade:
             return self._inner(exchange)
-        values = values_of(self._header, exchange.raw_headers)
-        if not values and not self._settings.required:
+        if not self._settings.required and not self._reader.has_key(exchange.raw_headers):
             return self._inner(exchange)
-        return self._keyed(exchange, values)
+        return self._keyed(exchange)
 
-    async def _keyed(self, exchange: Exchange, values: list[bytes]) -> Refusal | None:
-        claim = await self._identify(exchange, values)
+    async def _keyed(self, exchange: Exchange) -> Refusal | None:
+        claim = await self._identify(exchange)
         if isinstance(claim, Refusal):
             return claim
         flight = self._flights.get(claim.name)
         if flight is not None:
             return await self._beside(exchange, claim, flight)
         claimed = await self._ask(claim)
-        if claimed is None:
-            return await self._without_store(exchange)
-        if claimed.answer is Answer.BUSY and self._settings.in_flight == "wait":
+        if claimed is not None and claimed.answer is Answer.NEW:
+            return await self._own(exchange, self._flights.begin(claim))
+        if claimed is not None and claimed.answer is Answer.BUSY and self._waits:
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
-    async def _identify(self, exchange: Exchange, values: list[bytes]) -> Claim | Refusal:
+    async def _identify(self, exchange: Exchange) -> Claim | Refusal:
         """Which key it is, whose, and for what; needs the whole body."""
-        settings, headers = self._settings, exchange.raw_headers
-        key = read_key(values)
+        settings = self._settings
+        keys, caller, content = self._reader.read(exchange.raw_headers)
+        key = read_key(keys)
+        if key is None and keys:
+            return self._refuse(exchange, self._invalid, KeyResult.INVALID)
         if key is None:
-            refusal = self._invalid if values else self._missing
-            return self._refuse(
-                exchange, refusal, KeyResult.INVALID if values else KeyResult.MISSING
-            )
-        caller = caller_of(self._scope, headers)
+            return self._refuse(exchange, self._missing, KeyResult.MISSING)
         if settings.scope_required and not caller:
             return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
         body = b"" if exchange.body is None else await exchange.body.read_whole()
@@ -154,7 +146,7 @@ class Idempotency:
         return Claim(
             exchange.record,
             new_token(),
-            fingerprint(exchange.method, exchange.target, headers, body),
+            fingerprint(exchange.method, exchange.target, content, body),
             self._route,
             settings.lease,
             settings.ttl,
@@ -169,9 +161,11 @@ class Idempotency:
             return None
 
     async def _follow(
-        self, exchange: Exchange, claim: Claim, claimed: Claimed, word: KeyResult
+        self, exchange: Exchange, claim: Claim, claimed: Claimed | None, word: KeyResult
     ) -> Refusal | None:
         """Do what the store's answer means; *word* says what it is to get a result."""
+        if claimed is None:
+            return await self._without_store(exchange)
         answer = claimed.answer
         if answer is Answer.NEW:
             return await self._own(exchange, self._flights.begin(claim))
@@ -190,7 +184,7 @@ class Idempotency:
         """The owner is in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
             return self._turn_away(exchange, Claimed(Answer.MISMATCH))
-        if self._settings.in_flight == "reject":
+        if not self._waits:
             return self._turn_away(exchange, _BUSY)
         result = await self._join(exchange, flight)
         if result is None:
@@ -238,8 +232,6 @@ class Idempotency:
         flight = self._flights.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
             return await self._beside(exchange, claim, flight)
-        if claimed is None:
-            return await self._without_store(exchange)
         return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
 
     async def _until_settled(

@@ -168,16 +168,10 @@ def claim(
 
 
 def _new(ask: Claim, now: float, wall: float) -> Record:
-    return Record(
-        State.IN_FLIGHT,
-        ask.owner,
-        ask.fingerprint,
-        ask.route,
-        created=wall,
-        lease_until=now + ask.lease,
-        # Not the lease: else a crash would make the key look as if nobody had ever used it.
-        expires=wall + ask.ttl,
-    )
+    _, owner, fingerprint, route, lease, ttl, _, _ = ask
+    # It expires with its time and not with its lease: else a crash would make the key look as
+    # if nobody had ever used it.
+    return Record(State.IN_FLIGHT, owner, fingerprint, route, wall, now + lease, wall + ttl)
 
 
 def is_owned(record: Record | None, owner: str) -> bool:
@@ -189,8 +183,10 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
     """What is known of the key once its owner has finished; None: nothing any more."""
     if ending.state is None:
         return None
+    _, owner, fingerprint, route, created, lease_until, _, _ = record
     result = ending.result if ending.state is State.DONE else b""
-    return record._replace(state=ending.state, expires=wall + ending.ttl, result=result)
+    expires = wall + ending.ttl
+    return Record(ending.state, owner, fingerprint, route, created, lease_until, expires, result)
 
 
 def renew(record: Record, lease: float, *, now: float) -> Record:

@@ -143,9 +143,9 @@ async def test_what_has_expired_goes_while_others_come() -> None:
     for number in range(200):
         await memory.run(f"{number:03}", done(b"x" * 100))
     memory.clock.advance(TTL + 1)
-    for number in range(110):
+    for number in range(200 * 4 + 16):
         await memory.run(f"new {number}", done())
-    assert len(memory.claims) == 110
+    assert len(memory.claims) == 200 * 4 + 16
     assert memory.evicted == 0
 
 

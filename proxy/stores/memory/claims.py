@@ -39,7 +39,7 @@ _LEFT_SHARE = 0.25
 """Of all bytes, for what was left behind."""
 _TIDY_EVERY = 16
 """Claims after which somebody looks for records that have had their time."""
-_LOOKS = 2 * _TIDY_EVERY
+_LOOKS = _TIDY_EVERY * 5 // 4
 """Records that are looked at then: more than were added meanwhile, so all get their turn."""
 _LOOKS_IN_NEED = 64
 """The same, where there is no room for a new one."""
