@@ -439,7 +439,7 @@ class Exchange(ABC):
 
     @abstractmethod
     async def caught_up(self) -> None:
-        """Wait until it is behind no longer; one that takes too long is cut off."""
+        """Wait until it is behind no longer; one that reads nothing for too long is cut off."""
 
     @abstractmethod
     def go_on_alone(self) -> None:

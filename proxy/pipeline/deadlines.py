@@ -4,9 +4,8 @@ A timer of the loop's own for every request costs more than the rest of a
 request's bookkeeping. Requests with the same timeout fall due in the order in
 which they began, so a queue and a timer for its head are enough.
 
-Nothing breaks if they come in another order: none ever expires early, and one
-that began before the request ahead of it waits for that one, so it is late by as
-much as that one began later.
+One that began before the request ahead of it, since it waited for something
+else in between, gets a timer of its own: in the queue it would be late.
 """
 
 import asyncio
@@ -77,8 +76,11 @@ class Deadlines:
 
     def start(self, exchange: Exchange) -> Ticket:
         """Watch *exchange* from its beginning, until :meth:`finish`."""
-        ticket = Ticket(exchange, exchange.started, self.timeout)
-        self._queue.append(ticket)
+        queue, began = self._queue, exchange.started
+        if queue and queue[-1].began > began:
+            return self.start_sooner(exchange, self.timeout)  # it was held up before it came here
+        ticket = Ticket(exchange, began, self.timeout)
+        queue.append(ticket)
         if self._timer is None:
             self._set_timer(ticket)
         return ticket

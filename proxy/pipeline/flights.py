@@ -93,6 +93,8 @@ class Flights:
         self._by_name: dict[str, Flight] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._renewals: dict[float, _Renewals] = {}
+        self._is_over = False
+        """Whether the drain has run out of time."""
         self.waiting = 0
         """Requests that wait for another one's result, here or elsewhere."""
 
@@ -146,13 +148,14 @@ class Flights:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def adopt(self) -> None:
-        """The present task goes on though it was cancelled, and a drain waits for it, too."""
+    def adopt(self) -> "asyncio.Task[Any]":
+        """The present task, which goes on though it was cancelled; a drain waits for it, too."""
         task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        assert task is not None  # noqa: S101 - for the type checker
+        task.uncancel()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def see_to(self, work: Coroutine[Any, Any, object]) -> None:
         """The same for what nobody waits for."""
@@ -170,9 +173,11 @@ class Flights:
     async def _tell(self, claim: Claim, ending: Ending) -> None:
         give_up = self._clock.monotonic() + max(claim.lease, _TELL_FOR)
         pause = _TELL_AGAIN
-        while self._clock.monotonic() < give_up:
+        while True:
             with suppress(StoreError):
                 await self.claims.settle(claim.name, claim.owner, ending)
+                return
+            if self._is_over or self._clock.monotonic() > give_up:
                 return
             await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
             pause = min(pause * 2, _TELL_SELDOM)
@@ -185,12 +190,17 @@ class Flights:
 
     async def drain(self, patience: float) -> None:
         """Let all of them end; after *patience* seconds, end them."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=patience)
+        deadline = self._clock.monotonic() + patience
+        while self._tasks and not self._is_over:
+            left = deadline - self._clock.monotonic()
+            await asyncio.wait(self._tasks, timeout=max(left, 0.0))
+            self._is_over = left <= 0
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
         while self._tasks:
-            # Each of them tells the store how it ended, which has its own time limit.
+            # Each of them tells the store how it ended, once more at most, and that has its own
+            # time limit.
             await asyncio.wait(self._tasks)
         self.close()
 

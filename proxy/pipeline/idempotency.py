@@ -166,17 +166,14 @@ class Idempotency:
         """Do what the store's answer means; *word* says what it is to get a result."""
         if claimed is None:
             return await self._without_store(exchange)
-        answer = claimed.answer
-        if answer is Answer.NEW:
-            return await self._own(exchange, self._flights.begin(claim))
-        if answer not in _WITH_RESULT:
+        if claimed.answer not in _WITH_RESULT:
             return self._turn_away(exchange, claimed)
         try:
             result = unpack(claim.name, claimed.result)
         except BadResult as error:
             self._flights.cannot_read(claim.name, error)
             return await self._without_store(exchange)
-        return self._give(exchange, result, word)
+        return await self._give(exchange, result, word)
 
     # Waiting for somebody else's result.
 
@@ -190,10 +187,10 @@ class Idempotency:
         if result is None:
             return self._turn_away(exchange, _BUSY)
         if result is Turn.YOURS:
-            return await self._own(exchange, flight)
+            return await self._take_over(exchange, flight)
         if result is Turn.AGAIN:
             return await self._behind(exchange, claim)
-        return self._give(exchange, result, KeyResult.JOINED)
+        return await self._give(exchange, result, KeyResult.JOINED)
 
     async def _join(self, exchange: Exchange, flight: Flight) -> Result | Turn | None:
         """What comes of *flight*; None if there is no more time to wait for it."""
@@ -232,6 +229,8 @@ class Idempotency:
         flight = self._flights.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
             return await self._beside(exchange, claim, flight)
+        if claimed is not None and claimed.answer is Answer.NEW:
+            return await self._take_over(exchange, self._flights.begin(claim))
         return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
 
     async def _until_settled(
@@ -257,6 +256,13 @@ class Idempotency:
 
     # Running it.
 
+    async def _take_over(self, exchange: Exchange, flight: Flight) -> Refusal | None:
+        """The key is ours after a wait, which may have used up all the time there was."""
+        if self._time_left(exchange, self._clock.monotonic()) <= 0:
+            self._flights.pass_on(flight)  # it would be sent only to be given up
+            return self._turn_away(exchange, _BUSY)
+        return await self._own(exchange, flight)
+
     async def _own(self, exchange: Exchange, flight: Flight) -> Refusal | None:
         """The key is ours: run, whatever becomes of the client."""
         self._count(exchange, KeyResult.NEW)
@@ -281,7 +287,7 @@ class Idempotency:
 
     # Answers.
 
-    def _give(self, exchange: Exchange, result: Result, word: KeyResult) -> Refusal | None:
+    async def _give(self, exchange: Exchange, result: Result, word: KeyResult) -> Refusal | None:
         """Let a duplicate have what the first one got."""
         match result:
             case NotKept():
@@ -293,7 +299,11 @@ class Idempotency:
             case Fallback():
                 return self._turn_away(exchange, _UNSTORED)  # a reload took it away
         self._count(exchange, word)
-        return result if isinstance(result, Refusal) else None
+        if isinstance(result, Refusal):
+            return result
+        if exchange.is_behind:
+            await exchange.caught_up()  # all of it was written at once
+        return None
 
     def _turn_away(self, exchange: Exchange, claimed: Claimed) -> Refusal:
         """Tell a duplicate why it gets no result."""

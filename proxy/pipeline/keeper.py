@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 
 from proxy.core import Exchange
 from proxy.policy.keeping import head_to_keep, is_stream_of_events
-from proxy.policy.outcome import Kind
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.results import KeptResponse
 
@@ -92,10 +91,8 @@ class Keeper(ABC):
         """From here on it goes at its client's pace."""
         self.reads_ahead = False
         self._pieces = []
-        exchange, stream = self.exchange, self.exchange.stream
-        if stream is not None and exchange.client_is_gone:
-            stream.fail(Kind.CANCELLED)
-        elif stream is not None and exchange.is_behind:
+        stream = self.exchange.stream
+        if stream is not None and self.exchange.is_behind:
             stream.pause()
         self.overflowed()
 

@@ -1,6 +1,7 @@
 """A request that owns its key: run, settle, and let the client have the end of its response."""
 
 import asyncio
+from typing import Any
 
 from proxy.core import Exchange, Handler, Refused
 from proxy.pipeline.flights import Flight, Flights, Turn
@@ -18,7 +19,7 @@ _FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
 class Ownership(Keeper):
     """One request while it owns its key."""
 
-    __slots__ = ("_early", "_flight", "_flights", "_refused", "_settings")
+    __slots__ = ("_alone", "_early", "_flight", "_flights", "_refused", "_settings")
 
     def __init__(
         self,
@@ -36,6 +37,8 @@ class Ownership(Keeper):
         self._refused = refused
         self._early: asyncio.Task[None] | None = None
         """Tells the store of a response that turned out to be too large, while it goes on."""
+        self._alone: asyncio.Task[Any] | None = None
+        """What goes on without its client."""
 
     async def run(self, inner: Handler) -> Refusal | None:
         """Run it to its end, tell the store, and then let the client have the last of it."""
@@ -71,13 +74,15 @@ class Ownership(Keeper):
         if exchange.client_is_gone or exchange.was_cut or not self.reads_ahead:
             return False
         exchange.go_on_alone()
-        self._flights.adopt()
+        self._alone = self._flights.adopt()
         return True
 
     def overflowed(self) -> None:
         """The response is too large to keep: nobody needs to wait for its end to know that."""
         if self.status in self._settings.keep and not self.exchange.fallback:
             self._early = self._flights.run(self._settle(Fate.UNSTORED, NotKept()))
+        if self._alone is not None:
+            self._alone.cancel()  # nobody would get the rest of it
 
     def _fate(self, status: int) -> Fate:
         exchange = self.exchange
@@ -108,7 +113,10 @@ class Ownership(Keeper):
         """
         if self._early is not None:
             return
-        state = state_after(self._fate(0), self._settings)
+        fate = self._fate(self.status)
+        if fate is Fate.KEPT:
+            fate = Fate.UNSTORED  # cut off in the middle of it
+        state = state_after(fate, self._settings)
         if state is None and not self.exchange.was_cut and self._flight.hand_over():
             return
         ending = Ending(state, self._settings.ttl)

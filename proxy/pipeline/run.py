@@ -6,6 +6,7 @@ if nobody had asked, a yes sets it aside. Everything that could say no is asked
 before the response in hand is given up.
 """
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,8 @@ class Run:
                     raise
                 return await self._left_alone(why, refused.refusal)
             verdict = self._verdict_on(attempt)
+            if exchange.client_is_gone and (verdict.pause is not None or self._falls_back):
+                raise asyncio.CancelledError  # it left while the response was set aside
             if verdict.pause is None:
                 self.settle(verdict.why)
                 if self._falls_back and stage.fallback is not None:

@@ -72,8 +72,7 @@ def unpack(name: str, data: bytes) -> Result:
         case b"R":
             return _response(content)
         case b"X":
-            reason, wait, cause, detail = content.decode().split("\n", 3)
-            return Refusal(Reason(reason), detail, wait=int(wait) if wait else None, cause=cause)
+            return _refusal(content)
         case b"F":
             return Fallback()
         case b"N":
@@ -85,6 +84,13 @@ def unpack(name: str, data: bytes) -> Result:
 def _response(content: bytes) -> KeptResponse:
     head, _, body = content.partition(b"\r\n\r\n")
     return KeptResponse(int(head[9:12]), head, body)
+
+
+def _refusal(content: bytes) -> Refusal:
+    reason, wait, cause, detail = content.decode().split("\n", 3)
+    if reason not in set(Reason):
+        raise BadResult("a reason that is not known here")
+    return Refusal(Reason(reason), detail, wait=int(wait) if wait else None, cause=cause)
 
 
 def _checksum(name: str, letter: bytes, content: bytes) -> bytes:

@@ -313,13 +313,21 @@ class ClientConnection(RequestHandler):
         transport = self.transport
         if transport is None:
             return
-        self._caught_up = self.loop.create_future()
         patience = self.server.site.settings.limits.keepalive
         give_up = self.loop.call_later(patience, transport.abort)
         try:
-            await self._caught_up
+            await self.until_read()
         finally:
             give_up.cancel()
+
+    async def until_read(self) -> None:
+        """Wait until nearly all that was written is read, however long that takes."""
+        if self.transport is None:
+            return
+        self._caught_up = self.loop.create_future()
+        try:
+            await self._caught_up
+        finally:
             self._caught_up = None
 
     # Answers to what never became a request.

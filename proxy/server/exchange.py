@@ -390,9 +390,18 @@ class ClientExchange(Exchange):
         return self.client.writing_paused
 
     async def caught_up(self) -> None:
-        """Wait until it is behind no longer."""
-        if self.client.writing_paused:
-            await self.client.caught_up()
+        """Wait until it is behind no longer; one that reads nothing for too long is cut off."""
+        transport, limit = self.client.transport, self.route.settings.idle_timeout
+        if transport is None or transport.is_closing() or not self.client.writing_paused:
+            return
+        if self._silence is not None:
+            self._silence.stop()
+            self._silence = None
+        if limit is not None:
+            self._silence = Silence(self.loop, limit, transport.abort, self._unsent)
+        self.is_answered = False  # all is written, but who knows whether it arrives
+        await self.client.until_read()
+        self.is_answered = True
 
     def go_on_alone(self) -> None:
         """The client has left; what it began goes on for a while."""

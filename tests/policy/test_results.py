@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.results import BadResult, Fallback, KeptResponse, NotKept, Result, pack, unpack
+from proxy.policy.results import (
+    BadResult,
+    Fallback,
+    KeptResponse,
+    NotKept,
+    Result,
+    _checksum,
+    pack,
+    unpack,
+)
 
 NAME = "0ecdee3e7d9ed66ea44ebc5f160748ec"
 HEAD = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nX-Odd:  caf\xe9 "
@@ -63,3 +72,9 @@ def test_every_change_is_noticed(result: Result) -> None:
 def test_another_keys_result_is_none() -> None:
     with pytest.raises(BadResult):
         unpack(NAME, pack(NAME[::-1], KeptResponse(201, HEAD, b"done")))
+
+
+def test_a_reason_that_another_instance_knows_and_we_do_not() -> None:
+    content = b"\n".join((b"invented_later", b"", b"", b"Who knows."))
+    with pytest.raises(BadResult, match="not known"):
+        unpack(NAME, b"1X" + _checksum(NAME, b"X", content) + content)

@@ -21,6 +21,10 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "permits held": sum(gate.bucket._held for gate in gates),
         "deadlines": sum(deadlines.watched for deadlines in app._estate.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
+        "keys in flight": len(app._flights),
+        "requests that wait for a key": app._flights.waiting,
+        "tasks that see to keys": len(app._flights._tasks),
+        "leases to be renewed": sum(len(one._due) for one in app._flights._renewals.values()),
     }
     return {name: count for name, count in held.items() if count}
 
