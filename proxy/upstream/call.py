@@ -149,9 +149,9 @@ class Call:
         try:
             if not self.has_begun or not self._receiver.outlive_client():
                 raise error
-            if self.done.cancelled():
+            if not self.is_over:  # it may have ended in the very turn in which its client left
                 self.done = self._loop.create_future()
-            await self.done
+                await self.done
         finally:
             if not self.is_over:
                 self.fail(Kind.CANCELLED)
