@@ -31,11 +31,16 @@ from tests.support.redis_server import SERVERS, RedisServer, program_name, stand
 from tests.support.waiting import eventually
 
 
-@pytest.fixture(
-    params=["memory", "sqlite", *SERVERS],
-    ids=lambda where: where if isinstance(where, str) else program_name(where),
-    scope="module",
-)
+def _name(where: str | Path) -> str:
+    return where if isinstance(where, str) else program_name(where)
+
+
+SHARED: tuple[str | Path, ...] = ("sqlite", *SERVERS)
+in_shared_stores = pytest.mark.parametrize("where", SHARED, ids=_name, indirect=True)
+"""Those that have an elsewhere."""
+
+
+@pytest.fixture(params=["memory", *SHARED], ids=_name, scope="module")
 def where(request: pytest.FixtureRequest) -> Iterator[str | RedisServer]:
     if isinstance(request.param, str):
         yield request.param
@@ -340,12 +345,9 @@ async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
 # Waiting.
 
 
+@in_shared_stores
 @pytest.mark.parametrize("ending", [done(b"x"), freed(b"x"), Ending(State.HELD, TTL)])
-async def test_who_waits_elsewhere_is_woken(
-    store: Claims, other: Claims, house: House, ending: Ending
-) -> None:
-    if not house.is_shared:
-        pytest.skip("there is no elsewhere")
+async def test_who_waits_elsewhere_is_woken(store: Claims, other: Claims, ending: Ending) -> None:
     woken: list[float] = []
     await store.claim(ask("one"))
     await other.claim(ask("two"))
@@ -365,11 +367,10 @@ async def test_who_waits_elsewhere_is_woken(
     assert not woken
 
 
+@in_shared_stores
 async def test_who_waits_is_woken_though_the_next_one_has_it_already(
-    store: Claims, other: Claims, house: House
+    store: Claims, other: Claims
 ) -> None:
-    if not house.is_shared:
-        pytest.skip("there is no elsewhere")
     woken = asyncio.Event()
     await store.claim(ask("one"))
     await other.claim(ask("two"))
