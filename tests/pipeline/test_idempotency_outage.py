@@ -156,6 +156,28 @@ async def test_redis_hangs_when_the_result_is_to_be_kept() -> None:
         assert len(upstream.requests) == 1
 
 
+async def test_what_is_yet_to_be_told_is_told_before_the_end() -> None:
+    gate = Gate(response(201, b"the first"))
+    async with redis_server() as server, ScriptedUpstream() as upstream:
+        upstream.script(gate.behaviour)
+        top = f"store: redis://127.0.0.1:{server.port}\ndrain_timeout: 5s"
+        config = one_route(upstream, "idempotency: true", top=top)
+        async with running(config) as first:
+            owner = asyncio.create_task(post(first))
+            await gate.reached.wait()
+            server.stall()
+            gate.open()
+            assert (await owner).body == b"the first"
+            # Back when it has begun to end.
+            asyncio.get_running_loop().call_later(0.1, server.resume)
+            began = time.monotonic()
+        assert time.monotonic() - began < 4
+        async with running(config) as second:
+            got = await post(second)
+            assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
+        assert len(upstream.requests) == 1
+
+
 async def test_what_is_told_to_redis_is_lost_on_the_way() -> None:
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, relay(server.port) as way, ScriptedUpstream() as upstream:
