@@ -9,6 +9,8 @@ The life of a request, and where to read it:
 3.  ``server/admission.py`` reads the head, finds the route (first match wins,
     ``policy/routes.py``) and applies its limits.
 4.  ``pipeline/__init__.py`` shows the stages of a route in their order:
+    ``pipeline/idempotency.py`` lets what carries the same key run once and gives
+    its duplicates the result (``policy/records.py`` has the rules of a key),
     ``pipeline/retry.py`` makes attempts until one is good enough or none may
     follow, ``pipeline/forward.py`` is all that a route without policies has.
     Where there are throttles each attempt waits for its turn
@@ -28,7 +30,7 @@ The life of a request, and where to read it:
 ``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
 serves one configuration. ``policy/`` decides and touches nothing; only
 ``server/`` talks to clients, only ``upstream/`` to upstreams, only ``stores/`` to
-the store that instances share.
+the store, which instances may share.
 ``tests/test_layering.py`` keeps it so.
 """
 
