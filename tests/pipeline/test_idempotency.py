@@ -1,8 +1,6 @@
 """Requests with a key on the wire: the first runs, the others get its result."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,26 +17,13 @@ from tests.support import (
     hang,
     hang_up,
     ok,
-    one_route,
     request,
     response,
     running,
 )
-from tests.support.keys import KEY, Gate, is_replayed, new_key, post
+from tests.support.keys import KEY, Gate, is_replayed, keyed, new_key, post
 
 QUICK = "retry: {attempts: 3, backoff: {base: 1ms}}"
-
-
-@asynccontextmanager
-async def keyed(
-    settings: str = "true", route: str = "", *, options: str = "", top: str = ""
-) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
-    text = f"idempotency: {settings}\n{route}"
-    async with (
-        ScriptedUpstream() as upstream,
-        running(one_route(upstream, text, options=options, top=top)) as proxy,
-    ):
-        yield upstream, proxy
 
 
 async def results(proxy: RunningProxy) -> dict[str, int]:

@@ -4,8 +4,8 @@ import asyncio
 import gc
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,35 +14,19 @@ from proxy.server.exchange import ClientExchange
 from tests.support import (
     Behaviour,
     End,
-    RunningProxy,
-    ScriptedUpstream,
     answer,
     answer_and_close,
     chunked,
     eventually,
     hang,
     ok,
-    one_route,
     request,
     response,
-    running,
 )
-from tests.support.keys import KEY, Gate, is_replayed, new_key, post
+from tests.support.keys import KEY, Gate, is_replayed, keyed, new_key, post
 from tests.support.leftovers import nothing_left
 
 PAY = request("POST", "/", KEY, body=b"pay")
-
-
-@asynccontextmanager
-async def keyed(
-    settings: str = "true", route: str = "", *, options: str = "", top: str = ""
-) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
-    text = f"idempotency: {settings}\n{route}"
-    async with (
-        ScriptedUpstream() as upstream,
-        running(one_route(upstream, text, options=options, top=top)) as proxy,
-    ):
-        yield upstream, proxy
 
 
 # Clients that take their time.

@@ -23,7 +23,7 @@ from tests.support import (
     subprocess_proxy,
 )
 from tests.support.clock import FakeClock
-from tests.support.keys import KEY, Gate, is_replayed, new_key, post
+from tests.support.keys import KEY, Gate, is_replayed, keyed, new_key, post
 from tests.support.ports import refusing_port
 from tests.support.redis_server import free_port, redis_server
 from tests.vectors.load import cases, group
@@ -50,19 +50,6 @@ async def test_the_vectors(case: dict[str, Any]) -> None:
 
 def test_every_vector_is_walked() -> None:
     assert WALKS.keys() == {case["id"] for case in group("idempotency_behaviour")["cases"]}
-
-
-@asynccontextmanager
-async def keyed(
-    settings: str = "true", route: str = "", top: str = "", options: str = ""
-) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
-    """One upstream, and a proxy with one route that heeds keys."""
-    text = f"idempotency: {settings}\n{route}"
-    async with (
-        ScriptedUpstream() as upstream,
-        running(one_route(upstream, text, top=top, options=options)) as proxy,
-    ):
-        yield upstream, proxy
 
 
 @walk("ib-01")

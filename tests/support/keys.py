@@ -1,13 +1,31 @@
 """Requests with an idempotency key, and upstreams that take their time."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from tests.support.messages import Response
-from tests.support.proxies import ServedBy
-from tests.support.upstream import Behaviour, Visit, ok
+from tests.support.proxies import RunningProxy, ServedBy, one_route, running
+from tests.support.upstream import Behaviour, ScriptedUpstream, Visit, ok
 
 KEY = "Idempotency-Key: 8e03978e-40d5-43e8-bc93-6894a57f9324"
+
+
+@asynccontextmanager
+async def keyed(
+    settings: str = "true", route: str = "", *, options: str = "", top: str = ""
+) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
+    """An upstream, and a proxy with one route that heeds keys as *settings* say.
+
+    More lines of YAML as in :func:`one_route`.
+    """
+    text = f"idempotency: {settings}\n{route}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, text, options=options, top=top)) as proxy,
+    ):
+        yield upstream, proxy
 
 
 def new_key() -> str:
