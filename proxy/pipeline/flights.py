@@ -47,20 +47,23 @@ class Flight:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self._waiting: deque[asyncio.Future[Result | Turn]] = deque()
+        self._waiting: deque[asyncio.Future[Result | Turn]] | None = None
+        """Made for the first who waits, for mostly nobody does."""
 
     def __repr__(self) -> str:
-        return f"<flight {self.claim.name}, {len(self._waiting)} waiting>"
+        return f"<flight {self.claim.name}, {len(self._waiting or ())} waiting>"
 
     def join(self) -> "asyncio.Future[Result | Turn]":
         """Wait for it, behind all who do so already."""
         turn: asyncio.Future[Result | Turn] = asyncio.get_running_loop().create_future()
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(turn)
         return turn
 
     def leave(self, turn: "asyncio.Future[Result | Turn]") -> None:
         """Wait no longer."""
-        with suppress(ValueError):
+        if self._waiting is not None and turn in self._waiting:
             self._waiting.remove(turn)
         turn.cancel()
 
@@ -75,8 +78,8 @@ class Flight:
 
     def conclude(self, result: Result | Turn) -> None:
         """Tell all who wait."""
-        waiting, self._waiting = self._waiting, deque()
-        for turn in waiting:
+        waiting, self._waiting = self._waiting, None
+        for turn in waiting or ():
             if not turn.done():
                 turn.set_result(result)
 
@@ -92,7 +95,8 @@ class Flights:
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, Flight] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._renewals: dict[float, _Renewals] = {}
+        self._renewals: dict[float, asyncio.TimerHandle] = {}
+        """When leases of each length are renewed next, as long as there are any."""
         self._is_over = False
         """Whether the drain has run out of time."""
         self.waiting = 0
@@ -111,10 +115,8 @@ class Flights:
     def begin(self, claim: Claim) -> Flight:
         """The key was claimed."""
         flight = self._by_name[claim.name] = Flight(claim)
-        renewals = self._renewals.get(claim.lease)
-        if renewals is None:
-            renewals = self._renewals[claim.lease] = _Renewals(claim.lease, self, self._clock)
-        renewals.add(flight)
+        if claim.lease not in self._renewals:
+            self._renew_later(claim.lease)
         return flight
 
     async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
@@ -133,11 +135,9 @@ class Flights:
             flight.conclude(result)
 
     def _end(self, flight: Flight) -> None:
-        claim = flight.claim
-        self._renewals[claim.lease].remove(flight)
         # A lost lease may have brought another one of the same name.
-        if self._by_name.get(claim.name) is flight:
-            del self._by_name[claim.name]
+        if self._by_name.get(flight.claim.name) is flight:
+            del self._by_name[flight.claim.name]
 
     # What goes on whoever leaves.
 
@@ -182,6 +182,27 @@ class Flights:
             await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
             pause = min(pause * 2, _TELL_SELDOM)
 
+    # Leases. One timer for all of one length, which looks at whatever is there when it fires:
+    # most flights never see it, and cost it nothing.
+
+    def _renew_later(self, lease: float) -> None:
+        timer = self._loop.call_later(lease / _RENEWALS, self._renew_all, lease)
+        self._renewals[lease] = timer
+
+    def _renew_all(self, lease: float) -> None:
+        del self._renewals[lease]
+        due = [flight.claim for flight in self._by_name.values() if flight.claim.lease == lease]
+        for claim in due:
+            self.see_to(self._renew(claim))
+        if due:
+            self._renew_later(lease)
+
+    async def _renew(self, claim: Claim) -> None:
+        # If the key is somebody else's by now, the end will tell; if the store does not answer,
+        # there will be another time.
+        with suppress(StoreError):
+            await self.claims.renew(claim.name, claim.owner, claim.lease)
+
     def cannot_read(self, name: str, error: BadResult) -> None:
         """What the store has is no result of ours: as good as no answer."""
         _log.warning("the result of the key %s cannot be read (%s)", name, error)
@@ -206,50 +227,6 @@ class Flights:
 
     def close(self) -> None:
         """Renew nothing any more."""
-        for renewals in self._renewals.values():
-            renewals.close()
-
-
-class _Renewals:
-    """Renews leases of one length: one timer for all, since they fall due in order."""
-
-    def __init__(self, lease: float, flights: Flights, clock: Clock) -> None:
-        self._every = lease / _RENEWALS
-        self._flights = flights
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._due: dict[Flight, float] = {}
-        """When each is to be renewed, the next one first."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, flight: Flight) -> None:
-        self._due[flight] = self._clock.monotonic() + self._every
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._every, self._look)
-
-    def remove(self, flight: Flight) -> None:
-        self._due.pop(flight, None)
-
-    def _look(self) -> None:
-        now = self._clock.monotonic()
-        for flight, due in list(self._due.items()):
-            if due > now:
-                break
-            self._due[flight] = self._due.pop(flight) + self._every  # behind all the others
-            self._flights.see_to(self._renew(flight))
-        first = next(iter(self._due.values()), None)
-        self._timer = None
-        if first is not None:
-            self._timer = self._loop.call_later(max(first - now, 0.0), self._look)
-
-    async def _renew(self, flight: Flight) -> None:
-        claim = flight.claim
-        with suppress(StoreError):  # there will be another time
-            if not await self._flights.claims.renew(claim.name, claim.owner, claim.lease):
-                self.remove(flight)  # somebody else has the key by now
-
-    def close(self) -> None:
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in self._renewals.values():
+            timer.cancel()
+        self._renewals.clear()

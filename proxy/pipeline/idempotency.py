@@ -21,7 +21,13 @@ from contextlib import suppress
 from proxy.core import Clock, Exchange, Handler, new_token
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.ownership import Ownership
-from proxy.policy.idempotency_key import KeyReader, fingerprint, read_key, record_name
+from proxy.policy.idempotency_key import (
+    KeyFields,
+    KeyReader,
+    fingerprint,
+    read_key,
+    record_name,
+)
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Answer, Claim, Claimed
 from proxy.policy.refusal import Reason, Refusal
@@ -112,12 +118,13 @@ class Idempotency:
         """Send on what has no key; let what has one run once."""
         if exchange.method not in self._methods or exchange.upgrade:
             return self._inner(exchange)
-        if not self._settings.required and not self._reader.has_key(exchange.raw_headers):
+        fields = self._reader.read(exchange.raw_headers)
+        if not fields.keys and not self._settings.required:
             return self._inner(exchange)
-        return self._keyed(exchange)
+        return self._keyed(exchange, fields)
 
-    async def _keyed(self, exchange: Exchange) -> Refusal | None:
-        claim = await self._identify(exchange)
+    async def _keyed(self, exchange: Exchange, fields: KeyFields) -> Refusal | None:
+        claim = await self._identify(exchange, fields)
         if isinstance(claim, Refusal):
             return claim
         flight = self._flights.get(claim.name)
@@ -130,10 +137,10 @@ class Idempotency:
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
-    async def _identify(self, exchange: Exchange) -> Claim | Refusal:
+    async def _identify(self, exchange: Exchange, fields: KeyFields) -> Claim | Refusal:
         """Which key it is, whose, and for what; needs the whole body."""
         settings = self._settings
-        keys, caller, content = self._reader.read(exchange.raw_headers)
+        keys, caller, content = fields
         key = read_key(keys)
         if key is None and keys:
             return self._refuse(exchange, self._invalid, KeyResult.INVALID)

@@ -50,14 +50,6 @@ class KeyReader:
         # A field may tell callers apart and be the key at once.
         self._wanted = dict.fromkeys(scope, 1) | dict.fromkeys(_KINDS_OF_CONTENT, 2)
 
-    def has_key(self, headers: RawHeaders) -> bool:
-        """Whether there is any, good or bad."""
-        header = self._header
-        for field, _ in headers:  # noqa: SIM110 - a generator costs twice as much
-            if field.lower() == header:
-                return True
-        return False
-
     def read(self, headers: RawHeaders) -> KeyFields:
         """All of it in one pass, since each request with a key takes it."""
         header, wanted = self._header, self._wanted

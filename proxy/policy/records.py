@@ -183,10 +183,18 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
     """What is known of the key once its owner has finished; None: nothing any more."""
     if ending.state is None:
         return None
-    _, owner, fingerprint, route, created, lease_until, _, _ = record
     result = ending.result if ending.state is State.DONE else b""
-    expires = wall + ending.ttl
-    return Record(ending.state, owner, fingerprint, route, created, lease_until, expires, result)
+    # Nobody owns it any more: what was the owner's need not be kept.
+    return Record(
+        ending.state,
+        "",
+        record.fingerprint,
+        record.route,
+        record.created,
+        0.0,
+        wall + ending.ttl,
+        result,
+    )
 
 
 def renew(record: Record, lease: float, *, now: float) -> Record:

@@ -62,9 +62,8 @@ READER = KeyReader(b"idempotency-key", [b"authorization", b"x-api-key"])
 
 def test_fields_are_found_in_any_letters() -> None:
     headers = ((b"IDEMPOTENCY-key", b"a"), (b"Other", b"b"), (b"Idempotency-Key", b"c"))
-    assert READER.has_key(headers)
     assert READER.read(headers).keys == [b"a", b"c"]
-    assert not READER.has_key(((b"X-Idempotency-Key", b"a"),))
+    assert READER.read(((b"X-Idempotency-Key", b"a"),)).keys == []
 
 
 # Whose key it is.

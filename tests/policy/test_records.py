@@ -80,9 +80,10 @@ def test_or_its_key_is_left_to_a_person() -> None:
 
 def test_how_it_ends() -> None:
     done = settle(THEIRS, Ending(State.DONE, 7.0, b"result"), wall=WALL)
-    assert done == THEIRS._replace(state=State.DONE, expires=WALL + 7, result=b"result")
+    ended = THEIRS._replace(owner="", lease_until=0.0, expires=WALL + 7)
+    assert done == ended._replace(state=State.DONE, result=b"result")
     held = settle(THEIRS, Ending(State.HELD, 7.0, b"for those who waited"), wall=WALL)
-    assert held == THEIRS._replace(state=State.HELD, expires=WALL + 7)
+    assert held == ended._replace(state=State.HELD)
     assert settle(THEIRS, Ending(None, 7.0), wall=WALL) is None
 
 

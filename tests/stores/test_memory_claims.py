@@ -5,10 +5,11 @@ import pytest
 from proxy.policy.records import LEFT_FOR, Answer, Claimed, Ending, State
 from proxy.policy.settings import MemorySettings
 from proxy.stores.memory import MemoryClaims
+from proxy.stores.memory.claims import OVERHEAD
 from tests.stores.houses import LEASE, TTL, ask, done, freed
 from tests.support.clock import FakeClock
 
-SIZE = 1 + 32
+SIZE = 1 + OVERHEAD
 """Bytes that a record counts whose name is one letter, without its result."""
 
 
@@ -101,9 +102,9 @@ async def test_room_that_is_in_use_is_no_room() -> None:
 
 
 async def test_what_is_left_behind_counts_and_goes() -> None:
-    memory = Memory(room=1000)
+    memory = Memory(room=4000)
     await memory.run("a", freed(b"x" * 200))
-    assert memory.claims.used == len("one") + 32 + 200
+    assert memory.claims.used == len("one") + OVERHEAD + 200
     assert (await memory.claim("b", waited_for="one")).result == b"x" * 200
     memory.clock.advance(LEFT_FOR + 1)
     assert (await memory.claim("b", waited_for="one")).answer is Answer.NEW
@@ -131,10 +132,10 @@ async def test_a_storm_of_failures_leaves_results_alone() -> None:
 
 
 async def test_what_was_left_twice_counts_once() -> None:
-    memory = Memory(room=1000)
+    memory = Memory(room=4000)
     await memory.run("a", freed(b"x" * 200))
     await memory.run("a", freed(b"y" * 100))
-    assert memory.claims.used == len("one") + 32 + 100
+    assert memory.claims.used == len("one") + OVERHEAD + 100
     assert (await memory.claim("a", waited_for="one")).result == b"y" * 100
 
 
@@ -143,9 +144,9 @@ async def test_what_has_expired_goes_while_others_come() -> None:
     for number in range(200):
         await memory.run(f"{number:03}", done(b"x" * 100))
     memory.clock.advance(TTL + 1)
-    for number in range(200 * 4 + 16):
+    for number in range(112):
         await memory.run(f"new {number}", done())
-    assert len(memory.claims) == 200 * 4 + 16
+    assert len(memory.claims) == 112
     assert memory.evicted == 0
 
 

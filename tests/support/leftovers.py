@@ -24,7 +24,6 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "keys in flight": len(app._flights),
         "requests that wait for a key": app._flights.waiting,
         "tasks that see to keys": len(app._flights._tasks),
-        "leases to be renewed": sum(len(one._due) for one in app._flights._renewals.values()),
     }
     return {name: count for name, count in held.items() if count}
 

@@ -12,7 +12,7 @@ and in bytes, and three kinds of things share the room:
 Where all of it is taken by what must stay, new keys are turned away.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from proxy.core import Clock
@@ -33,16 +33,14 @@ from proxy.policy.records import (
 )
 from proxy.policy.settings import MemorySettings
 
-_OVERHEAD = 32
-"""Bytes that a record counts besides its name and its result."""
-_LEFT_SHARE = 0.25
-"""Of all bytes, for what was left behind."""
+OVERHEAD = 360
+"""Bytes that a record takes besides its name and its result: measured, on 64 bits."""
 _TIDY_EVERY = 16
 """Claims after which somebody looks for records that have had their time."""
-_LOOKS = _TIDY_EVERY * 5 // 4
-"""Records that are looked at then: more than were added meanwhile, so all get their turn."""
-_LOOKS_IN_NEED = 64
-"""The same, where there is no room for a new one."""
+_LOOKS = 2 * _TIDY_EVERY
+"""Records that may go then, of each queue: more than were added meanwhile."""
+_LEFT_SHARE = 0.25
+"""Of all bytes, for what was left behind."""
 
 
 class MemoryClaims:
@@ -53,10 +51,13 @@ class MemoryClaims:
         self._settings = settings
         self._clock = clock
         self._evicted = evicted
-        self._records: OrderedDict[str, Record] = OrderedDict()
-        """By name; who was looked at longest ago comes first."""
-        self._ended: OrderedDict[str, None] = OrderedDict()
-        """Names of those that may be given up, the oldest first."""
+        self._open: dict[str, Record] = {}
+        """What is in flight or held, by name."""
+        self._ended: dict[str, Record] = {}
+        """What may be given up."""
+        self._queues: dict[float, deque[str]] = {}
+        """Names of those by how long they are kept: in each queue the first one is the oldest, and
+        the next one to expire. Some may be gone."""
         self._asked = 0
         """Claims so far."""
         self._left: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
@@ -69,7 +70,7 @@ class MemoryClaims:
         """Those of them that may be given up."""
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._open) + len(self._ended)
 
     def __repr__(self) -> str:
         return f"<memory, {len(self)} keys, {self.used} bytes>"
@@ -79,56 +80,52 @@ class MemoryClaims:
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not."""
         now, wall = self._clock.monotonic(), self._clock.wall()
+        name = ask.name
         self._asked += 1
         if self._asked % _TIDY_EVERY == 0:
-            self._tidy(wall, _LOOKS)
+            self._tidy(wall)
         if self._left:
             self._tidy_left(now)
             if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
                 return Claimed(Answer.LEFT, result=left[1])
-        before = self._records.get(ask.name)
+        before = self._open.get(name) or self._ended.get(name)
         after, claimed = claim(before, ask, now=now, wall=wall)
         if claimed.answer is not Answer.NEW or after is None:
             return claimed
         if before is not None:
-            self._forget(ask.name)  # it has expired, or its owner has fallen silent
-        size = _size(ask.name, after)
+            self._forget(name)  # it has expired, or its owner has fallen silent
+        size = len(name) + OVERHEAD
         if not self._make_room(1, size, wall):
-            self._tidy(wall, _LOOKS_IN_NEED)
+            self._tidy_open(wall)
             if not self._make_room(1, size, wall):
                 return Claimed(Answer.FULL)
-        self._records[ask.name] = after
+        self._open[name] = after
         self.used += size
         return claimed
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
         wall = self._clock.wall()
-        record = self._find(name, wall)
-        if record is None or not is_owned(record, owner):
+        record = self._open.get(name)
+        if record is None or record.expires <= wall or not is_owned(record, owner):
             return False
         after = settle(record, ending, wall=wall)
-        if after is not None and not self._make_room(0, len(after.result), wall):
-            # That it has run must not be forgotten, whatever becomes of its result.
-            after = after._replace(state=State.UNSTORED, result=b"")
         if after is None:
             self._forget(name)
+        elif after.state is State.HELD:
+            self._open[name] = after
         else:
-            self._records[name] = after
-            self.used += len(after.result)
-            if after.state is not State.HELD:
-                self._ended[name] = None
-                self._spare += _size(name, after)
+            self._end(name, after, ending.ttl, wall)
         if ending.state is not State.DONE and ending.result:
             self._leave(owner, ending.result, wall)
         return True
 
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
-        record = self._find(name, self._clock.wall())
+        record = self._find(name)
         if record is None or not is_owned(record, owner):
             return False
-        self._records[name] = renew(record, lease, now=self._clock.monotonic())
+        self._open[name] = renew(record, lease, now=self._clock.monotonic())
         return True
 
     def watch(
@@ -141,12 +138,12 @@ class MemoryClaims:
 
     async def show(self, name: str) -> Shown | None:
         """What is known of a key; None if nothing is."""
-        record = self._find(name, self._clock.wall())
+        record = self._find(name)
         return None if record is None else shown(record, now=self._clock.monotonic())
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or somebody alive has it."""
-        record = self._find(name, self._clock.wall())
+        record = self._find(name)
         if record is None or record.holds(self._clock.monotonic()):
             return False
         self._forget(name)
@@ -154,15 +151,30 @@ class MemoryClaims:
 
     # How it is kept.
 
-    def _find(self, name: str, wall: float) -> Record | None:
-        record = self._records.get(name)
-        return None if record is None or record.expires <= wall else record
+    def _find(self, name: str) -> Record | None:
+        record = self._open.get(name) or self._ended.get(name)
+        return None if record is None or record.expires <= self._clock.wall() else record
+
+    def _end(self, name: str, record: Record, ttl: float, wall: float) -> None:
+        """It has run: from now on it may be given up."""
+        if not self._make_room(0, len(record.result), wall):
+            # That it has run must not be forgotten, whatever becomes of its result.
+            record = record._replace(state=State.UNSTORED, result=b"")
+        del self._open[name]
+        self._ended[name] = record
+        queue = self._queues.get(ttl)
+        if queue is None:
+            queue = self._queues[ttl] = deque()
+        queue.append(name)
+        result = len(record.result)
+        self.used += result
+        self._spare += len(name) + OVERHEAD + result
 
     def _leave(self, owner: str, result: bytes, wall: float) -> None:
         """Keep *result* for those who waited for *owner*, if there is room."""
         if owner in self._left:
             self._clear(owner)
-        size = len(owner) + _OVERHEAD + len(result)
+        size = len(owner) + OVERHEAD + len(result)
         most = self._settings.bytes * _LEFT_SHARE
         while self._left and self._left_used + size > most:
             self._clear(next(iter(self._left)))
@@ -174,35 +186,53 @@ class MemoryClaims:
     def _clear(self, owner: str) -> None:
         """What *owner* left behind goes."""
         _, result = self._left.pop(owner)
-        size = len(owner) + _OVERHEAD + len(result)
+        size = len(owner) + OVERHEAD + len(result)
         self.used -= size
         self._left_used -= size
 
     def _forget(self, name: str) -> None:
-        size = _size(name, self._records.pop(name))
-        self.used -= size
-        if name in self._ended:
-            del self._ended[name]
-            self._spare -= size
+        record = self._open.pop(name, None)
+        if record is None:
+            record = self._ended.pop(name)
+            self._spare -= len(name) + OVERHEAD + len(record.result)
+        self.used -= len(name) + OVERHEAD + len(record.result)
 
     # Room.
 
     def _make_room(self, records: int, size: int, wall: float) -> bool:
         """Give up what may be given up, until so much more fits; nothing if it never will."""
-        most = self._settings
-        if len(self._records) + records <= most.entries and self.used + size <= most.bytes:
+        most, used = self._settings, len(self._open) + len(self._ended)
+        if used + records <= most.entries and self.used + size <= most.bytes:
             return True
-        if (
-            len(self._records) - len(self._ended) + records > most.entries
-            or self.used - self._spare + size > most.bytes
-        ):
+        if len(self._open) + records > most.entries or self.used - self._spare + size > most.bytes:
             return False
-        while len(self._records) + records > most.entries or self.used + size > most.bytes:
-            oldest = next(iter(self._ended))
-            if self._records[oldest].expires > wall:
+        while len(self) + records > most.entries or self.used + size > most.bytes:
+            oldest = self._oldest()
+            if self._ended[oldest].expires > wall:
                 self._evicted()
             self._forget(oldest)
         return True
+
+    def _oldest(self) -> str:
+        """Of all that may be given up, the one that has ended first."""
+        fronts = []
+        for ttl, queue in self._queues.items():
+            while queue and queue[0] not in self._ended:
+                queue.popleft()
+            if queue:
+                fronts.append((self._ended[queue[0]].expires - ttl, queue[0]))
+        return min(fronts)[1]
+
+    def _tidy(self, wall: float) -> None:
+        """Drop what has had its time, a few at a time: nobody waits for a great clean-up."""
+        for queue in self._queues.values():
+            for _ in range(min(_LOOKS, len(queue))):
+                record = self._ended.get(queue[0])
+                if record is not None and record.expires > wall:
+                    break
+                name = queue.popleft()
+                if record is not None:
+                    self._forget(name)
 
     def _tidy_left(self, now: float) -> None:
         """Drop what nobody has come for in time; the oldest is first."""
@@ -212,18 +242,10 @@ class MemoryClaims:
                 break
             self._clear(owner)
 
-    def _tidy(self, wall: float, looks: int) -> None:
-        """Drop what has had its time. A little each time: nobody waits for a great clean-up."""
-        for _ in range(min(looks, len(self._records))):
-            name, record = next(iter(self._records.items()))
-            if record.expires <= wall:
-                self._forget(name)
-            else:
-                self._records.move_to_end(name)
-
-
-def _size(name: str, record: Record) -> int:
-    return len(name) + _OVERHEAD + len(record.result)
+    def _tidy_open(self, wall: float) -> None:
+        """Drop what was held, or left in flight, for all of its time. Where there is need."""
+        for name in [name for name, record in self._open.items() if record.expires <= wall]:
+            self._forget(name)
 
 
 def _nothing() -> None:
