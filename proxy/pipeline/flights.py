@@ -43,34 +43,34 @@ class Turn(Enum):
 class Flight:
     """One request that owns its key."""
 
-    __slots__ = ("_waiting", "claim")
+    __slots__ = ("claim", "waiting")
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self._waiting: deque[asyncio.Future[Result | Turn]] | None = None
+        self.waiting: deque[asyncio.Future[Result | Turn]] | None = None
         """Made for the first who waits, for mostly nobody does."""
 
     def __repr__(self) -> str:
-        return f"<flight {self.claim.name}, {len(self._waiting or ())} waiting>"
+        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting>"
 
     def join(self) -> "asyncio.Future[Result | Turn]":
         """Wait for it, behind all who do so already."""
         turn: asyncio.Future[Result | Turn] = asyncio.get_running_loop().create_future()
-        if self._waiting is None:
-            self._waiting = deque()
-        self._waiting.append(turn)
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(turn)
         return turn
 
     def leave(self, turn: "asyncio.Future[Result | Turn]") -> None:
         """Wait no longer."""
-        if self._waiting is not None and turn in self._waiting:
-            self._waiting.remove(turn)
+        if self.waiting is not None and turn in self.waiting:
+            self.waiting.remove(turn)
         turn.cancel()
 
     def hand_over(self) -> bool:
         """Let whoever has waited longest take the owner's place; False if nobody waits."""
-        while self._waiting:
-            turn = self._waiting.popleft()
+        while self.waiting:
+            turn = self.waiting.popleft()
             if not turn.done():
                 turn.set_result(Turn.YOURS)
                 return True
@@ -78,7 +78,7 @@ class Flight:
 
     def conclude(self, result: Result | Turn) -> None:
         """Tell all who wait."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self.waiting = self.waiting, None
         for turn in waiting or ():
             if not turn.done():
                 turn.set_result(result)
@@ -131,13 +131,11 @@ class Flights:
             self._tell_later(claim, ending)  # perhaps once more, which does no harm
             raise
         finally:
-            self._end(flight)
-            flight.conclude(result)
-
-    def _end(self, flight: Flight) -> None:
-        # A lost lease may have brought another one of the same name.
-        if self._by_name.get(flight.claim.name) is flight:
-            del self._by_name[flight.claim.name]
+            # A lost lease may have brought another one of the same name.
+            if self._by_name.get(claim.name) is flight:
+                del self._by_name[claim.name]
+            if flight.waiting is not None:
+                flight.conclude(result)
 
     # What goes on whoever leaves.
 

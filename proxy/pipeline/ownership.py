@@ -10,7 +10,7 @@ from proxy.policy.keeping import Fate, fate_of, state_after
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Ending, State
 from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.results import Fallback, KeptResponse, NotKept, Result, pack
+from proxy.policy.results import Fallback, NotKept, Result, pack
 from proxy.policy.settings import IdempotencySettings
 
 _FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
@@ -61,7 +61,7 @@ class Ownership(Keeper):
             response = self.response(lasts=fate is Fate.KEPT)
             if fate is Fate.KEPT and response is None:
                 fate = Fate.UNSTORED
-            await self._settle(fate, self._result(refusal, response))
+            await self._settle(fate, refusal or response or self._without_response())
         self.deliver()
         return refusal
 
@@ -90,13 +90,9 @@ class Ownership(Keeper):
             self._settings, status, exchange.attempts, self._refused, fell_back=exchange.fallback
         )
 
-    def _result(self, refusal: Refusal | None, response: KeptResponse | None) -> Result:
-        """What those get who waited."""
-        if refusal is not None:
-            return refusal
-        if self.exchange.fallback and not self.status:
-            return Fallback()
-        return response or NotKept()
+    def _without_response(self) -> Result:
+        """What those get who waited, where there is no response to give them."""
+        return Fallback() if self.exchange.fallback and not self.status else NotKept()
 
     async def _settle(self, fate: Fate, result: Result) -> None:
         """Tell the store, and those who wait in this process."""

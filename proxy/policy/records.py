@@ -146,6 +146,9 @@ def shown(record: Record, *, now: float) -> Shown:
     )
 
 
+YOURS = Claimed(Answer.NEW)
+
+
 def claim(
     record: Record | None, ask: Claim, *, now: float, wall: float
 ) -> tuple[Record | None, Claimed]:
@@ -155,7 +158,7 @@ def claim(
     seconds of *wall*.
     """
     if record is None or record.expires <= wall:
-        return _new(ask, now, wall), Claimed(Answer.NEW)
+        return new_record(ask, now=now, wall=wall), YOURS
     if record.fingerprint != ask.fingerprint:
         return record, Claimed(Answer.MISMATCH)
     if record.state is not State.IN_FLIGHT:
@@ -163,11 +166,12 @@ def claim(
     if record.holds(now):
         return record, Claimed(Answer.BUSY, record.owner, record.lease_until - now)
     if ask.takes_over:
-        return _new(ask, now, wall), Claimed(Answer.NEW)
+        return new_record(ask, now=now, wall=wall), YOURS
     return record, Claimed(Answer.HELD)
 
 
-def _new(ask: Claim, now: float, wall: float) -> Record:
+def new_record(ask: Claim, *, now: float, wall: float) -> Record:
+    """What is known of a key that nobody else has."""
     _, owner, fingerprint, route, lease, ttl, _, _ = ask
     # It expires with its time and not with its lease: else a crash would make the key look as
     # if nobody had ever used it.

@@ -57,7 +57,7 @@ def pack(name: str, result: Result) -> bytes:
             letter, content = _FALLBACK, b""
         case NotKept():
             letter, content = _NOTHING, b""
-    return _VERSION + letter + _checksum(name, letter, content) + content
+    return b"%b%b%b%b" % (_VERSION, letter, _checksum(name, letter, content), content)
 
 
 def unpack(name: str, data: bytes) -> Result:
@@ -94,7 +94,7 @@ def _refusal(content: bytes) -> Refusal:
 
 
 def _checksum(name: str, letter: bytes, content: bytes) -> bytes:
-    digest = blake2b(digest_size=_CHECKSUM, person=b"holdfast result")
-    digest.update(_VERSION + letter + name.encode() + b"|")
+    start = b"%b%b%b|" % (_VERSION, letter, name.encode())
+    digest = blake2b(start, digest_size=_CHECKSUM, person=b"holdfast result")
     digest.update(content)
     return digest.digest()
