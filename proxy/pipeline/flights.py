@@ -119,6 +119,14 @@ class Flights:
             self._renew_later(claim.lease)
         return flight
 
+    def settle_at_once(self, flight: Flight, ending: Ending, result: Result) -> bool | None:
+        """As :meth:`settle`, where the store does not keep us waiting; None if it would."""
+        claim = flight.claim
+        is_kept = self.claims.settle_at_once(claim.name, claim.owner, ending)
+        if is_kept is not None:
+            self._end(flight, result)
+        return is_kept
+
     async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
         """Tell the store how it ended, then those who wait; False if the key was lost meanwhile."""
         claim = flight.claim
@@ -131,11 +139,15 @@ class Flights:
             self._tell_later(claim, ending)  # perhaps once more, which does no harm
             raise
         finally:
-            # A lost lease may have brought another one of the same name.
-            if self._by_name.get(claim.name) is flight:
-                del self._by_name[claim.name]
-            if flight.waiting is not None:
-                flight.conclude(result)
+            self._end(flight, result)
+
+    def _end(self, flight: Flight, result: Result | Turn) -> None:
+        name = flight.claim.name
+        # A lost lease may have brought another one of the same name.
+        if self._by_name.get(name) is flight:
+            del self._by_name[name]
+        if flight.waiting is not None:
+            flight.conclude(result)
 
     # What goes on whoever leaves.
 

@@ -10,6 +10,7 @@ from proxy.policy.keeping import Fate, fate_of, state_after
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Ending, State
 from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.response_head import ResponseHead
 from proxy.policy.results import Fallback, NotKept, Result, pack
 from proxy.policy.settings import IdempotencySettings
 
@@ -19,7 +20,15 @@ _FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
 class Ownership(Keeper):
     """One request while it owns its key."""
 
-    __slots__ = ("_alone", "_early", "_flight", "_flights", "_refused", "_settings")
+    __slots__ = (
+        "_alone",
+        "_early",
+        "_flight",
+        "_flights",
+        "_is_settled",
+        "_refused",
+        "_settings",
+    )
 
     def __init__(
         self,
@@ -37,6 +46,8 @@ class Ownership(Keeper):
         self._refused = refused
         self._early: asyncio.Task[None] | None = None
         """Tells the store of a response that turned out to be too large, while it goes on."""
+        self._is_settled = False
+        """Whether the store has it already."""
         self._alone: asyncio.Task[Any] | None = None
         """What goes on without its client."""
 
@@ -54,6 +65,8 @@ class Ownership(Keeper):
         except Exception:
             await self._settle(self._fate(0), _FAILED)
             raise
+        if self._is_settled:
+            return refusal
         if self._early is not None:
             await asyncio.wait((self._early,))
         else:
@@ -64,6 +77,26 @@ class Ownership(Keeper):
             await self._settle(fate, refusal or response or self._without_response())
         self.deliver()
         return refusal
+
+    def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """The head; if it is all, and the store does not keep us waiting, it is settled at once.
+
+        The client then has its response before this turn of the loop is over, as it would
+        without a key: that saves two more turns, and a tenth of what a key costs.
+        """
+        super().relay_head(head, pieces, complete=complete)
+        if not complete or self._early is not None or self._fate(head.status) is not Fate.KEPT:
+            return
+        response = self.response(lasts=True)
+        if response is None:
+            return
+        ending = Ending(State.DONE, self._settings.ttl, pack(self._flight.claim.name, response))
+        is_kept = self._flights.settle_at_once(self._flight, ending, response)
+        if is_kept is not None:
+            self._is_settled = True
+            if not is_kept:
+                self.exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
+            self.deliver()
 
     def outlive_client(self) -> bool:
         """The client has left after its request was sent: its result is worth having.

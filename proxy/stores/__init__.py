@@ -55,6 +55,9 @@ class Claims(Protocol):
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
 
+    def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool | None:
+        """The same without waiting, for a store that can do so; None for any other."""
+
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
 

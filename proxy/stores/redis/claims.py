@@ -78,6 +78,14 @@ class RedisClaims:
             name,
         )
 
+    def settle_at_once(
+        self,
+        name: str,
+        owner: str,
+        ending: Ending,
+    ) -> None:
+        """Nothing is done here without waiting."""
+
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
         args = (owner, _microseconds(lease))

@@ -100,6 +100,14 @@ class SqliteStore:
         """
         return await self._ask("settle", lambda table: table.settle(name, owner, ending))
 
+    def settle_at_once(
+        self,
+        name: str,
+        owner: str,
+        ending: Ending,
+    ) -> None:
+        """Nothing is done here without waiting."""
+
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
         return await self._ask(
