@@ -524,6 +524,35 @@ async def test_who_leaves_while_it_gets_the_end_has_its_result_kept(size: int) -
         assert there.paid == 1
 
 
+# At any moment.
+
+
+@both_loops
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("route", ["", "retry: {backoff: {base: 1ms}}", ONE_AT_A_TIME])
+async def test_whenever_it_leaves_it_runs_once(store: str, route: str, tmp_path: Path) -> None:
+    top = "" if store == "memory" else patient(tmp_path / "keys.db")
+    async with house("{on_ambiguous: hold}", route, top=top) as there:
+        proxy, upstream = there.proxy, there.upstream
+        upstream.usual = answer(chunked(b"one", last=False), b"3\r\ntwo\r\n0\r\n\r\n")
+        for turns in range(0, 50, 2):
+            pay = request("POST", "/", new_key(), body=b"pay")
+            async with proxy.client() as owner, proxy.client() as other:
+                await owner.send(pay)
+                await other.send(pay)
+                for turn in range(turns):
+                    await asyncio.sleep(0 if turn % 4 else 0.0002)
+                owner.wire.reset()
+                assert (await other.response("POST")).body == b"onetwo"
+                await other.send(pay)
+                assert is_replayed(await other.response("POST"))
+            await nothing_left(proxy)
+            assert there.paid == turns // 2 + 1
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_idempotency_total", result="lease_lost") == 0
+        assert len(await proxy.logged(75)) == metrics.total("holdfast_requests_total") == 75
+
+
 # We shut down.
 
 
