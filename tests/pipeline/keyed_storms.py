@@ -152,8 +152,9 @@ class Storm:
     async def ask_each_once_more(self) -> None:
         """So that there is an answer to every key, even if all left who had it."""
         for proxy in self._proxies:
-            for key in self._keys:
-                await self.call_one(proxy, key, Manner.STAY, Random(key))
+            async with asyncio.TaskGroup() as group:
+                for key in self._keys:
+                    group.create_task(self.call_one(proxy, key, Manner.STAY, Random(key)))
 
     def outcomes(self, key: str, counts: Callable[[Response], bool]) -> set[tuple[int, bytes]]:
         """The answers to *key* that count, each once."""

@@ -70,9 +70,8 @@ async def test_one_instance(store: str, route: str, seed: int, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("store", "count", "route"),
     [
-        pytest.param("redis", 3, ROUTE, id="redis, at once"),
-        pytest.param("redis", 3, IN_LINE, id="redis, in line"),
-        pytest.param("sqlite", 2, ROUTE, id="one file"),
+        pytest.param("redis", 3, ROUTE, id="three on one Redis"),
+        pytest.param("sqlite", 2, IN_LINE, id="two on one file"),
     ],
 )
 @pytest.mark.timeout(LONG)

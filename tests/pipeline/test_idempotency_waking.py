@@ -8,9 +8,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from tests.pipeline.instances import instances
 from tests.pipeline.keyed_storms import in_every_store, in_lasting_stores, opened
-from tests.support import Response, ScriptedUpstream, one_route, response, running, running_together
+from tests.support import (
+    ProxyProcess,
+    Response,
+    RunningProxy,
+    ScriptedUpstream,
+    one_route,
+    response,
+    running,
+    running_together,
+    subprocess_proxy,
+)
 from tests.support.depth import DEEP
 from tests.support.keys import Gate, is_replayed, new_key, post
 from tests.support.proxies import ServedBy
@@ -68,7 +77,7 @@ async def seconds_to_wake(
 async def usual_wait(upstream: ScriptedUpstream, first: ServedBy, other: ServedBy) -> float:
     # At various times, so that none of them has just asked.
     return median(
-        [await seconds_to_wake(upstream, first, other, number * 0.07) for number in range(ROUNDS)]
+        [await seconds_to_wake(upstream, first, other, number * 0.05) for number in range(ROUNDS)]
     )
 
 
@@ -83,52 +92,53 @@ async def test_in_one_process(store: str, tmp_path: Path) -> None:
         assert len(upstream.requests) == ROUNDS
 
 
+@asynccontextmanager
+async def two_processes(
+    store: str, folder: Path
+) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy, ProxyProcess]]:
+    """An upstream, a proxy in this process, and one in another."""
+    async with opened(store, folder) as top, ScriptedUpstream() as upstream:
+        config = one_route(upstream, "idempotency: true", top=top)
+        async with running(config) as near, subprocess_proxy(config) as far:
+            yield upstream, near, far
+
+
 @in_lasting_stores
 async def test_in_another_process(store: str, tmp_path: Path) -> None:
-    async with (
-        opened(store, tmp_path) as top,
-        ScriptedUpstream() as upstream,
-        instances(one_route(upstream, "idempotency: true", top=top), 2) as (first, other),
-    ):
-        assert await usual_wait(upstream, first, other) < FAR
+    async with two_processes(store, tmp_path) as (upstream, near, far):
+        assert await usual_wait(upstream, near, far) < FAR
         assert len(upstream.requests) == ROUNDS
+        await a_key_that_was_set_free_wakes_them_as_well(upstream, near, far)
 
 
-@in_lasting_stores
-async def test_a_key_that_was_set_free_wakes_them_as_well(store: str, tmp_path: Path) -> None:
+async def a_key_that_was_set_free_wakes_them_as_well(
+    upstream: ScriptedUpstream, near: ServedBy, far: ServedBy
+) -> None:
     gate, key = Gate(response(429, b"no", "Retry-After: 7")), new_key()
-    async with (
-        opened(store, tmp_path) as top,
-        ScriptedUpstream() as upstream,
-        instances(one_route(upstream, "idempotency: true", top=top), 2) as (first, other),
-    ):
-        upstream.script(gate.behaviour)
-        owner = asyncio.create_task(post(first, key))
-        await gate.reached.wait()
-        behind = [asyncio.create_task(post(other, key)) for _ in range(10)]
-        await all_wait(other, 10)
-        gate.open()
-        assert (await owner).status == 429
-        began = time.monotonic()
-        for got in await asyncio.gather(*behind):
-            assert (got.status, got.body, got.get("Retry-After")) == (429, b"no", "7")
-        assert time.monotonic() - began < 2 * FAR
-        assert len(upstream.requests) == 1
-        assert (await post(other, key)).status == 200  # it runs anew
+    upstream.requests.clear()
+    upstream.script(gate.behaviour)
+    owner = asyncio.create_task(post(near, key))
+    await gate.reached.wait()
+    behind = [asyncio.create_task(post(far, key)) for _ in range(10)]
+    await all_wait(far, 10)
+    gate.open()
+    assert (await owner).status == 429
+    began = time.monotonic()
+    for got in await asyncio.gather(*behind):
+        assert (got.status, got.body, got.get("Retry-After")) == (429, b"no", "7")
+    assert time.monotonic() - began < 2 * FAR
+    assert len(upstream.requests) == 1
+    assert (await post(far, key)).status == 200  # it runs anew
 
 
 @in_lasting_stores
 async def test_a_crowd_that_waits_asks_seldom(store: str, tmp_path: Path) -> None:
-    seconds = 10.0 if DEEP else 2.0
-    async with (
-        opened(store, tmp_path) as top,
-        ScriptedUpstream() as upstream,
-        instances(one_route(upstream, "idempotency: true", top=top), 2) as (first, other),
-    ):
-        async with in_flight(upstream, first, other, CROWD) as (gate, owner, tasks):
-            before, began = (await other.metrics()).total(OPERATIONS), time.monotonic()
+    seconds = 3.0 if DEEP else 1.2
+    async with two_processes(store, tmp_path) as (upstream, near, far):
+        async with in_flight(upstream, near, far, CROWD) as (gate, owner, tasks):
+            before, began = (await far.metrics()).total(OPERATIONS), time.monotonic()
             await asyncio.sleep(seconds)
-            after, ended = (await other.metrics()).total(OPERATIONS), time.monotonic()
+            after, ended = (await far.metrics()).total(OPERATIONS), time.monotonic()
             assert (after - before) / CROWD / (ended - began) < 3
             gate.open()
             await owner
