@@ -21,6 +21,8 @@ from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics, RouteRecorder
+from proxy.observe.notable import hook
+from proxy.observe.recent import Recent
 from proxy.outbox import Outbox
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
@@ -67,6 +69,7 @@ class App:
         self._clock: Clock = clock or SystemClock()
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
         self._access_log = AccessLog(self._lines, self._clock)
+        self._recent = Recent(self._clock)
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -197,7 +200,7 @@ class App:
     def _build(self, loaded: Loaded, contexts: Contexts) -> "_Built":
         """All that serves a configuration, keeping what did not change. Touches nothing else."""
         settings = loaded.settings
-        log = self._access_log.hook(settings.access_log)
+        log = hook(settings.access_log, self._access_log, self._recent)
 
         def recorder(route: RouteSettings) -> RouteRecorder:
             retries = _makes_verdicts(route)
@@ -269,6 +272,10 @@ class App:
             },
             **self._metrics.snapshot(),
         }
+
+    def attempts(self, request_id: str) -> list[dict[str, object]]:
+        """The recent notable requests that had this id, with each of their attempts."""
+        return self._recent.of(request_id)
 
     def config(self) -> dict[str, object]:
         """The configuration in force, secrets masked."""

@@ -9,6 +9,7 @@ neither configuration nor routes.
 ``GET /readyz``          open     it takes requests; 503 with the reason if not
 ``GET /metrics``         open     for Prometheus, text or OpenMetrics
 ``GET /status``          token    the same numbers for a person, as JSON
+``GET /attempts``        token    what became of one request, attempt by attempt
 ``GET /config``          token    the configuration in force, secrets masked
 ``POST /-/reload``       token    read the configuration again
 ``GET /keys/RECORD``     token    what is known of an idempotency key
@@ -16,7 +17,8 @@ neither configuration nor routes.
 =======================  =======  =============================================
 
 ``gate.py`` decides who may ask, ``answers.py`` how answers look, and ``site.py``
-puts both together; ``keys.py`` has the handlers for keys.
+puts both together; ``keys.py`` has the handlers for keys, ``attempts.py`` the one for
+requests.
 """
 
 from collections.abc import Sequence
@@ -43,6 +45,9 @@ class Operations(Protocol):
 
     def status(self) -> dict[str, object]:
         """What goes on, in values that JSON can carry."""
+
+    def attempts(self, request_id: str) -> list[dict[str, object]]:
+        """The recent notable requests with that id, the oldest first, ready for JSON."""
 
     def config(self) -> dict[str, object]:
         """The configuration in force with its secrets masked, ready for JSON."""

@@ -60,6 +60,7 @@ _TITLES = {
     "bad_request": "Bad request",
     "not_found": "Not found",
     "no_record": "No such record",
+    "no_attempts": "No such request",
     "key_in_flight": "Still running",
     "method": "Method not allowed",
     "body_too_large": "Body too large",

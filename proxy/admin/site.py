@@ -7,6 +7,7 @@ from aiohttp import hdrs, web
 
 from proxy.admin import Operations
 from proxy.admin.answers import data, document, problem
+from proxy.admin.attempts import Attempts
 from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
 from proxy.admin.keys import Keys
 from proxy.policy.settings import Listen
@@ -26,6 +27,7 @@ class AdminSite:
         self._operations = operations
         self._listen = listen
         self._keys = Keys(operations)
+        self._attempts = Attempts(operations)
 
     def runner(self) -> web.AppRunner:
         """The site with its time limits; :class:`AdminListener` gives it a socket."""
@@ -47,6 +49,7 @@ class AdminSite:
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/status", self._with_token(self._status))
+        application.router.add_get("/attempts", self._with_token(self._attempts.show))
         application.router.add_get("/config", self._with_token(self._config))
         application.router.add_post("/-/reload", self._with_token(self._reload))
         application.router.add_get("/keys/{record}", self._with_token(self._keys.show))
@@ -65,7 +68,8 @@ class AdminSite:
             return problem(
                 404,
                 "not_found",
-                "See /status, /config, /metrics, /healthz, /readyz, /keys/RECORD.",
+                "See /status, /attempts?request_id=ID, /config, /metrics, /healthz, /readyz, "
+                "/keys/RECORD.",
             )
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))

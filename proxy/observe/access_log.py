@@ -13,13 +13,8 @@ from json.encoder import encode_basestring_ascii as quoted
 
 from proxy.core import Clock, Exchange
 from proxy.observe.line_writer import LineWriter
-from proxy.observe.metrics import Log
 from proxy.policy.outcome import Attempt
-from proxy.policy.reasons import KeyResult
 from proxy.policy.refusal import Refusal
-
-_NOTABLE = frozenset({KeyResult.REPLAYED, KeyResult.JOINED, KeyResult.BYPASSED})
-"""What a key may mean that somebody might ask about, where the request was not refused."""
 
 _LONGEST_TEXT = 2048
 """Characters of a path or method that are kept: a line stays a line."""
@@ -33,31 +28,6 @@ class AccessLog:
         self._clock = clock
         self._second = -1
         self._stamp = ""
-
-    def hook(self, mode: str) -> Log | None:
-        """What a recorder shall call under ``access_log: MODE``; for ``none`` nothing."""
-        if mode == "none":
-            return None
-        return self.write if mode == "all" else self.write_if_notable
-
-    def write_if_notable(self, route: str, exchange: Exchange) -> None:
-        """Write a line if anything happened that somebody might ask about.
-
-        That is: we refused it, it failed, its client left, one attempt was not enough,
-        it stood in line, or its answer is a fallback or that of an earlier request.
-        Whoever waited between attempts is among them: after such a wait comes another
-        one, unless the client leaves or we refuse.
-        """
-        attempts = exchange.attempts
-        if (
-            exchange.code >= 499
-            or exchange.refusal is not None
-            or len(attempts) > 1
-            or exchange.fallback
-            or exchange.key_result in _NOTABLE
-            or (attempts and (attempts[0].kind is not None or attempts[0].queued))
-        ):
-            self.write(route, exchange)
 
     def write(self, route: str, exchange: Exchange) -> None:
         """Write a line."""

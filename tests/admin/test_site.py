@@ -35,6 +35,9 @@ class Application:
     def status(self) -> dict[str, object]:
         return {"routes": {"charges": {"in_flight": 3}}}
 
+    def attempts(self, request_id: str) -> list[dict[str, object]]:
+        return [{"request_id": request_id, "code": 503}] if request_id == "known" else []
+
     def config(self) -> dict[str, object]:
         if self.reason == "broken":
             raise RuntimeError("the secret is hunter2")
@@ -184,6 +187,7 @@ GUARDED = [
     ("GET", "/status"),
     ("GET", "/config"),
     ("POST", "/-/reload"),
+    ("GET", "/attempts?request_id=known"),
     ("GET", KEY),
     ("DELETE", KEY),
     ("HEAD", "/status"),

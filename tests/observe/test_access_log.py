@@ -1,13 +1,17 @@
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from proxy.core import Exchange
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
+from proxy.observe.notable import hook
+from proxy.observe.recent import Recent
 from proxy.policy.outcome import Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Reason, Refusal
@@ -257,15 +261,37 @@ async def test_which_requests_get_a_line(
     notable: bool,
     make: Callable[[MakeExchange, MakeAttempt], Exchange],
 ) -> None:
-    recorder = metrics_of().route("charges", ["payments"], written.log.hook(mode), retries=True)
+    recent = Recent(StoppedClock())
+    log = hook(mode, written.log, recent)
+    recorder = metrics_of().route("charges", ["payments"], log, retries=True)
     recorder.started()
     recorder.finished(make(exchange, attempt))
     expected = mode == "all" or (mode == "notable" and notable)
     assert [line["route"] for line in written.lines()] == ["charges"] * expected
+    assert len(recent) == (notable and mode != "none"), "what /attempts tells of"
 
 
 def test_no_log_costs_no_call(written: Written) -> None:
-    assert written.log.hook("none") is None
+    assert hook("none", written.log, Recent(StoppedClock())) is None
+
+
+async def test_what_is_not_notable_costs_one_call(
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    log = hook("notable", written.log, Recent(StoppedClock()))
+    recorder = metrics_of().route("charges", ["payments"], log, retries=True)
+    plain = exchange(attempts=[attempt()])
+    recorder.finished(plain)  # the first of its kind costs more
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    recorder.finished(plain)
+    sys.setprofile(None)
+    assert calls == ["RouteRecorder.finished", "Histogram.observe", "Notable.finished"]
 
 
 async def test_secrets_stay_out(written: Written, exchange: MakeExchange) -> None:
@@ -337,5 +363,7 @@ async def test_repeated_answers_are_notable(
     result: KeyResult,
     notable: bool,  # noqa: FBT001 - pytest's way
 ) -> None:
-    written.log.write_if_notable("charges", exchange(key_result=result))
+    log = hook("notable", written.log, Recent(StoppedClock()))
+    assert log is not None
+    log("charges", exchange(key_result=result))
     assert len(written.lines()) == notable
