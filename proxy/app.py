@@ -27,6 +27,7 @@ from proxy.outbox import Outbox
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
+from proxy.policy.failures import transient_statuses
 from proxy.policy.records import Shown, State
 from proxy.policy.settings import (
     MemorySettings,
@@ -84,6 +85,7 @@ class App:
             breakers=lambda: self._estate.breaker_states(self._clock.monotonic()),
             throttles=lambda: self._estate.throttle_states(self._clock.monotonic()),
             store_state=lambda: None if self._shared is None else self._shared.state,
+            transient=lambda: _transient(self.settings),
         )
         self._shared: RedisStore | SqliteStore | None = None
         self._store_recorder: StoreRecorder | None = None
@@ -354,6 +356,16 @@ def _upstreams_of(route: RouteSettings) -> list[str]:
     """Its own, and the one that stands in for it."""
     other = "" if route.fallback is None else route.fallback.upstream
     return [route.upstream, other] if other else [route.upstream]
+
+
+def _transient(settings: Settings) -> dict[tuple[str, str], frozenset[int]]:
+    """By route and upstream: the statuses that may pass by themselves."""
+    upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+    return {
+        (route.name, name): transient_statuses(route.retry, upstreams[name])
+        for route in settings.routes
+        for name in _upstreams_of(route)
+    }
 
 
 def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:

@@ -13,6 +13,7 @@ from proxy.observe.series import (
     ThrottleSeries,
 )
 from proxy.policy.breaker import State
+from proxy.policy.failures import Category, category
 from proxy.policy.outcome import Kind, outcome_label
 from proxy.policy.reasons import KeyResult
 
@@ -48,6 +49,8 @@ class Collected:
     breakers: Callable[[], Mapping[str, State]]
     throttle_states: Callable[[], Mapping[ThrottleName, ThrottleState]]
     store_state: Callable[[], str | None]
+    transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]]
+    """By route and upstream: the statuses that may pass by themselves."""
 
     def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
         """Each route and upstream, with the number of attempts per outcome."""
@@ -56,3 +59,13 @@ class Collected:
             for ending, count in endings.items():
                 outcomes[outcome_label(ending)] += count
             yield route, upstream, outcomes
+
+    def failures(self) -> Iterator[tuple[str, Category, str, int]]:
+        """Each route with a category, a kind or status of it, and how many attempts had that."""
+        transient = self.transient()
+        for (route, upstream), endings in self.attempts.items():
+            statuses = transient.get((route, upstream), frozenset())
+            for ending, count in endings.items():
+                found = category(ending, statuses)
+                if found is not None:
+                    yield route, found, str(ending), count

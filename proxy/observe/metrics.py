@@ -128,6 +128,7 @@ class Metrics:
         breakers: Callable[[], Mapping[str, State]],
         throttles: Callable[[], Mapping[ThrottleName, ThrottleState]],
         store_state: Callable[[], str | None],
+        transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]],
     ) -> None:
         """Start from zero.
 
@@ -136,8 +137,9 @@ class Metrics:
         each time: *lost_lines* how many lines the access log had to drop, *budgets*
         how many retries each upstream with a budget would allow now, *breakers* the
         state of the best address of each upstream with a breaker, *throttles* what
-        goes on at each throttle in force, and *store_state* whether the shared store
-        is ``up`` or ``down``; None where there is none.
+        goes on at each throttle in force, *store_state* whether the shared store is
+        ``up`` or ``down`` (None where there is none), and *transient* after which
+        statuses of an upstream a route may hope that the next attempt ends better.
         """
         self._collected = Collected(
             version=version,
@@ -148,6 +150,7 @@ class Metrics:
             breakers=breakers,
             throttle_states=throttles,
             store_state=store_state,
+            transient=transient,
         )
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(SeriesCollector(self._collected))

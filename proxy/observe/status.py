@@ -15,20 +15,25 @@ from proxy.observe.series import (
     StoreSeries,
     ThrottleSeries,
 )
+from proxy.policy.failures import Category
 from proxy.policy.reasons import KeyResult, Why
 
 
 def summary(collected: Collected) -> dict[str, object]:
     """Per route and per upstream, in plain values that JSON can carry."""
     attempts: dict[str, Counter[str]] = {}
-    for route, _upstream, outcomes in collected.outcomes():
+    for route, _, outcomes in collected.outcomes():
         attempts.setdefault(route, Counter()).update(outcomes)
+    upstreams = _upstreams(collected)
+    failures = _failures(collected)
     budgets, breakers = collected.budgets(), collected.breakers()
     throttles = _throttles(collected)
     return {
         "routes": {
             name: {
                 **_route(series, attempts.get(name, Counter())),
+                **({"upstreams": upstreams[name]} if name in upstreams else {}),
+                "failures": failures.get(name, _no_failures()),
                 **_retries(collected.retries.get(name)),
                 **throttles.get(("route", name), {}),
                 **_keys(collected.keys.get(name)),
@@ -63,6 +68,31 @@ def _route(series: RouteSeries, attempts: Counter[str]) -> dict[str, object]:
         "attempts": dict(sorted(attempts.items())),
         "duration_ms": _milliseconds(series.duration),
     }
+
+
+def _upstreams(collected: Collected) -> dict[str, list[str]]:
+    """Where the requests of each route may go: its own upstream, then that of its fallback."""
+    found: dict[str, list[str]] = {}
+    for route, upstream in collected.attempts:
+        found.setdefault(route, []).append(upstream)
+    return found
+
+
+_Failures = dict[str, dict[str, int]]
+"""Of one route: each category with its kinds and statuses, and how many attempts had each."""
+
+
+def _no_failures() -> _Failures:
+    return {category.value: {} for category in Category}
+
+
+def _failures(collected: Collected) -> dict[str, _Failures]:
+    """Attempts of each route that failed, those that a retry saved included."""
+    found: dict[str, _Failures] = {}
+    for route, category, ending, count in collected.failures():
+        endings = found.setdefault(route, _no_failures())[category]
+        endings[ending] = endings.get(ending, 0) + count
+    return found
 
 
 def _retries(series: RetrySeries | None) -> dict[str, object]:

@@ -18,6 +18,7 @@ def metrics_of(
     breakers: Mapping[str, int] | None = None,
     throttles: Mapping[tuple[str, str], ThrottleState] | None = None,
     store_state: str | None = None,
+    transient: Mapping[tuple[str, str], frozenset[int]] | None = None,
 ) -> Metrics:
     """Metrics that ask for these values; change the mappings to change the answers."""
     return Metrics(
@@ -29,6 +30,7 @@ def metrics_of(
         breakers=lambda: {name: State(value) for name, value in (breakers or {}).items()},
         throttles=lambda: throttles or {},
         store_state=lambda: store_state,
+        transient=lambda: transient or {},
     )
 
 

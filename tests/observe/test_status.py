@@ -32,6 +32,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
         "disconnects": {"body": 0, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
         "attempts": {},
         "duration_ms": None,
+        "failures": {"transient": {}, "permanent": {}},
     }
     assert snapshot == {
         "routes": {
@@ -41,7 +42,9 @@ def test_a_snapshot_tells_what_happened_on_each_route(
                 "errors": 1,
                 "in_flight": 1,
                 "disconnects": {"body": 1, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
+                "upstreams": ["payments"],
                 "attempts": {"2xx": 2, "reset": 1},
+                "failures": {"transient": {"reset": 1}, "permanent": {}},
                 "duration_ms": {"mean": 40.0, "p50": 37.5, "p95": 48.75, "p99": 49.75},
             },
         },
@@ -63,6 +66,41 @@ def told_of(snapshot: dict[str, object], part: str, name: str) -> dict[str, obje
     member = members[name]
     assert isinstance(member, dict)
     return member
+
+
+class TestFailures:
+    def test_they_are_told_by_category(self, attempt: MakeAttempt) -> None:
+        listed = {("charges", "payments"): frozenset({503}), ("charges", "old"): frozenset({404})}
+        metrics = metrics_of(transient=listed)
+        recorder = metrics.route("charges", ["payments", "old"], retries=True)
+        for status, kind in (
+            *((200, None), (302, None), (0, Kind.CANCELLED)),
+            *((503, None), (503, None), (404, None), (0, Kind.TIMEOUT), (200, Kind.TRUNCATED)),
+        ):
+            recorder.attempted(attempt(status=status, kind=kind))
+        for status in (404, 503):
+            recorder.attempted(attempt(status=status, upstream="old"))
+
+        snapshot = metrics.snapshot()
+
+        assert json.loads(json.dumps(snapshot)) == snapshot
+        charges = told_of(snapshot, "routes", "charges")
+        assert charges["upstreams"] == ["payments", "old"]
+        assert charges["failures"] == {
+            "transient": {"503": 2, "timeout": 1, "404": 1},
+            "permanent": {"404": 1, "truncated": 1, "503": 1},
+        }
+
+    def test_a_status_changes_sides_when_the_file_does(self, attempt: MakeAttempt) -> None:
+        listed: dict[tuple[str, str], frozenset[int]] = {("charges", "payments"): frozenset()}
+        metrics = metrics_of(transient=listed)
+        recorder = metrics.route("charges", ["payments"], retries=True)
+        recorder.attempted(attempt(status=500))
+        before = told_of(metrics.snapshot(), "routes", "charges")["failures"]
+        listed["charges", "payments"] = frozenset({500})
+        after = told_of(metrics.snapshot(), "routes", "charges")["failures"]
+        assert before == {"transient": {}, "permanent": {"500": 1}}
+        assert after == {"transient": {"500": 1}, "permanent": {}}
 
 
 class TestRetries:
