@@ -14,6 +14,8 @@ _COMMANDS = {
     "run": "proxy.cli.run:run",
     "check": "proxy.cli.check:check",
     "schema": "proxy.cli.schema:schema",
+    "status": "proxy.cli.status:status",
+    "attempts": "proxy.cli.attempts:attempts",
     "keys": "proxy.cli.keys:keys",
     "healthcheck": "proxy.cli.healthcheck:healthcheck",
 }

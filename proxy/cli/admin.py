@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from proxy.cli.told import Told
+
 _PATIENCE = 3.0
 """Seconds after which a silent proxy counts as none."""
 _LARGEST = 1024 * 1024
@@ -29,19 +31,17 @@ class Answer:
     """The JSON object; empty if there was none."""
 
     def text(self, name: str) -> str:
-        """A member that is a text, else an empty one.
-
-        A stranger's answer may hold anything, and a terminal obeys some of it.
-        """
-        value = self.content.get(name)
-        return re.sub(r"[^ -~]", "?", value) if isinstance(value, str) else ""
+        """A member that is a text, fit to be printed; else an empty one."""
+        return self.told.text(name)
 
     def number(self, name: str) -> float | None:
         """A member that is a number of a sensible size, else None."""
-        value = self.content.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return value if abs(value) < 1e15 else None  # which NaN is not
+        return self.told.number(name)
+
+    @property
+    def told(self) -> Told:
+        """The same, for printing."""
+        return Told(self.content)
 
     @property
     def problem(self) -> str:
@@ -51,11 +51,18 @@ class Answer:
 
 
 def ask(
-    admin: str, method: str, path: str, *, token: str | None = None, patience: float = _PATIENCE
+    admin: str,
+    method: str,
+    path: str,
+    *,
+    token: str | None = None,
+    patience: float = _PATIENCE,
+    largest: int = _LARGEST,
 ) -> Answer:
     """Send a request to the listener at *admin*, a URL or ``unix:PATH``.
 
-    *patience* is how many seconds it may keep silent. Raises click's errors.
+    *patience* is how many seconds it may keep silent, and *largest* how many bytes are read
+    of its answer. Raises click's errors.
     """
     # The listener turns strange hosts away, and this one is always its own.
     headers = {"Host": "localhost"}
@@ -65,12 +72,30 @@ def ask(
         try:
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()
-            body = answer.read(_LARGEST)
+            body = answer.read(largest)
         except OSError as error:
             raise _no_answer(admin, error.strerror or str(error)) from None
         except http.client.HTTPException:  # whose text is the stranger's
             raise _no_answer(admin, "it speaks no HTTP") from None
     return Answer(answer.status, _object(body))
+
+
+def refused(admin: str, token: str | None, answer: Answer) -> click.ClickException:
+    """What to say of an answer that is not what was asked for."""
+    match answer.problem:
+        case "token" if token is None:
+            complaint = (
+                f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+            )
+        case "token":
+            complaint = f"{admin} has another admin token: give the one that its file has"
+        case "":
+            complaint = (
+                f"what answers at {admin} is no admin listener of Holdfast: name that with --admin"
+            )
+        case _:
+            complaint = f"{admin} answered {answer.status}: {answer.text('detail')}"
+    return click.ClickException(complaint)
 
 
 def _no_answer(admin: str, why: str) -> click.ClickException:

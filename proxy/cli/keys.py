@@ -5,8 +5,9 @@ from datetime import datetime
 
 import click
 
-from proxy.cli.admin import Answer, ask
+from proxy.cli.admin import Answer, ask, refused
 from proxy.cli.options import admin_option, token_option
+from proxy.cli.wording import span
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
@@ -65,7 +66,7 @@ def show(record: str, admin: str, token: str | None) -> None:
     click.echo(f"expires: {_when(answer, 'expires')}")
     lease_left = answer.number("lease_left_seconds")
     if lease_left is not None:
-        click.echo(f"lease: ends in {_span(lease_left)} unless it is renewed")
+        click.echo(f"lease: ends in {span(lease_left)} unless it is renewed")
     click.echo(f"bytes: {answer.number('bytes') or 0:.0f}")
 
 
@@ -92,31 +93,21 @@ def _ask(method: str, record: str, admin: str, token: str | None) -> Answer:
     if answer.status == http.client.OK and answer.text("record") == record:
         return answer
     match answer.problem:
-        case "token" if token is None:
-            complaint = (
-                f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
-            )
-        case "token":
-            complaint = f"{admin} has another admin token: give the one that its file has"
         case "no_record":
             complaint = (
                 f"nothing is known of {record} at {admin}: it has expired or was released, and "
                 f"its key is free; or name another instance with --admin"
             )
         case "key_in_flight":
-            left = _span(answer.number("lease_left_seconds") or 0.0)
+            left = span(answer.number("lease_left_seconds") or 0.0)
             complaint = (
                 f"{record} is in flight: wait for its request to end; if its owner is gone, "
                 f"release it when the lease has ended, in {left}"
             )
         case "store":
             complaint = f"the store of {admin} does not answer: see the proxy's log, then try again"
-        case "":
-            complaint = (
-                f"what answers at {admin} is no admin listener of Holdfast: name that with --admin"
-            )
         case _:
-            complaint = f"{admin} answered {answer.status}: {answer.text('detail')}"
+            raise refused(admin, token, answer)
     raise click.ClickException(complaint)
 
 
@@ -129,15 +120,4 @@ def _when(answer: Answer, name: str) -> str:
         left = datetime.fromisoformat(text).timestamp() - SystemClock().wall()
     except (ValueError, OverflowError):
         return text
-    return f"{text}, in {_span(left)}" if left > 0 else f"{text}, {_span(-left)} ago"
-
-
-def _span(seconds: float) -> str:
-    """``23h 58m``: as exact as a person cares for."""
-    left = max(int(seconds), 0)
-    parts: list[str] = []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0s"
+    return f"{text}, in {span(left)}" if left > 0 else f"{text}, {span(-left)} ago"

@@ -1,0 +1,67 @@
+"""``holdfast status``: what goes on, at a glance."""
+
+import http.client
+import select
+
+import click
+
+from proxy.cli.admin import ask, refused
+from proxy.cli.options import admin_option, token_option
+from proxy.cli.screens import Screen, screen_for
+
+_EXAMPLE = """\b
+Examples:
+  holdfast status
+  holdfast status --watch
+  holdfast status --json | jq .routes.charges.failures"""
+
+_PATIENCE = 10.0
+"""Seconds for a proxy under load to answer."""
+_LARGEST = 64 * 1024 * 1024
+"""Bytes that are read: a route takes about one KiB."""
+_PACE = 1.0
+"""Seconds between two looks."""
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
+@click.option("--plain", is_flag=True, help="Plain text, as in a pipe or with NO_COLOR set.")
+@click.option("--json", "as_json", is_flag=True, help="What the admin listener says, as it is.")
+@admin_option
+@token_option
+def status(admin: str, token: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
+    """Show what goes on: routes, failures, limits, upstreams.
+
+    Counts are those since the start. In a pipe text is 80 characters wide, or
+    as COLUMNS says. Exit code 0: shown, 1: no answer, 2: wrong usage.
+    """
+    if plain and as_json:
+        raise click.UsageError("--plain and --json are two formats, write one of them")
+    screen = screen_for(plain_text=plain, as_json=as_json)
+    if not watch:
+        screen.show(_ask(admin, token))
+        return
+    try:
+        _watch(screen, admin, token)
+    except KeyboardInterrupt:
+        return  # the way to end it, and no failure
+
+
+def _watch(screen: Screen, admin: str, token: str | None) -> None:
+    """Show one answer after another. That there is none is an error only at first."""
+    told = _ask(admin, token)
+    with screen:
+        screen.show(told)
+        while True:
+            select.select([], [], [], _PACE)
+            try:
+                screen.show(_ask(admin, token))
+            except click.ClickException as error:  # it may be back in a moment
+                screen.complain(error.message)
+
+
+def _ask(admin: str, token: str | None) -> dict[str, object]:
+    answer = ask(admin, "GET", "/status", token=token, patience=_PATIENCE, largest=_LARGEST)
+    if answer.status == http.client.OK and isinstance(answer.content.get("routes"), dict):
+        return answer.content
+    raise refused(admin, token, answer)

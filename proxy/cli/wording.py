@@ -1,0 +1,43 @@
+"""Numbers as a person reads them: as exact as one cares for, and short."""
+
+
+def span(seconds: float) -> str:
+    """``23h 58m``."""
+    left = max(int(seconds), 0)
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"
+
+
+def brief(milliseconds: float) -> str:
+    """``0.4ms``, ``85ms``, ``1.2s``, ``3m 10s``."""
+    if milliseconds < 9.95:
+        return f"{milliseconds:.1f}ms"
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f}ms"
+    seconds = milliseconds / 1000
+    if seconds < 99.95:
+        return f"{seconds:.1f}s"
+    return span(seconds)
+
+
+def short(count: float) -> str:
+    """``99999``, ``100k``, ``3.2M``."""
+    if count < 100_000:
+        return f"{count:.0f}"
+    if count < 1_000_000:
+        return f"{count / 1000:.0f}k"
+    return f"{count / 1_000_000:.1f}M"
+
+
+def share(part: float, whole: float) -> str:
+    """``12.5%``; a dash where there is nothing to have a share of."""
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def several(count: float, noun: str) -> str:
+    """``1 attempt``, ``3 attempts``."""
+    return f"{short(count)} {noun}{'' if count == 1 else 's'}"

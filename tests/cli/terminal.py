@@ -1,0 +1,97 @@
+"""A command on a terminal of its own, as a person would run it."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tests.support.proxies import ROOT
+
+ESCAPE = "\x1b"
+HOLDFAST = (sys.executable, "-m", "proxy")
+WITHOUT_RICH = (
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['rich'] = None; from proxy.cli import main; main()",
+)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What it printed, and its exit status."""
+
+    status: int
+    text: str
+
+    @property
+    def uncoloured(self) -> str:
+        """The text without colours."""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.text)
+
+
+async def on_terminal(
+    command: Sequence[str],
+    environ: Mapping[str, str] = _NOTHING,
+    *,
+    columns: int = 80,
+    until: Callable[[str], bool] | None = None,
+) -> Ended:
+    """Run it to its end; or *until* it has printed enough, and Ctrl-C then."""
+    return await asyncio.to_thread(_run, command, environ, columns, until)
+
+
+def _run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    columns: int,
+    until: Callable[[str], bool] | None,
+) -> Ended:
+    ours, theirs = pty.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+        with subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**_plain_environ(), "TERM": "xterm-256color", **environ},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ) as process:
+            os.close(theirs)
+            theirs = -1
+            text = b""
+            # The end of a terminal is an error to read from.
+            while piece := _read(ours):
+                text += piece
+                if until is not None and until(text.decode(errors="replace")):
+                    process.send_signal(signal.SIGINT)
+                    until = None
+            status = process.wait(timeout=10)
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+    return Ended(status, text.decode().replace("\r\n", "\n"))
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
+
+
+def _plain_environ() -> dict[str, str]:
+    """Ours, without what would change how things look."""
+    changes = {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "HOLDFAST_ADMIN"}
+    return {name: value for name, value in os.environ.items() if name not in changes}

@@ -1,0 +1,264 @@
+"""``holdfast attempts`` against a real proxy: the timeline of one request."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from tests.support import (
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    hang_up,
+    ok,
+    one_route,
+    request,
+    response,
+    running,
+)
+from tests.support.ports import refusing_port
+from tests.support.upstream import reset
+
+FAST = "retry: {backoff: {base: 1ms}}"
+ID = "X-Request-Id: order-4711"
+TIME = r"[\d.]+m?s"
+
+
+async def attempts(*arguments: str, **environ: str) -> tuple[int, str, str]:
+    """Exit code, and what it says: if all is well, and if not."""
+    unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
+    result = await asyncio.to_thread(
+        CliRunner().invoke, main, ["attempts", *arguments], env={**unset, **environ}
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def story(proxy: RunningProxy) -> list[str]:
+    """What it says of the request."""
+    code, out, err = await attempts("order-4711", "--admin", url_of(proxy))
+    assert (code, err) == (0, "")
+    return out.splitlines()
+
+
+async def complaint(*arguments: str, **environ: str) -> str:
+    """The one line that it says when it fails."""
+    code, out, err = await attempts(*arguments, **environ)
+    assert (code, out) == (1, "")
+    line, end, rest = err.partition("\n")
+    assert (end, rest) == ("\n", "")
+    return line.removeprefix("Error: ")
+
+
+def url_of(proxy: RunningProxy) -> str:
+    return f"http://127.0.0.1:{proxy.admin_port}"
+
+
+def assert_says(said: list[str], *patterns: str) -> None:
+    """Each line, times left open."""
+    assert len(said) == len(patterns), said
+    for line, pattern in zip(said, patterns, strict=True):
+        assert re.fullmatch(pattern, line), f"{line!r} is not {pattern}"
+
+
+async def test_a_request_that_took_three_attempts() -> None:
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, FAST)) as proxy,
+    ):
+        upstream.script(hang_up, answer(response(503)))
+        await proxy.get("/orders?card=4242", ID)
+        said = await story(proxy)
+    where = f"scripted {re.escape(upstream.url.removeprefix('http://'))}"
+    assert_says(
+        said,
+        "GET /orders",
+        "route: all",
+        f"answer: 200, after {TIME}",
+        r"ended: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z",
+        "3 attempts:",
+        rf"#1 +{TIME}  {where}: reset in {TIME}, retried",
+        " {13}new connection, sent, nothing came back",
+        rf"#2 +{TIME}  {where}: 503 in {TIME}, retried",
+        rf" {{13}}waited {TIME} before it \(backoff\), new connection",
+        rf"#3 +{TIME}  {where}: 200 in {TIME}, recovered",
+        rf" {{13}}waited {TIME} before it \(backoff\), reused connection",
+    )
+
+
+async def test_what_could_not_be_reached() -> None:
+    with refusing_port() as port:
+        async with running(one_route(f"http://127.0.0.1:{port}")) as proxy:
+            await proxy.get("/", ID)
+            said = await story(proxy)
+    assert_says(
+        [said[2], *said[4:]],
+        f"answer: 502, of Holdfast itself: connect, after {TIME}",
+        "1 attempt:",
+        rf"#1 +{TIME}  scripted 127.0.0.1:{port}: connect in {TIME}",
+        " {13}nothing was sent",
+    )
+
+
+async def test_a_hint_and_a_place_in_line() -> None:
+    route = f"{FAST}\nthrottle: {{rate: 5/s, burst: 1}}"
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, route)) as proxy,
+    ):
+        upstream.script(answer(response(503, b"", "retry-after-ms: 10")))
+        await proxy.get("/", ID)
+        said = await story(proxy)
+    assert re.fullmatch(
+        rf" {{13}}waited {TIME} before it \(hint\), stood in line for {TIME}, reused connection",
+        said[-1],
+    )
+
+
+async def test_refused_by_a_throttle() -> None:
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, "throttle: {rate: 1/h, max_wait: 1s, burst: 1}")) as proxy,
+    ):
+        await proxy.get("/")
+        await proxy.get("/", ID)
+        said = await story(proxy)
+    assert re.fullmatch(
+        rf"answer: 429, of Holdfast itself: throttled \(max_wait\), after {TIME}", said[2]
+    )
+    assert said[4:] == ["0 attempts"]
+
+
+async def test_a_fallback() -> None:
+    async with (
+        ScriptedUpstream(answer(response(500))) as upstream,
+        running(one_route(upstream, "fallback: {status: 200, on: [500]}")) as proxy,
+    ):
+        await proxy.get("/", ID)
+        said = await story(proxy)
+    assert said[2].startswith("answer: 200, the fallback, after ")
+
+
+async def test_a_duplicate() -> None:
+    post = request("POST", "/", "Idempotency-Key: 1", ID, body=b"x")
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, "idempotency: true")) as proxy,
+        proxy.client() as client,
+    ):
+        for _ in range(2):
+            await client.send(post)
+            await client.response("POST")
+        said = await story(proxy)
+    assert re.fullmatch("key: replayed, record [0-9a-f]{32}", said[4])
+    assert said[5:] == ["0 attempts"]
+
+
+async def test_an_id_that_came_twice_tells_two_stories() -> None:
+    async with (
+        ScriptedUpstream(answer(response(500))) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        for path in ("/one", "/two"):
+            await proxy.get(path, ID)
+        said = await story(proxy)
+    assert said.count("") == 1
+    assert [line for line in said if line.startswith("GET")] == ["GET /one", "GET /two"]
+
+
+async def test_attempts_that_were_left_out() -> None:
+    async with (
+        ScriptedUpstream(reset) as upstream,
+        running(
+            one_route(
+                upstream,
+                "retry: {attempts: 40, backoff: {base: 1ms, max: 1ms}}",
+                options="budget: false",
+            )
+        ) as proxy,
+    ):
+        await proxy.get("/", ID)
+        said = await story(proxy)
+    assert "40 attempts:" in said
+    at = said.index(" " * 13 + "... 8 more ...")
+    assert said[at - 2].startswith("#16 ")
+    assert said[at + 1].startswith("#25 ")
+
+
+async def test_json_is_what_the_listener_says() -> None:
+    async with (
+        ScriptedUpstream(answer(response(500))) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        await proxy.get("/", ID)
+        _, out, _ = await attempts("order-4711", "--json", "--admin", url_of(proxy))
+        said = (await proxy.admin("GET", "/attempts?request_id=order-4711")).body
+    assert out == said.decode()
+
+
+# What goes wrong.
+
+
+async def test_a_request_that_is_not_known() -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        url = url_of(proxy)
+        assert await complaint("order-4711", "--admin", url) == (
+            f"{url} knows no such request: only the last notable ones are kept (see access_log: "
+            f"notable); ask another instance with --admin, or search the access log"
+        )
+
+
+async def test_token() -> None:
+    async with running(one_route("http://127.0.0.1:9", top="admin_token: s3cret")) as proxy:
+        url = url_of(proxy)
+        assert await complaint("x", "--admin", url) == (
+            f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+        )
+        assert await complaint("x", "--admin", url, "--token", "wr0ng") == (
+            f"{url} has another admin token: give the one that its file has"
+        )
+        await proxy.get("/", ID)
+        asked = ("order-4711", "--admin", url)
+        assert (await attempts(*asked, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
+
+
+async def test_nobody_listens() -> None:
+    with refusing_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        assert await complaint("x", "--admin", url) == (
+            f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
+            f"listener with --admin"
+        )
+
+
+@pytest.mark.parametrize("body", [b"<h1>welcome</h1>", b"{}", b'{"request_id": "y"}'])
+async def test_somebody_else_listens(body: bytes) -> None:
+    async with ScriptedUpstream(answer(response(200, body))) as stranger:
+        assert await complaint("x", "--admin", stranger.url) == (
+            f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
+            f"--admin"
+        )
+
+
+async def test_a_terminal_gets_no_orders_from_an_answer() -> None:
+    evil = "\x1b[2J"
+    attempt = {"upstream": evil, "address": evil, "outcome": evil, "why": evil, "wait_ms": "x"}
+    told = {"method": evil, "path": evil, "route": evil, "time": evil, "attempts": [attempt, None]}
+    body = json.dumps({"request_id": "x", "requests": [told, 3]}).encode()
+    async with ScriptedUpstream(answer(response(200, body))) as stranger:
+        code, out, _ = await attempts("x", "--admin", stranger.url)
+    assert code == 0
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "\u00e4", "a" * 129, ""])
+async def test_no_request_is_called_so(name: str) -> None:
+    code, out, err = await attempts(name)
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        "Invalid value for 'REQUEST_ID': write the X-Request-Id of an answer, or the request_id "
+        "of the log\n"
+    )

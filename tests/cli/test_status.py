@@ -1,0 +1,342 @@
+"""``holdfast status`` against a real proxy, in pipes and on terminals."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from tests.cli.terminal import ESCAPE, HOLDFAST, WITHOUT_RICH, on_terminal
+from tests.support import (
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    hang_up,
+    ok,
+    one_route,
+    request,
+    response,
+    running,
+    subprocess_proxy,
+)
+from tests.support.ports import refusing_port
+
+FAST = "retry: {backoff: {base: 1ms}}"
+LONG = "orders-of-the-second-generation-for-the-whole-of-europe-v2"
+GREEN, YELLOW, RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+
+
+async def status(*arguments: str, **environ: str) -> tuple[int, str, str]:
+    """Exit code, and what it says: if all is well, and if not."""
+    unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None, "COLUMNS": None}
+    result = await asyncio.to_thread(
+        CliRunner().invoke, main, ["status", *arguments], env={**unset, **environ}
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def complaint(*arguments: str, **environ: str) -> str:
+    """The one line that it says when it fails."""
+    code, out, err = await status(*arguments, **environ)
+    assert (code, out) == (1, "")
+    line, end, rest = err.partition("\n")
+    assert (end, rest) == ("\n", "")
+    return line.removeprefix("Error: ")
+
+
+def url_of(proxy: RunningProxy) -> str:
+    return f"http://127.0.0.1:{proxy.admin_port}"
+
+
+def row(text: str, title: str, name: str) -> list[str]:
+    """The cells of one row below a title."""
+    below = text.partition(f"\n{title}\n")[2].partition("\n\n")[0]
+    [found] = [line for line in below.splitlines() if line.startswith(f"{name} ")]
+    return found.removeprefix(name).split()
+
+
+# What it shows.
+
+
+async def test_after_retries() -> None:
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, FAST, options="breaker: true")) as proxy,
+    ):
+        upstream.script(answer(response(503)), hang_up, answer(ok()))
+        assert (await proxy.get("/")).status == 200
+        upstream.script(answer(response(404)), answer(response(500)))
+        for _ in range(3):
+            await proxy.get("/")
+        code, text, err = await status("--admin", url_of(proxy))
+    assert (code, err) == (0, "")
+    first, reloads, store, *_ = text.splitlines()
+    assert re.fullmatch(r"holdfast \d+\.\d+\.\d+: ready, up \d+s, \d connections?", first)
+    assert (reloads, store) == ("reloads: 0 good, 0 refused", "store: memory of this process")
+    requests, errors, retries, worked, waits = row(text, "Routes", "all")
+    assert (requests, errors, retries, worked) == ("4", "25.0%", "2", "50.0%")
+    assert re.fullmatch(r"[\d.]+ms/[\d.]+ms", waits)
+    in_flight, breaker, budget = row(text, "Now", "all")
+    assert (in_flight, breaker) == ("0", "closed")
+    assert int(budget) >= 1
+    assert row(text, "Failed attempts", "all") == (
+        ["2", "2", "503", "x1,", "reset", "x1,", "404", "x1,", "500", "x1"]
+    )
+    address, *state = row(text, "Upstreams", "scripted")
+    assert address == upstream.url.removeprefix("http://")
+    assert state == ["closed", "1", "1"]
+
+
+async def test_listed_statuses_are_transient_as_the_file_has_them() -> None:
+    route = "retry: {attempts: 1, on: [500]}"
+    async with (
+        ScriptedUpstream(answer(response(500))) as upstream,
+        running(one_route(upstream, route, options="refused: [418]")) as proxy,
+    ):
+        upstream.script(answer(response(418)), answer(response(503)))
+        for _ in range(3):
+            await proxy.get("/")
+        _, text, _ = await status("--admin", url_of(proxy))
+        assert row(text, "Failed attempts", "all")[:2] == ["2", "1"], "418 and 500 against 503"
+        proxy.config.write_text(proxy.config.read_text().replace("on: [500]", "on: [503]"))
+        assert (await proxy.admin("POST", "/-/reload")).status == 200
+        _, text, _ = await status("--admin", url_of(proxy))
+        assert row(text, "Failed attempts", "all")[:2] == ["2", "1"], "418 and 503 against 500"
+    assert "reloads: 1 good, 0 refused" in text
+
+
+async def test_limits_and_duplicates() -> None:
+    route = "throttle: {rate: 1/m, burst: 2, max_wait: 1s}\nidempotency: true"
+    post = request("POST", "/", "Idempotency-Key: 1", body=b"x")
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, route, options="throttle: 100/s")) as proxy,
+        proxy.client() as client,
+    ):
+        for _ in range(4):
+            await client.send(post)
+            assert (await client.response("POST")).status == 200
+        assert (await proxy.get("/")).status == 200
+        assert (await proxy.get("/")).status == 429
+        _, text, _ = await status("--admin", url_of(proxy))
+    requests, errors, duplicates = row(text, "Routes", "all")
+    assert (requests, errors, duplicates) == ("6", "0.0%", "75.0%")
+    assert row(text, "Now", "all") == ["0", "0", "no"]
+    assert row(text, "Throttles", "route all") == ["2", "0", "1", "0", "no", "-"]
+    assert row(text, "Throttles", "upstream scripted") == ["2", "0", "0", "0", "no", "-"]
+
+
+# How it looks.
+
+
+async def test_plain_text_fits_80_columns_whatever_the_names() -> None:
+    route = f"name: {LONG}\nthrottle: {{rate: 9/s}}\nidempotency: true\n{FAST}"
+    config = one_route("http://127.0.0.1:9", route, options="breaker: true\nthrottle: 9/s")
+    config = config.replace("  - name: all\n", "  -\n").replace("scripted", f"api-{LONG}")
+    async with running(config) as proxy:
+        await proxy.get("/")
+        _, text, _ = await status("--admin", url_of(proxy))
+        _, wide, _ = await status("--admin", url_of(proxy), COLUMNS="300")
+    assert max(map(len, text.splitlines())) <= 80
+    assert LONG not in text
+    assert re.search(r"^orders-of\S+\.\.\S+e-v2 ", text, re.MULTILINE)
+    assert LONG in wide
+
+
+@pytest.mark.parametrize("arguments", [(), ("--plain",)])
+async def test_a_pipe_gets_plain_text(arguments: tuple[str, ...]) -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        _, text, _ = await status(*arguments, "--admin", url_of(proxy))
+    assert "\nRoutes\n" in text
+    assert ESCAPE not in text
+    assert text.isascii()
+
+
+async def test_a_terminal_gets_colours() -> None:
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream, FAST)) as proxy,
+    ):
+        upstream.script(answer(response(503)), answer(ok()), answer(response(500)))
+        for _ in range(2):
+            await proxy.get("/")
+        command = (*HOLDFAST, "status", "--admin", url_of(proxy))
+        coloured = await on_terminal(command)
+        _, plain, _ = await status("--admin", url_of(proxy))
+    assert coloured.status == 0
+    assert f"{GREEN}ready" in coloured.text
+    assert re.search(rf"{re.escape(RED)} *50\.0%", coloured.text), "errors"
+    assert re.search(rf"{re.escape(YELLOW)} *1", coloured.text), "a transient failure"
+    # The same numbers, the line below the headings and the time that has passed left out.
+    shown = [line.rstrip() for line in coloured.uncoloured.splitlines() if "\u2500" not in line]
+    assert shown[1:] == plain.splitlines()[1:]
+    assert max(map(len, shown)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "environ", "arguments"),
+    [
+        pytest.param(HOLDFAST, {}, ["--plain"], id="plain text was asked for"),
+        pytest.param(HOLDFAST, {"NO_COLOR": "1"}, [], id="NO_COLOR"),
+        pytest.param(HOLDFAST, {"TERM": "dumb"}, [], id="a terminal that knows no colours"),
+        pytest.param(WITHOUT_RICH, {}, [], id="rich is missing"),
+    ],
+)
+async def test_a_terminal_without_colours(
+    command: tuple[str, ...], environ: dict[str, str], arguments: list[str]
+) -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        admin = ["--admin", url_of(proxy)]
+        ended = await on_terminal([*command, "status", *admin, *arguments], environ)
+    assert ended.status == 0
+    assert "\nRoutes\nroute  requests  errors\nall           0       -\n" in ended.text
+    assert ESCAPE not in ended.text
+
+
+async def test_an_empty_no_color_means_nothing() -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        command = (*HOLDFAST, "status", "--admin", url_of(proxy))
+        assert ESCAPE in (await on_terminal(command, {"NO_COLOR": ""})).text
+
+
+async def test_on_a_wider_terminal_names_are_whole() -> None:
+    config = one_route("http://127.0.0.1:9", f"name: {LONG}").replace("  - name: all\n", "  -\n")
+    async with running(config) as proxy:
+        command = (*HOLDFAST, "status", "--admin", url_of(proxy))
+        assert LONG in (await on_terminal(command, columns=200)).uncoloured
+
+
+async def test_json_is_what_the_listener_says() -> None:
+    async with running(one_route("http://127.0.0.1:9", FAST)) as proxy:
+        code, text, _ = await status("--json", "--admin", url_of(proxy))
+        said = json.loads((await proxy.admin("GET", "/status")).body)
+    assert code == 0
+    shown = json.loads(text)
+    del shown["uptime_seconds"], said["uptime_seconds"]
+    assert shown == said
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+
+
+async def test_many_routes() -> None:
+    routes = "".join(
+        f"  - {{name: route-{number}, match: /{number}, upstream: u, retry: true}}\n"
+        for number in range(2500)
+    )
+    config = f"upstreams: {{u: 'http://127.0.0.1:9'}}\nroutes:\n{routes}"
+    async with running(config) as proxy:
+        assert len((await proxy.admin("GET", "/status")).body) > 1024 * 1024
+        _, text, _ = await status("--admin", url_of(proxy))
+    assert row(text, "Routes", "route-2499")
+
+
+# Watching.
+
+
+async def test_watching_as_plain_text_prints_one_block_after_another() -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        command = (*HOLDFAST, "status", "--watch", "--plain", "--admin", url_of(proxy))
+        ended = await on_terminal(command, until=lambda text: text.count("\n--------\r\n") >= 2)
+    assert ended.status == 0
+    assert ESCAPE not in ended.text
+    blocks = ended.text.split("\n--------\n")
+    assert len(blocks) >= 3
+    assert all("\nRoutes\n" in block for block in blocks[:2])
+    assert "Traceback" not in ended.text
+
+
+async def test_watching_on_a_terminal_draws_in_the_same_place() -> None:
+    async with (
+        ScriptedUpstream(answer(ok())) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        command = (*HOLDFAST, "status", "--watch", "--admin", url_of(proxy))
+        ended = await on_terminal(command, until=lambda text: text.count("Routes") >= 2)
+    assert ended.status == 0
+    assert f"{ESCAPE}[1A" in ended.text, "it went up"
+    assert ended.text.count(f"{ESCAPE}[?25l") == ended.text.count(f"{ESCAPE}[?25h"), "the cursor"
+    assert "Traceback" not in ended.text
+
+
+async def test_watching_as_json_prints_lines() -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        command = (*HOLDFAST, "status", "--watch", "--json", "--admin", url_of(proxy))
+        ended = await on_terminal(command, until=lambda text: text.count("\n") >= 2)
+    lines = [line for line in ended.text.splitlines() if line.startswith("{")]
+    assert ended.status == 0
+    assert len(lines) >= 2
+    assert all("routes" in json.loads(line) for line in lines[:2])
+
+
+async def test_a_proxy_that_goes_away_while_it_is_watched_may_come_back() -> None:
+    async with subprocess_proxy(one_route("http://127.0.0.1:9")) as proxy:
+        url = f"http://127.0.0.1:{proxy.admin_port}"
+        command = (*HOLDFAST, "status", "--watch", "--plain", "--admin", url)
+        killed = False
+
+        def enough(text: str) -> bool:
+            nonlocal killed
+            if "\nRoutes" in text and not killed:
+                killed = True
+                proxy.process.kill()
+            return f"no answer from {url}" in text
+
+        ended = await on_terminal(command, until=enough)
+    assert ended.status == 0
+    assert killed
+
+
+async def test_watching_what_was_never_there_is_an_error() -> None:
+    with refusing_port() as port:
+        assert "Connection refused" in await complaint(
+            "--watch", "--admin", f"http://127.0.0.1:{port}"
+        )
+
+
+# What goes wrong.
+
+
+async def test_nobody_listens() -> None:
+    with refusing_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        assert await complaint("--admin", url) == (
+            f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
+            f"listener with --admin"
+        )
+
+
+async def test_token() -> None:
+    async with running(one_route("http://127.0.0.1:9", top="admin_token: s3cret")) as proxy:
+        url = url_of(proxy)
+        assert await complaint("--admin", url) == (
+            f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+        )
+        assert await complaint("--admin", url, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
+            f"{url} has another admin token: give the one that its file has"
+        )
+        assert (await status("--admin", url, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
+        assert (await status("--admin", url, "--token", "s3cret"))[0] == 0
+
+
+@pytest.mark.parametrize("body", [b"<h1>welcome</h1>", b"{}", b'{"routes": 3}', b'{"type": "x"}'])
+async def test_somebody_else_listens(body: bytes) -> None:
+    async with ScriptedUpstream(answer(response(200, body))) as stranger:
+        assert await complaint("--admin", stranger.url) == (
+            f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
+            f"--admin"
+        )
+
+
+async def test_a_unix_socket_from_the_environment(tmp_path: Path) -> None:
+    admin = f"unix:{tmp_path / 'admin.sock'}"
+    async with running(f"admin: '{admin}'\n{one_route('http://127.0.0.1:9')}"):
+        assert (await status(HOLDFAST_ADMIN=admin))[0] == 0
+
+
+async def test_two_formats_at_once() -> None:
+    code, out, err = await status("--plain", "--json")
+    assert (code, out) == (2, "")
+    assert err.endswith("Error: --plain and --json are two formats, write one of them\n")

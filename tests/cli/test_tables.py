@@ -1,0 +1,61 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from proxy.cli.tables import Cell, Column, Table, cut, plain
+
+COLUMNS = (Column("route", is_text=True), Column("requests"), Column("which", is_text=True))
+
+
+def table(*rows: tuple[str, str, str]) -> Table:
+    return Table("Routes", COLUMNS, [[Cell(text) for text in row] for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("charges", 7, "charges"),
+        ("charges", 20, "charges"),
+        ("v1-orders-write", 12, "v1-or..write"),
+        ("v1-orders-write", 9, "v1-o..ite"),
+        ("charges", 3, "c.."),
+        ("charges", 2, "ch"),
+        ("charges", 0, ""),
+    ],
+)
+def test_a_long_text_gives_way_in_the_middle(text: str, width: int, expected: str) -> None:
+    assert cut(text, width) == expected
+
+
+@given(st.text(max_size=40), st.integers(0, 40))
+def test_nothing_is_longer_than_its_room(text: str, width: int) -> None:
+    assert len(cut(text, width)) == min(len(text), width)
+
+
+def test_text_stands_to_the_left_and_numbers_to_the_right() -> None:
+    assert plain(table(("charges", "12345", "503 x3"), ("all", "1", "-")), 80) == [
+        "Routes",
+        "route    requests  which",
+        "charges     12345  503 x3",
+        "all             1  -",
+    ]
+
+
+def test_the_widest_text_gives_way_and_numbers_never_do() -> None:
+    long = "orders-of-the-second-generation-for-the-whole-of-europe-and-the-rest-v2"
+    lines = plain(table((long, "123456", "503 x3, timeout x2")), 50)
+    assert max(map(len, lines)) == 50
+    assert "123456" in lines[2]
+    assert lines[2].startswith("orders")
+
+
+@given(
+    st.lists(st.tuples(st.text("ab", max_size=90), st.just("123"), st.text("c", max_size=90))),
+    st.integers(40, 120),
+)
+def test_no_line_is_too_wide(rows: list[tuple[str, str, str]], room: int) -> None:
+    assert max(map(len, plain(table(*rows), room))) <= room
+
+
+def test_where_there_is_no_room_at_all_names_keep_eight_characters() -> None:
+    lines = plain(table(("a-name-that-is-long", "123456", "503 x30000")), 10)
+    assert lines[2].startswith("a-n..ong  ")
