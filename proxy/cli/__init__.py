@@ -4,6 +4,7 @@ A command imports what it needs inside its function, so that ``--help`` and
 ``check`` do not wait for the server's packages.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -37,8 +38,36 @@ class _LazyGroup(click.Group):
             raise TypeError(f"{target} is no command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # click would know what is alike if the commands were loaded.
+            for alike in get_close_matches(args[0], _COMMANDS, n=1):
+                complaint = f"{error.format_message()} Did you mean '{alike}'?"
+                raise click.UsageError(complaint, ctx) from None
+            raise
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+
+_EXAMPLES = """\b
+Examples:
+  holdfast check -c holdfast.yaml
+  holdfast run -c holdfast.yaml --watch
+  holdfast status --watch
+
+Completion of commands and options, in ~/.bashrc (zsh and fish likewise):
+
+\b
+  eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)\""""
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXAMPLES,
+)
 @click.version_option(__version__, prog_name="holdfast")
 def main() -> None:
     """A sidecar between a service and the HTTP APIs that it depends on."""

@@ -9,8 +9,10 @@ import click
 
 from proxy.cli.options import config_option
 
+_EXAMPLE = "\b\nExample:\n  holdfast check -c base.yaml -c production.yaml"
 
-@click.command()
+
+@click.command(epilog=_EXAMPLE)
 @config_option
 @click.option(
     "--format",

@@ -39,7 +39,7 @@ def _named(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
 _record_argument = click.argument("record", metavar="RECORD", callback=_named)
 
 
-@click.group()
+@click.group(epilog=_SHOW_EXAMPLE)
 def keys() -> None:
     """Look at an idempotency key, or set it free.
 

@@ -4,8 +4,10 @@ import json
 
 import click
 
+_EXAMPLE = "\b\nExample:\n  holdfast schema > schema.json"
 
-@click.command()
+
+@click.command(epilog=_EXAMPLE)
 def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors.
 
