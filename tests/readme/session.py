@@ -22,6 +22,9 @@ _MASKS = (
     (re.compile(r'"time":"[-\d]{10}T[:\d]{8}\.\d{3}Z"'), '"time":"TIME"'),
     (re.compile(r'"((?:\w+_)?ms)":\d+\.\d{3}'), r'"\1":0.0'),
     (re.compile(r"(?m)^Content-Length: \d+"), "Content-Length: N"),
+    (re.compile(r"\bup \w+(?: \w+)?, \d connections?$", re.MULTILINE), "up TIME"),
+    (re.compile(r"^ended: .*", re.MULTILINE), "ended: TIME"),
+    (re.compile(r" +[\d.]+m?s(?:/[\d.]+m?s)?(?![\w/.])"), " TIME"),
 )
 
 
