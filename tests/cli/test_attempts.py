@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
+from proxy.observe.recent import LONGEST
 from tests.support import (
     RunningProxy,
     ScriptedUpstream,
@@ -197,6 +198,11 @@ async def test_json_is_what_the_listener_says() -> None:
         _, out, _ = await attempts("order-4711", "--json", "--admin", url_of(proxy))
         said = (await proxy.admin("GET", "/attempts?request_id=order-4711")).body
     assert out == said.decode()
+
+
+async def test_help_says_how_many_are_kept() -> None:
+    _, out, _ = await attempts("--help")
+    assert f"The last {LONGEST} notable requests" in out
 
 
 # What goes wrong.

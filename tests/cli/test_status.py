@@ -130,6 +130,24 @@ async def test_limits_and_duplicates() -> None:
     assert row(text, "Throttles", "upstream scripted") == ["2", "0", "0", "0", "no", "-"]
 
 
+async def test_a_shared_store(tmp_path: Path) -> None:
+    store = f"store: sqlite:{tmp_path / 'keys.db'}"
+    async with running(one_route("http://127.0.0.1:9", "idempotency: true", top=store)) as proxy:
+        _, text, _ = await status("--admin", url_of(proxy))
+    assert text.splitlines()[2] == "store: up, 0 errors"
+
+
+async def test_an_open_breaker() -> None:
+    with refusing_port() as port:
+        config = one_route(f"http://127.0.0.1:{port}", options="breaker: {min_requests: 1}")
+        async with running(config) as proxy:
+            await proxy.get("/")
+            _, text, _ = await status("--admin", url_of(proxy))
+    assert row(text, "Now", "all") == ["0", "open"]
+    assert row(text, "Upstreams", "scripted")[1] == "open"
+    assert row(text, "Failed attempts", "all") == ["1", "0", "connect", "x1"]
+
+
 # How it looks.
 
 
