@@ -246,17 +246,22 @@ class Idempotency:
         """The last claim and its answer, which may still be busy if there is no more time."""
         awake = asyncio.Event()
         stop = self._claims.watch(claim.name, awake.set)
+        busy_until = 0.0
         try:
             while True:
                 awake.clear()
                 claim = claim._replace(owner=new_token(), waited_for=owner)
                 claimed = await self._ask(claim)
-                left = self._time_left(exchange, self._clock.monotonic())
+                now = self._clock.monotonic()
+                left = self._time_left(exchange, now)
+                if claimed is None and now < busy_until:
+                    # The store does not answer, but what it said last still holds.
+                    claimed = Claimed(Answer.BUSY, owner, busy_until - now)
                 if claimed is None or claimed.answer is not Answer.BUSY or left <= 0:
                     return claim, claimed
                 if self._flights.get(claim.name) is not None:
                     return claim, claimed
-                owner = claimed.owner
+                owner, busy_until = claimed.owner, now + claimed.lease_left
                 await _until(awake, min(left, _ASK_AGAIN, claimed.lease_left + _GRAIN))
         finally:
             stop()

@@ -153,6 +153,31 @@ async def test_redis_hangs_when_the_result_is_to_be_kept() -> None:
         assert len(upstream.requests) == 1
 
 
+@pytest.mark.parametrize("mode", ["closed", "open"])
+async def test_who_knows_that_the_first_is_under_way_waits_for_it_though_redis_hangs(
+    mode: str,
+) -> None:
+    gate = Gate(response(201, b"the first"))
+    async with redis_server() as server, ScriptedUpstream() as upstream:
+        upstream.script(gate.behaviour)
+        top = f"store: redis://127.0.0.1:{server.port}"
+        config = one_route(upstream, f"idempotency: {{on_store_error: {mode}}}", top=top)
+        async with running_together(config, config) as (first, second):
+            owner = asyncio.create_task(post(first))
+            await gate.reached.wait()
+            waiter = asyncio.create_task(post(second))
+            await eventually(lambda: second.waiting_for_keys == 1)
+            await eventually(lambda: second.app._flights.claims._watched)  # type: ignore[attr-defined]  # of Redis
+            await asyncio.sleep(0.05)  # it has heard that the key is busy
+            server.stall()
+            await asyncio.sleep(3 * TIMEOUT)
+            assert not waiter.done()
+            server.resume()
+            gate.open()
+            assert (await owner).body == (await waiter).body == b"the first"
+        assert len(upstream.requests) == 1
+
+
 async def test_what_is_yet_to_be_told_is_told_before_the_end() -> None:
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
