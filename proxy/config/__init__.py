@@ -14,6 +14,16 @@
 """
 
 from proxy.config.faults import ConfigError, Fault, Report
-from proxy.config.loading import Loaded, load
+from proxy.config.loading import Loaded, load, load_with_origins
+from proxy.config.origins import Origins, Setting
 
-__all__ = ["ConfigError", "Fault", "Loaded", "Report", "load"]
+__all__ = [
+    "ConfigError",
+    "Fault",
+    "Loaded",
+    "Origins",
+    "Report",
+    "Setting",
+    "load",
+    "load_with_origins",
+]

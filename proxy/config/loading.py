@@ -15,6 +15,7 @@ from proxy.config.interpolation import Interpolation
 from proxy.config.listeners import check_listeners, check_trust
 from proxy.config.models import FileKeys
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
+from proxy.config.origins import Origins
 from proxy.config.parsing import parse_file
 from proxy.config.reader import Reader
 from proxy.config.retries import check_buffer, check_retry, with_fitting_base
@@ -75,6 +76,23 @@ def load(
     whether or not it is there; of some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
+    loaded, _ = _load(paths, environ, _options(listen, admin), on_read)
+    return loaded
+
+
+def load_with_origins(
+    paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
+) -> tuple[Loaded, Origins]:
+    """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
+    return _load(paths, environ, _options(None, None), lambda _: None)
+
+
+def _load(
+    paths: SequenceOf[str | Path],
+    environ: EnvironMapping[str, str],
+    options: Mapping,
+    on_read: Callable[[Path], object],
+) -> tuple[Loaded, Origins]:
     sources = tuple(
         Source(str(path), order, Path(path).absolute()) for order, path in enumerate(paths, 1)
     )
@@ -86,7 +104,7 @@ def load(
     # What a broken file would have said is unknown, and so is what is wrong with the rest.
     if not readable or len(readable) < len(trees):
         raise ConfigError(findings.report(sources))
-    root = reduce(merge_files, [*readable, _options(listen, admin)])
+    root = reduce(merge_files, [*readable, options])
     reader = Reader(findings, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
@@ -96,11 +114,12 @@ def load(
     if report.faults:
         raise ConfigError(report)
     whole = reader.complete(_with_routes(file, routes))
-    return Loaded(
+    loaded = Loaded(
         settings=settings_from(FileKeys.model_validate(plain(whole))),
         report=report,
         effective=_in_force(effective(whole)),
     )
+    return loaded, Origins(whole)
 
 
 def _options(listen: SequenceOf[str] | None, admin: str | None) -> Mapping:

@@ -22,14 +22,15 @@ def check_secrets(file: Branch, findings: Findings) -> None:
 
 def effective(branch: Branch) -> dict[str, Any]:
     """*branch* as it could stand in a file, in long form, with every secret masked."""
-    return {entry.key: _shown(entry.node, entry.key) for entry in branch.entries.values()}
+    return {entry.key: shown(entry.node, entry.key) for entry in branch.entries.values()}
 
 
-def _shown(read: Read, key: str) -> object:
+def shown(read: Read, key: str) -> object:
+    """What stands under *key*, the same way."""
     if isinstance(read, Branch):
         return False if read.is_off else effective(read)
     if isinstance(read, Items):
-        return [_shown(item, key) for item in read.items]
+        return [shown(item, key) for item in read.items]
     is_hidden = read.scalar.references or _is_secret(key, read)
     return (read.kind.masked if is_hidden else read.kind.write)(read.value)
 
