@@ -3,7 +3,7 @@
 from proxy.core import Exchange
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.outcome import Attempt
+from proxy.policy.repeating import may_have_run_before
 from proxy.policy.settings import FallbackSettings
 from proxy.policy.verdict import LEAST_ATTEMPT, Result, is_listed
 from proxy.upstream.upstream import Upstream
@@ -45,18 +45,15 @@ class Fallback:
         return entrance is None or entrance.would_admit(exchange, now, 0.0, left)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:
-        sent = [attempt for attempt in exchange.attempts if attempt.sent]
-        if sent and exchange.body is not None and exchange.body.lost is not None:
+        attempts = exchange.attempts
+        is_lost = exchange.body is not None and exchange.body.lost is not None
+        if is_lost and any(attempt.sent for attempt in attempts):
             return False
-        unsafe = exchange.route.unsafe
-        if self.forward is None or not any(self._may_have_run(a, unsafe) for a in sent):
+        refused = self._upstream.settings.refused
+        if self.forward is None or not may_have_run_before(
+            attempts, exchange.route.unsafe, refused
+        ):
             return True
         # Both, because what the one upstream remembers of a key the other may not know.
         upstreams = (self._upstream, self.forward.upstream)
         return all(upstream.may_repeat(exchange) for upstream in upstreams)
-
-    def _may_have_run(self, attempt: Attempt, unsafe: str) -> bool:
-        if attempt.kind is not None:
-            return attempt.kind.may_have_run
-        # ``unsafe: never`` takes no upstream's word for it.
-        return unsafe == "never" or attempt.status not in self._upstream.settings.refused

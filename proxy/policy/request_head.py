@@ -12,6 +12,7 @@ field decides, and only fields that mean something to us leave the fast lane.
 import re
 
 from proxy.policy.durations import parse_duration
+from proxy.policy.edits import Edits
 from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
 from proxy.policy.forwarded import NO_CLAIMS, Claims
 from proxy.policy.framing import CHUNKED
@@ -134,6 +135,17 @@ class RequestHead:
             and lower not in self.nominated
             and _FIELDS.get(lower) in _PASSED_ON
         ]
+
+    def sends_once(self, name: bytes, edits: Edits | None) -> bool:
+        """Whether the upstream gets the client's own field *name* (in lower case) once.
+
+        *edits* are the route's: what they set or take out is not the client's own.
+        """
+        if edits is not None and name in edits.names:
+            return False
+        fields = (line.partition(b":") for line in self.lines)
+        values = [value.strip() for field, _, value in fields if field.lower() == name]
+        return len(values) == 1 and bool(values[0])
 
     def via_line(self, version: bytes) -> bytes:
         """Our Via, after those of earlier hops."""

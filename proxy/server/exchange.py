@@ -186,12 +186,7 @@ class ClientExchange(Exchange):
 
     def sends_once(self, name: bytes) -> bool:
         """Whether the upstream gets the client's own field *name* once."""
-        edits = self.route.request_edits
-        if edits is not None and name in edits.names:
-            return False
-        fields = (line.partition(b":") for line in self.head.lines)
-        values = [value.strip() for field, _, value in fields if field.lower() == name]
-        return len(values) == 1 and bool(values[0])
+        return self.head.sends_once(name, self.route.request_edits)
 
     def request_bytes(
         self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
