@@ -1,0 +1,78 @@
+"""A request and the route that takes it: what can be said of it before it is sent.
+
+For ``explain``. On the wire these questions are asked one by one, each in the stage that
+needs the answer.
+"""
+
+from dataclasses import dataclass
+
+from proxy.policy.edits import compile_edits
+from proxy.policy.idempotency_key import KeyReader, read_key
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.request_head import RequestHead
+from proxy.policy.settings import RouteSettings, UpstreamSettings
+
+_BAD_KEY = Refusal(Reason.KEY_INVALID, "It is no key, or there are several.")
+_NO_KEY = Refusal(Reason.KEY_MISSING, "There is no key, and the route requires one.")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A request, and where it goes."""
+
+    method: str
+    head: RequestHead
+    route: RouteSettings
+    upstream: UpstreamSettings
+    other: UpstreamSettings | None = None
+    """The upstream that it falls back to, if its route has one."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is a verdict on its attempts; else the first is the last."""
+        route = self.route
+        return (route.retry is not None or route.fallback is not None) and not self.is_tunnelled
+
+    @property
+    def is_tunnelled(self) -> bool:
+        """Whether it switches to another protocol."""
+        head = self.head
+        wanted = head.upgrade.lower().decode("latin-1")
+        return wanted in self.route.upgrades and self.method == "GET" and not head.length
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether an idempotency key counts for it, be it good or bad or missing."""
+        keys = self.route.idempotency
+        if keys is None or self.method not in keys.methods or self.is_tunnelled:
+            return False
+        return keys.required or bool(self._reader.read(self.head.raw).keys)
+
+    @property
+    def _reader(self) -> KeyReader:
+        keys = self.route.idempotency
+        header, scope = ("", ()) if keys is None else (keys.header, keys.scope)
+        return KeyReader(header.encode(), [name.encode() for name in scope])
+
+    def sends_once(self, name: bytes) -> bool:
+        """Whether the upstream gets the client's own field *name* once."""
+        return self.head.sends_once(name, compile_edits(self.route.request_headers))
+
+    def refusal(self) -> Refusal | None:
+        """Why it is not even tried; None if it is."""
+        route, length, keys = self.route, self.head.length, self.route.idempotency
+        if route.max_body is not None and length > route.max_body:
+            return Refusal(Reason.BODY_TOO_LARGE, "The body is beyond max_body.")
+        if keys is None or not self.is_keyed:
+            return None
+        found = self._reader.read(self.head.raw)
+        if read_key(found.keys) is None:
+            return _BAD_KEY if found.keys else _NO_KEY
+        if keys.scope_required and not found.caller:
+            return Refusal(Reason.BAD_REQUEST, "None of the headers of scope is there.")
+        if length > route.buffer:
+            return Refusal(
+                Reason.BODY_TOO_LARGE,
+                "With a key the body has to be kept, and it is beyond buffer.",
+            )
+        return None

@@ -1,0 +1,57 @@
+"""Requests and outcomes for the tests of timelines, in few words."""
+
+from dataclasses import replace
+
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Refusal
+from proxy.policy.request_head import read_request_head
+from proxy.policy.settings import (
+    Backoff,
+    Match,
+    Origin,
+    RetrySettings,
+    RouteSettings,
+    UpstreamSettings,
+)
+from proxy.policy.subject import Subject
+from proxy.policy.timeline import Outcome
+
+UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 1),))
+STEADY = Backoff(base=0.1, jitter="none")
+ROUTE = RouteSettings("all", Match(), "up", retry=RetrySettings(backoff=STEADY))
+WALL = 1_800_000_000.0
+
+
+def subject(
+    method: str = "GET",
+    *fields: str,
+    route: RouteSettings = ROUTE,
+    upstream: UpstreamSettings = UPSTREAM,
+    other: UpstreamSettings | None = None,
+) -> Subject:
+    """A request with *fields*, each as ``Name: value``."""
+    pairs = [field.partition(": ")[::2] for field in fields]
+    raw = tuple((name.encode(), value.encode()) for name, value in pairs)
+    head = read_request_head(raw, http_1_0=False)
+    assert not isinstance(head, Refusal)
+    return Subject(method, head, route, upstream, other)
+
+
+def retrying(**changes: object) -> RouteSettings:
+    """The usual route with other retry settings."""
+    assert ROUTE.retry is not None
+    return replace(ROUTE, retry=replace(ROUTE.retry, **changes))  # type: ignore[arg-type]  # tests
+
+
+def outcomes(*words: str) -> list[Outcome]:
+    """``503``, ``429 Retry-After: 5``, ``reset``."""
+    found = []
+    for word in words:
+        first, _, field = word.partition(" ")
+        fields = (field.encode(),) if field else ()
+        if first.isdigit():
+            found.append(Outcome(None, int(first), fields))
+        else:
+            kind = Kind(first)
+            found.append(Outcome(kind, 200 if kind is Kind.TRUNCATED else 0))
+    return found
