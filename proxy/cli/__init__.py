@@ -14,6 +14,7 @@ from proxy import __version__
 _COMMANDS = {
     "run": "proxy.cli.run:run",
     "check": "proxy.cli.check:check",
+    "explain": "proxy.cli.explain:explain",
     "schema": "proxy.cli.schema:schema",
     "status": "proxy.cli.status:status",
     "attempts": "proxy.cli.attempts:attempts",

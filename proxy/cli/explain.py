@@ -1,0 +1,87 @@
+"""``holdfast explain``: which route takes a request, under which policy, and what would follow."""
+
+import json
+import os
+import sys
+
+import click
+
+from proxy.cli.options import config_option
+
+_EXAMPLES = """\b
+Examples:
+  holdfast explain -c holdfast.yaml GET http://api.example/v1/orders
+  holdfast explain -c holdfast.yaml POST /v1/charges --outcome 503
+  holdfast explain -c holdfast.yaml GET / --outcome timeout --outcome 200
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@config_option
+@click.argument("method", metavar="METHOD")
+@click.argument("url", metavar="URL")
+@click.option(
+    "-H",
+    "fields",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header field of the request. May be repeated.",
+)
+@click.option(
+    "--outcome",
+    "words",
+    multiple=True,
+    metavar="OUTCOME",
+    help="What becomes of attempt 1, 2, …: a status (503), a status with header fields "
+    "(429:retry-after=5), connect, reset, timeout, protocol, certificate, busy or truncated. "
+    "May be repeated.",
+)
+@click.option(
+    "--roll",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="U",
+    help="What chance shall give, from 0 up to 1: waits become exact. Without it they are ranges.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def explain(
+    files: tuple[str, ...],
+    method: str,
+    url: str,
+    fields: tuple[str, ...],
+    words: tuple[str, ...],
+    *,
+    roll: float | None,
+    as_json: bool,
+) -> None:
+    """Say what becomes of a request, without sending it.
+
+    Which route takes it and why not the earlier ones; the policy that is in force, each value
+    with where it was written; and for the given outcomes each attempt, the reason for what
+    follows it, the waits and the end. Time and chance aside, the answer comes from the
+    functions that the proxy itself runs. URL may be a path; its host, if it has one, goes
+    over a Host field. Nobody else is there: the budget is full, breakers are closed.
+
+    Exit code 0: explained, be it that no route matches (404); 1: the configuration has
+    faults; 2: wrong usage.
+    """
+    # In here, so that --help does not wait for them.
+    from proxy.cli.explanation import explain_request  # noqa: PLC0415
+    from proxy.cli.request_words import read_field, read_outcome, read_request  # noqa: PLC0415
+    from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415
+    from proxy.core import SystemClock  # noqa: PLC0415
+
+    asked = read_request(method, url, [read_field(field) for field in fields])
+    outcomes = [read_outcome(word) for word in words]
+    try:
+        loaded, origins = load_with_origins(files, os.environ)
+    except ConfigError as error:
+        for finding in error.report.findings:
+            click.echo(str(finding))
+        click.echo(error.report.summary())
+        sys.exit(1)
+    explanation = explain_request(asked, loaded.settings, origins)
+    explanation.play(outcomes, words, roll, SystemClock().wall())
+    if as_json:
+        click.echo(json.dumps(explanation.as_json(), indent=2))
+    else:
+        click.echo("\n".join(explanation.lines()))

@@ -1,0 +1,176 @@
+"""What the reasons mean, and what to write in the file to get another answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proxy.config import Setting
+from proxy.config.rounding import rounded_down, rounded_up
+from proxy.config.units import format_duration, format_size
+from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind
+from proxy.policy.reasons import Why
+from proxy.policy.repeating import MAY_CARRY_KEY
+from proxy.policy.subject import Subject
+from proxy.policy.verdict import MISDIRECTED, TOO_EARLY, USUAL_KEY
+
+_UNAVAILABLE = 503
+_NAMEABLE = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})
+"""Kinds that can stand in ``on``."""
+
+MEANINGS = {
+    Why.SUCCESS: "it is an answer for the client",
+    Why.RECOVERED: "it is an answer for the client, after a retry",
+    Why.RETRIED: "another attempt follows",
+    Why.NOT_RETRYABLE_KIND: "it failed in a way that on does not name",
+    Why.NOT_RETRYABLE_STATUS: "on does not name this status",
+    Why.NOT_REPEATABLE: "it may have run, and may not run twice",
+    Why.SERVER_SAID_NO: "the upstream asks not to be asked again",
+    Why.ATTEMPTS_EXHAUSTED: "it was the last attempt",
+    Why.BUDGET: "the upstream's budget has no retry left",
+    Why.DEADLINE: "the time left would not do for the wait and an attempt",
+    Why.HINT_TOO_LONG: "the upstream asks for a longer wait than retry_after.max",
+    Why.BODY_TOO_LARGE: "the body is beyond buffer, and part of it was sent",
+    Why.RESPONSE_STARTED: "the client has part of the response",
+    Why.THROTTLED: "another attempt would not get its turn in time",
+}
+"""Of those that a request without company can meet with."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastAttempt:
+    """The attempt after which none follows, and all that bears on that."""
+
+    subject: Subject
+    attempt: Attempt
+    hint: float | None
+    """Seconds that the upstream asked to wait."""
+    policy: Sequence[Setting]
+    """Of the route."""
+
+    def remedies(self) -> list[str]:
+        """What to do if another one shall follow: one of these. None if nothing need be done."""
+        find = _REMEDIES.get(self.attempt.why)
+        return [] if find is None else find(self)
+
+
+def _none_if_off(last: LastAttempt) -> list[str]:
+    is_good = last.attempt.kind is None and last.attempt.status < FIRST_FAILURE
+    if is_good or last.subject.is_tunnelled:
+        return []
+    return ["write retry: true in the route, in a policy or in defaults: it is off"]
+
+
+def _if_it_shall_fail(last: LastAttempt) -> list[str]:
+    status = last.attempt.status
+    return [f"write {_with(last, status)} to have it repeated"] if status >= FIRST_FAILURE else []
+
+
+def _name_the_status(last: LastAttempt) -> list[str]:
+    if last.attempt.status == TOO_EARLY:
+        return ["have the client repeat it: it came as early data"]
+    return [f"write {_with(last, last.attempt.status)}"]
+
+
+def _name_the_kind(last: LastAttempt) -> list[str]:
+    kind, upstream = last.attempt.kind, f"upstreams.{last.subject.upstream.name}"
+    if kind in _NAMEABLE:
+        return [f"write {_with(last, str(kind))}"]
+    if kind is Kind.CERTIFICATE:
+        return [f"correct the tls of {upstream}: it is never repeated"]
+    more = "write a larger max_connections or a longer connect_timeout"
+    return [f"{more} in {upstream}: it is never repeated"]
+
+
+def _make_it_repeatable(last: LastAttempt) -> list[str]:
+    subject, attempt = last.subject, last.attempt
+    upstream, retry = subject.upstream, subject.route.retry
+    if retry is not None and retry.unsafe == "never":
+        return ["write unsafe: auto, which goes by the method, the key and the status"]
+    ways = []
+    if subject.method in MAY_CARRY_KEY:
+        header = upstream.honours_key or USUAL_KEY
+        name = "-".join(word.capitalize() for word in header.split("-"))
+        is_sent = subject.sends_once(header.encode())
+        if not is_sent and (upstream.honours_key or attempt.status == _UNAVAILABLE):
+            enough = "" if upstream.honours_key else ": after 503 that is enough"
+            ways.append(f"send one {name}{enough}")
+        if not upstream.honours_key:
+            also = "" if is_sent else f" and send one {name}"
+            ways.append(
+                f"write honours_key: true in upstreams.{upstream.name}{also}, if it runs a request "
+                f"with the same key once"
+            )
+    if attempt.kind is None and attempt.status >= FIRST_SERVER_ERROR:
+        statuses = ", ".join(map(str, sorted({*upstream.refused, attempt.status})))
+        ways.append(
+            f"write refused: [{statuses}] in upstreams.{upstream.name}, if its {attempt.status} "
+            f"says that nothing was done"
+        )
+    return [*ways, "write retry: {unsafe: always}, and it may run twice"]
+
+
+def _ask_the_owner(_: LastAttempt) -> list[str]:
+    return ["ask the upstream's owner: nothing in the file changes it"]
+
+
+def _more_attempts(last: LastAttempt) -> list[str]:
+    if last.attempt.status == MISDIRECTED:
+        return ["correct the upstream's urls or host: a 421 is repeated once"]
+    return [f"write retry: {{attempts: {last.attempt.number + 1}}} or more"]
+
+
+def _larger_budget(last: LastAttempt) -> list[str]:
+    name = last.subject.upstream.name
+    return [f"write a larger budget in upstreams.{name}, or budget: false"]
+
+
+def _more_time(last: LastAttempt) -> list[str]:
+    route, asked = last.subject.route, last.subject.head.timeout
+    retry, limit = route.retry, route.timeout
+    if asked is not None and (limit is None or asked < limit):
+        return ["have the client send a longer Holdfast-Timeout"]
+    if last.attempt.kind is Kind.TIMEOUT and retry is not None and limit is not None:
+        if retry.attempt_timeout is None:
+            share = format_duration(rounded_down(limit / max(retry.attempts, 2)))
+            return [f"write retry: {{attempt_timeout: {share}}} to leave time for another"]
+        return ["write a longer timeout", "write a shorter retry.attempt_timeout"]
+    if last.hint is not None:
+        return [f"write timeout: {format_duration(rounded_up(last.hint * 2))} (say)"]
+    return ["write a longer timeout", "write a shorter retry.backoff"]
+
+
+def _longer_hints(last: LastAttempt) -> list[str]:
+    longest = format_duration(rounded_up(last.hint or 0.0))
+    return [f"write retry: {{retry_after: {{max: {longest}}}}} or more, and a timeout beyond it"]
+
+
+def _larger_buffer(last: LastAttempt) -> list[str]:
+    return [f"write buffer: {format_size(last.subject.head.length)} or more"]
+
+
+def _wider_throttle(_: LastAttempt) -> list[str]:
+    return ["write a higher rate, a larger burst or a longer max_wait in the throttle"]
+
+
+_REMEDIES: dict[Why | None, Callable[[LastAttempt], list[str]]] = {
+    None: _none_if_off,
+    Why.SUCCESS: _if_it_shall_fail,
+    Why.RECOVERED: _if_it_shall_fail,
+    Why.NOT_RETRYABLE_KIND: _name_the_kind,
+    Why.NOT_RETRYABLE_STATUS: _name_the_status,
+    Why.NOT_REPEATABLE: _make_it_repeatable,
+    Why.SERVER_SAID_NO: _ask_the_owner,
+    Why.ATTEMPTS_EXHAUSTED: _more_attempts,
+    Why.BUDGET: _larger_budget,
+    Why.DEADLINE: _more_time,
+    Why.HINT_TOO_LONG: _longer_hints,
+    Why.BODY_TOO_LARGE: _larger_buffer,
+    Why.THROTTLED: _wider_throttle,
+}
+
+
+def _with(last: LastAttempt, outcome: str | int) -> str:
+    """``retry: {on: [default, 500]}``: the list as it is, and one more."""
+    on = next((setting for setting in last.policy if setting.keys == ("retry", "on")), None)
+    written = on.value if on is not None and isinstance(on.value, list) else []
+    present = ["default"] if on is None or on.is_built_in else written
+    return f"retry: {{on: [{', '.join(map(str, [*present, outcome]))}]}}"

@@ -1,0 +1,110 @@
+"""A request and outcomes as somebody types them: read, or a usage error that says what to write."""
+
+import re
+from dataclasses import dataclass
+
+import click
+
+from proxy.policy.hosts import BAD_HOST, host_name
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Refusal
+from proxy.policy.request_head import RequestHead, read_request_head
+from proxy.policy.target import split_target
+from proxy.policy.timeline import Outcome
+
+_FORMS = "/path or http://host/path"
+_is_token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_is_value = re.compile(r"[\t -~\x80-\U0010ffff]*").fullmatch
+_another_field = re.compile(r",(?=[!#$%&'*+.^_`|~0-9A-Za-z-]+=)").split
+_KINDS = (
+    Kind.CONNECT,
+    Kind.RESET,
+    Kind.TIMEOUT,
+    Kind.PROTOCOL,
+    Kind.CERTIFICATE,
+    Kind.BUSY,
+    Kind.TRUNCATED,
+)
+_NEVER_SERVED = ("CONNECT", "TRACE")
+_OK = 200
+_LENGTH = b"content-length"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, read as the proxy reads it."""
+
+    method: str
+    host: str
+    """In lower case, without port; empty: none."""
+    path: str
+    target: str
+    """Path and query."""
+    head: RequestHead
+
+
+def read_field(text: str) -> tuple[bytes, bytes]:
+    """``Name: value``."""
+    name, colon, value = text.partition(":")
+    if not colon or not _is_token(name) or not _is_value(value):
+        # Not quoted: it may hold a secret.
+        raise click.UsageError("a header field is NAME: VALUE, write -H 'X-Tenant: acme' (say)")
+    if name.lower().encode() == _LENGTH and not value.strip().isdecimal():
+        raise click.UsageError("a length is a number, write -H 'Content-Length: 1000' (say)")
+    return name.encode(), value.strip().encode()
+
+
+def read_request(method: str, url: str, fields: list[tuple[bytes, bytes]]) -> Asked:
+    """The request, or a usage error with the words that its sender would get."""
+    if not _is_token(method) or "/" in method:
+        raise click.UsageError(f"{method!r} is no method, write GET /path (say)")
+    if method != method.upper():
+        raise click.UsageError(f"methods are case-sensitive, write {method.upper()}")
+    if method in _NEVER_SERVED:
+        raise click.UsageError(f"{method} is never served (405), write another method")
+    head = read_request_head(tuple(fields), http_1_0=False)
+    if isinstance(head, Refusal):
+        raise _unserved(head)
+    target = split_target(method, url)
+    if isinstance(target, Refusal):
+        if not re.match(r"/|https?://", url):
+            raise click.UsageError(f"{url!r} is no URL, write {_FORMS}")
+        raise _unserved(target)
+    path, rest, authority = target
+    host = host_name(head.host if authority is None else authority)
+    if host is None:
+        raise _unserved(BAD_HOST)
+    if not path.startswith("/"):
+        raise click.UsageError(f"Holdfast answers {method} {url} itself, write {_FORMS}")
+    return Asked(method, host, path, rest, head)
+
+
+def _unserved(refusal: Refusal) -> click.UsageError:
+    return click.UsageError(f"such a request gets {refusal.status}: {refusal.detail}")
+
+
+def read_outcome(text: str) -> Outcome:
+    """``503``, ``429:retry-after=5,x-ratelimit-remaining=0``, ``timeout``."""
+    word, colon, rest = text.partition(":")
+    kind = next((kind for kind in _KINDS if kind.value == word), None)
+    if kind is not None and not colon:
+        return Outcome(kind, _OK if kind is Kind.TRUNCATED else 0)
+    if kind is not None or not re.fullmatch("[2-5][0-9]{2}", word):
+        kinds = ", ".join(_KINDS[:-1])
+        raise click.UsageError(
+            f"{text!r} is no outcome, write a status from 200 to 599 (503, or "
+            f"429:retry-after=5), {kinds} or {_KINDS[-1]}"
+        )
+    return Outcome(None, int(word), tuple(_response_fields(text, rest) if colon else ()))
+
+
+def _response_fields(text: str, rest: str) -> list[bytes]:
+    fields = []
+    for part in _another_field(rest):
+        name, equals, value = part.partition("=")
+        if not equals or not _is_token(name) or not _is_value(value):
+            raise click.UsageError(
+                f"{text!r} has no header field after the colon, write 429:retry-after=5 (say)"
+            )
+        fields.append(f"{name}: {value}".encode())
+    return fields

@@ -1,0 +1,59 @@
+"""Settings as lines of YAML, each with a comment that says where it comes from."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from proxy.config import Setting
+
+_COLUMN = 40
+"""Where comments begin, if there is room."""
+_LONGEST_TEXT = 60
+
+# What needs no quotes wherever it stands, and is read as the text that it is.
+_is_plain = re.compile(r"(?!.*: )[A-Za-z/][\w./:*+@~ -]*(?<![ :])").fullmatch
+_WORDS_OF_YAML = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def commented(settings: Iterable[Setting], width: int) -> Iterator[str]:
+    """A line for each of *settings*; two where value and comment do not fit beside each other."""
+    for setting in settings:
+        line = f"{'  ' * len(setting.keys)}{setting.keys[-1]}:"
+        comment = setting.where
+        if setting.writer and not setting.writer.startswith(("routes", "upstreams")):
+            comment += f" ({setting.writer})"
+        if not setting.is_section:
+            line += f" {as_written(setting.value)}"
+        elif not setting.value:
+            line, comment = f"{line} false", f"off, {comment}"
+        if len(line) < _COLUMN and _COLUMN + len(comment) + 2 <= width:
+            yield f"{line:<{_COLUMN}}# {comment}"
+        elif len(line) + len(comment) + 3 <= width:
+            yield f"{line} # {comment}"
+        else:
+            yield from _folded(line, width)
+            yield f"{'':{min(_COLUMN, max(width - len(comment) - 2, 0))}}# {comment}"
+
+
+def as_written(value: object) -> str:
+    """*value* on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_written, value))}]"
+    if isinstance(value, str):
+        text = value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
+        is_word = _is_plain(text) is not None and text.lower() not in _WORDS_OF_YAML
+        return text if is_word or _is_quantity(text) else json.dumps(text, ensure_ascii=False)
+    return json.dumps(value)
+
+
+# 10s, 1m30s, 64KiB, 100/s: begins with a digit and is no number.
+_is_quantity = re.compile(r"[0-9]+[A-Za-z/][0-9A-Za-z/]*").fullmatch
+
+
+def _folded(line: str, width: int) -> Iterator[str]:
+    """*line*, and where it is a list that is too long for one, on several."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    while len(line) > width and (cut := line.rfind(", ", 0, width)) > 0:
+        yield line[: cut + 1]
+        line = indent + line[cut + 2 :]
+    yield line

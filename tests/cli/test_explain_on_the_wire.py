@@ -1,0 +1,264 @@
+"""What ``explain`` foretells is what a proxy does, for the same chance and the same outcomes.
+
+For each configuration, each script is played twice: by ``explain``, and by an upstream behind
+a running proxy. Attempts, reasons, waits and the client's answer must be the same.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.explanation import explain_request
+from proxy.cli.request_words import read_field, read_outcome, read_request
+from proxy.config import load_with_origins
+from proxy.policy.keeping import Fate
+from proxy.policy.outcome import Kind
+from proxy.policy.timeline import Course, Outcome
+from tests.support import (
+    Behaviour,
+    ScriptedUpstream,
+    answer_and_close,
+    answer_and_reset,
+    hang,
+    one_route,
+    request,
+    reset,
+    response,
+    running,
+)
+from tests.support.clock import FakeClock
+from tests.support.ports import refusing_port
+from tests.support.proxies import LogRecord
+
+QUICK = "backoff: {base: 10ms}"
+KEY = "Idempotency-Key: 4711"
+FAILURES = {
+    Kind.RESET: reset,
+    Kind.TIMEOUT: hang,
+    Kind.PROTOCOL: answer_and_close(b"HTTP/1.1 two hundred\r\n\r\n"),
+    Kind.TRUNCATED: answer_and_reset(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"),
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One configuration and the requests that are made under it."""
+
+    route: str
+    options: str = ""
+    requests: tuple[tuple[str, ...], ...] = (("GET",), ("POST",), ("POST", KEY))
+    """Each a method and header fields."""
+    # Whatever comes after the script is good.
+    scripts: tuple[str, ...] = (
+        "200",
+        "503 503 503",
+        "reset 200",
+        "500",
+        "404",
+        "503 429:retry-after-ms=15",
+    )
+    roll: float = 0.5
+
+
+SETUPS = {
+    "the defaults, but quick": Setup(
+        f"retry: {{{QUICK}}}",
+        scripts=("200", "503 503 503", "reset 503 200", "500", "404", "protocol", "truncated"),
+    ),
+    "more attempts, another roll": Setup(
+        f"retry: {{attempts: 5, {QUICK}}}", scripts=("503 502 504 408 503", "503 200"), roll=0.9
+    ),
+    "a longer list": Setup(f"retry: {{on: [default, 500, 4xx, protocol], {QUICK}}}"),
+    "only resets": Setup(
+        "retry: {on: [reset], backoff: {base: 5ms, strategy: linear, jitter: 0.4}}",
+        scripts=("reset reset reset", "503", "reset 503"),
+    ),
+    "hints": Setup(
+        f"retry: {{{QUICK}, retry_after: {{max: 1s}}}}",
+        scripts=(
+            "429:retry-after-ms=30 200",
+            "429:retry-after=2",
+            "503:retry-after-ms=20,x-should-retry=false",
+            "418:x-should-retry=true 200",
+            "503:retry-after-ms=20 503:retry-after-ms=10 503",
+        ),
+    ),
+    "no hints": Setup(
+        "retry: {retry_after: false, backoff: {base: 5ms, jitter: none}}",
+        scripts=("503:retry-after=60 200",),
+    ),
+    "hinted statuses": Setup(
+        f"retry: {{on: [default, 403+hint], {QUICK}}}",
+        scripts=("403 200", "403:retry-after-ms=20 200"),
+    ),
+    "attempts that time out": Setup(
+        f"timeout: 400ms\nretry: {{attempt_timeout: 90ms, {QUICK}}}",
+        scripts=("timeout 200", "timeout timeout timeout", "503 timeout 200"),
+    ),
+    "no time": Setup(
+        "timeout: 150ms\nretry: {backoff: {base: 200ms, jitter: none}}",
+        scripts=("503", "timeout", "429:retry-after=1"),
+    ),
+    "an upstream that honours keys": Setup(
+        f"retry: {{{QUICK}}}",
+        "honours_key: true\nrefused: [429, 503, 529]",
+        requests=(("POST",), ("POST", KEY), ("PATCH", KEY, KEY), ("PURGE", KEY)),
+        scripts=("reset 200", "503 200", "529 200", "502 200"),
+    ),
+    "unsafe: always": Setup(f"retry: {{unsafe: always, {QUICK}}}"),
+    "unsafe: never": Setup(f"retry: {{unsafe: never, {QUICK}}}"),
+    "a budget of one": Setup(
+        f"retry: {{attempts: 4, {QUICK}}}", "budget: {ratio: 0, min_per_second: 0.1}"
+    ),
+    "decorrelated": Setup(
+        "retry: {attempts: 4, backoff: {base: 5ms, jitter: decorrelated}}",
+        scripts=("503 503 503 503",),
+        roll=0.8,
+    ),
+    "a fallback": Setup(f"retry: {{{QUICK}}}\nfallback: {{status: 203, body: x}}"),
+    "nothing but a fallback": Setup("fallback: {status: 203, body: x}"),
+    "keys": Setup(f"retry: {{{QUICK}}}\nidempotency: {{required: true}}"),
+    "a throttle that lets one through": Setup(
+        f"retry: {{{QUICK}}}\nthrottle: {{rate: 1/h, burst: 1, max_wait: 1s}}"
+    ),
+    "a throttle for the upstream": Setup(
+        f"retry: {{{QUICK}}}", "throttle: {rate: 1/h, burst: 2, max_wait: 1s}"
+    ),
+    "a refusal that makes everybody wait": Setup(
+        f"timeout: 1s\nretry: {{{QUICK}}}\nthrottle: true",
+        scripts=("429:retry-after-ms=30 200", "429:retry-after=2"),
+    ),
+    "no retries": Setup("idle_timeout: 1m"),
+}
+
+
+@pytest.mark.parametrize("setup", [pytest.param(setup, id=name) for name, setup in SETUPS.items()])
+async def test_explain_foretells_what_a_proxy_does(setup: Setup, tmp_path: Path) -> None:
+    for asked in setup.requests:
+        for script in setup.scripts:
+            words = [*script.split(), *["200"] * 5]
+            await assert_foretold(setup, asked, words, tmp_path / "holdfast.yaml")
+
+
+async def assert_foretold(
+    setup: Setup, asked: tuple[str, ...], script: list[str], file: Path
+) -> None:
+    outcomes = [read_outcome(word) for word in script]
+    async with ScriptedUpstream() as upstream:
+        upstream.script(*map(behaviour, outcomes))
+        config = one_route(upstream, setup.route, options=setup.options)
+        course = foretold(config, asked, script, setup.roll, file)
+        assert course.is_over
+        assert happened(course) == await done(config, asked, setup.roll), f"{asked} {script}"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_no_connection(method: str, tmp_path: Path) -> None:
+    with refusing_port() as port:
+        config = one_route(f"http://127.0.0.1:{port}", f"retry: {{{QUICK}}}")
+        course = foretold(config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml")
+        assert happened(course) == await done(config, (method,), 0.5)
+
+
+DUPLICATE = {
+    Fate.KEPT: "replayed",
+    Fate.UNSTORED: "unstored",
+    Fate.AMBIGUOUS: "held",
+    Fate.FREE: "new",
+}
+"""What a key means for a duplicate, by what becomes of it."""
+
+
+@pytest.mark.parametrize(
+    ("script", "fate"),
+    [
+        ("201", Fate.KEPT),
+        ("503 404", Fate.KEPT),
+        ("401", Fate.FREE),
+        ("503 503 503", Fate.FREE),
+        ("reset", Fate.AMBIGUOUS),
+        ("503 500", Fate.AMBIGUOUS),
+        ("truncated", Fate.UNSTORED),
+    ],
+)
+async def test_what_becomes_of_a_key(script: str, fate: Fate, tmp_path: Path) -> None:
+    words = script.split()
+    route = f"retry: {{{QUICK}}}\nidempotency: {{on_ambiguous: hold}}"
+    async with ScriptedUpstream() as upstream:
+        upstream.script(*(behaviour(read_outcome(word)) for word in words))
+        config = one_route(upstream, route)
+        course = foretold(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
+        assert course.fate is fate
+        async with running(config) as proxy:
+            for number in (1, 2):
+                async with proxy.client() as client:
+                    await client.send(request("POST", "/x", KEY, body=b"hi"))
+                    record = (await proxy.logged(number))[-1]
+            assert record["idempotency"] == DUPLICATE[fate]
+
+
+def foretold(
+    config: str, asked: tuple[str, ...], script: list[str], roll: float, file: Path
+) -> Course:
+    """What ``explain`` says."""
+    file.write_text(config)
+    loaded, origins = load_with_origins([file], {})
+    method, *fields = asked
+    body = () if method == "GET" else ("Content-Length: 2",)
+    typed = read_request(method, "/x", [read_field(field) for field in (*fields, *body)])
+    explanation = explain_request(typed, loaded.settings, origins)
+    explanation.play([read_outcome(word) for word in script], tuple(script), roll, 1.8e9)
+    assert explanation.forecast is not None
+    (way,) = explanation.forecast.ways
+    return way.course
+
+
+async def done(config: str, asked: tuple[str, ...], roll: float) -> list[object]:
+    """What a proxy does."""
+    clock = FakeClock()
+    clock.chance = roll
+    method, *fields = asked
+    async with running(config, clock=clock) as proxy, proxy.client() as client:
+        body = None if method == "GET" else b"hi"
+        await client.send(request(method, "/x", *fields, body=body))
+        (record,) = await proxy.logged()
+    return recorded(record)
+
+
+def behaviour(outcome: Outcome) -> Behaviour:
+    if outcome.kind is not None:
+        return FAILURES[outcome.kind]
+    fields = [field.decode() for field in outcome.fields]
+    # Closed, because a used connection that is reset is another matter.
+    return answer_and_close(response(outcome.status, b"", *fields, "Connection: close"))
+
+
+def happened(course: Course) -> list[object]:
+    """Reason and wait of each attempt, and what the client gets; to be compared."""
+    attempts = [
+        (
+            str(a.why),
+            a.outcome,
+            None if a.pause is None else (round(a.pause.seconds * 1000), a.pause.source),
+        )
+        for a in course.attempts
+    ]
+    if course.answer is not None:
+        code = course.answer.status
+    else:
+        code = 203 if course.falls_back else course.attempts[-1].status
+    return [code, *attempts]
+
+
+def recorded(record: LogRecord) -> list[object]:
+    """The same from the access log."""
+    attempts = [
+        (
+            str(a.get("why")),
+            a["outcome"],
+            (round(a["wait_ms"]), a["wait_for"]) if "wait_ms" in a else None,
+        )
+        for a in record["attempts"]
+    ]
+    return [record["code"], *attempts]
