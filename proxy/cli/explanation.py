@@ -244,15 +244,8 @@ def _of_note(settings: list[Setting]) -> list[Setting]:
         if setting.keys[0] not in _ROUTE_ITSELF
         and not (setting.is_built_in and setting.value in ([], {}))
     ]
-    return [
-        setting
-        for setting in told
-        if not setting.is_section
-        or setting.value is False
-        or any(
-            other.keys[: len(setting.keys)] == setting.keys for other in told if other != setting
-        )
-    ]
+    filled = {s.keys[:depth] for s in told if not s.is_section for depth in range(len(s.keys))}
+    return [s for s in told if not s.is_section or s.value is False or s.keys in filled]
 
 
 # Words.

@@ -8,7 +8,7 @@ from proxy.config import Setting
 
 _COLUMN = 40
 """Where comments begin, if there is room."""
-_LONGEST_TEXT = 60
+_LONGEST_TEXT = 40
 
 # What needs no quotes wherever it stands, and is read as the text that it is.
 _is_plain = re.compile(r"(?!.*: )[A-Za-z/][\w./:*+@~ -]*(?<![ :])").fullmatch
@@ -42,7 +42,9 @@ def as_written(value: object) -> str:
     if isinstance(value, str):
         text = value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
         is_word = _is_plain(text) is not None and text.lower() not in _WORDS_OF_YAML
-        return text if is_word or _is_quantity(text) else json.dumps(text, ensure_ascii=False)
+        if is_word or _is_quantity(text):
+            return text
+        return json.dumps(text, ensure_ascii=not text.isprintable())  # a terminal obeys the rest
     return json.dumps(value)
 
 
