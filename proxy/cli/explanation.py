@@ -113,8 +113,9 @@ class Explanation:
             )
             return
         yield "What follows, if nobody else is there:"
+        unjudged = "nothing ends it" if subject.is_judged else "no verdict: nothing is repeated"
         for attempt in self.forecast.attempts:
-            yield from self._attempt_lines(attempt)
+            yield from self._attempt_lines(attempt, unjudged)
         for number, way in enumerate(self.forecast.ways):
             yield from _wrapped(("" if number == 0 else "Or: ") + self._end(subject, way))
             yield from _wrapped(_key(subject, way))
@@ -124,9 +125,9 @@ class Explanation:
             for remedy in remedies:
                 yield from _wrapped(f"- {remedy}", "  ", "    ")
 
-    def _attempt_lines(self, attempt: Expected) -> Iterator[str]:
+    def _attempt_lines(self, attempt: Expected, unjudged: str) -> Iterator[str]:
         why, *others = attempt.whys
-        said = "no verdict, since nothing is repeated" if why is None else _with_meaning(why)
+        said = unjudged if why is None else _with_meaning(why)
         said += "".join(f"; or {_with_meaning(other)}" for other in others if other is not None)
         yield from _wrapped(
             f"{attempt.number}. {self.words[attempt.number - 1]}: {said}", "  ", "     "
@@ -141,19 +142,19 @@ class Explanation:
 
     def _end(self, subject: Subject, way: Way) -> str:
         course = way.course
-        after = "at once" if way.ends[1] == 0 else f"after {_span(way.ends)}"
         made = len(course.attempts)
         if course.pause is not None:
             return f"Attempt {made + 1} follows: write one more --outcome to see what comes of it."
         if course.ended == math.inf:
-            return "Nothing ends this: there is neither a timeout nor an attempt_timeout."
+            return "The client waits for as long as it likes: write a timeout to end that."
+        after = "at once" if way.ends[1] == 0 else f"after {_span(way.ends)}"
         unused = len(self.words) - made
         rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
         return f"The client gets {_answer(subject, way)} {after}.{rest}"
 
     def _remedies(self, subject: Subject, way: Way) -> list[str]:
         course = way.course
-        if not course.attempts or course.pause is not None:
+        if not course.attempts or not course.is_over:
             return []
         hint = self.hints[len(course.attempts) - 1]
         return LastAttempt(subject, course.attempts[-1], hint, self.policy).remedies()

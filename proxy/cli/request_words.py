@@ -9,7 +9,7 @@ from proxy.policy.hosts import BAD_HOST, host_name
 from proxy.policy.outcome import Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead, read_request_head
-from proxy.policy.target import split_target
+from proxy.policy.target import ASTERISK, split_target
 from proxy.policy.timeline import Outcome
 
 _FORMS = "/path or http://host/path"
@@ -74,7 +74,7 @@ def read_request(method: str, url: str, fields: list[tuple[bytes, bytes]]) -> As
     host = host_name(head.host if authority is None else authority)
     if host is None:
         raise _unserved(BAD_HOST)
-    if not path.startswith("/"):
+    if method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
         raise click.UsageError(f"Holdfast answers {method} {url} itself, write {_FORMS}")
     return Asked(method, host, path, rest, head)
 

@@ -15,6 +15,7 @@ upstreams:
     urls: [http://127.0.0.1:1]
     throttle: {rate: 100/s, burst: 5}
   spare: http://127.0.0.1:2
+  poor: {urls: [http://127.0.0.1:3], budget: {ratio: 0, min_per_second: 0}}
 defaults:
   retry: true
 policies:
@@ -48,12 +49,20 @@ routes:
     match: /plain
     upstream: spare
     retry: false
+  - name: slow
+    match: /slow
+    upstream: poor
+    timeout: none
+    throttle: {rate: 1/m, burst: 1}
+  - name: poor
+    match: /poor
+    upstream: poor
 """
 
 READS = """\
 GET /v1/x?page=2 at api.example
 
-The route reads (holdfast.yaml:18) takes it to the upstream spare.
+The route reads (holdfast.yaml:19) takes it to the upstream spare.
 Not taken by those before it:
   tenant: the host is not *.acme.example
   partner: there is no header authorization
@@ -64,7 +73,7 @@ Its policy:
   max_body: none                        # built-in
   buffer: 1MiB                          # built-in
   upgrades: [websocket]                 # built-in
-  retry:                                # holdfast.yaml:7 (defaults)
+  retry:                                # holdfast.yaml:8 (defaults)
     attempts: 3                         # built-in
     on: [connect, refused, reset, timeout, 408, 502, 503, 504] # built-in
     unsafe: auto                        # built-in
@@ -212,7 +221,7 @@ def test_nothing_secret_is_shown() -> None:
     fields = ("-H", "Idempotency-Key: k3y", "-H", "X-Api-Key: ap1", "-H", "Authorization: Bearer x")
     output = explained("POST", "/v1/charges", *fields, "--outcome", "201")
     assert "  partner: the header authorization is not ***\n" in output
-    assert '        X-Token: "***"                  # holdfast.yaml:26\n' in output
+    assert '        X-Token: "***"                  # holdfast.yaml:27\n' in output
     for secret in ("s3cret", "t0ken", "k3y", "ap1"):
         assert secret not in output
 
@@ -228,6 +237,8 @@ def test_no_route_matches() -> None:
         "  charges: the path is not /v1/charges\n"
         "  odd: the path is not /odd/**\n"
         "  plain: the path is not /plain\n"
+        "  slow: the path is not /slow\n"
+        "  poor: the path is not /poor\n"
     )
 
 
@@ -268,6 +279,8 @@ def test_of_many_routes_those_with_another_path_are_counted(folder: Path) -> Non
         ),
         ("POST /odd/x", "503", "not_repeatable", "send one Idempotency-Key: after 503 that is"),
         ("POST /odd/x", "503", "not_repeatable", "write refused: [421, 425, 429, 503] in"),
+        ("GET /poor", "503", "budget", "write a larger budget in upstreams.poor, or budget: false"),
+        ("GET /slow", "503", "throttled", "write a higher rate, a larger burst or a longer"),
         ("GET /plain", "503", "no verdict", "write retry: true in the route, in a policy or in"),
     ],
 )
@@ -303,6 +316,13 @@ def test_what_the_client_gets(request_line: str, outcome: str, end: str) -> None
     assert f"The client gets {end}." in said
 
 
+def test_nothing_ends_a_silence_without_limits() -> None:
+    assert timeline("GET", "/slow", "--outcome", "timeout") == (
+        "  1. timeout: nothing ends it\n"
+        "The client waits for as long as it likes: write a timeout to end that.\n"
+    )
+
+
 def test_the_policy_is_yaml() -> None:
     output = explained("POST", "/v1/charges")
     block = output.partition("Its policy:\n")[2].partition("\n\n")[0]
@@ -329,7 +349,7 @@ def test_for_programs() -> None:
         "route": "tenant",
         "why": "the host is not *.acme.example",
     }
-    assert {"key": "retry", "value": True, "where": "holdfast.yaml:7", "writer": "defaults"} in (
+    assert {"key": "retry", "value": True, "where": "holdfast.yaml:8", "writer": "defaults"} in (
         answer["policy"]
     )
     assert answer["attempts"][0] == {
@@ -373,6 +393,7 @@ def test_faults_are_told_as_by_check(folder: Path) -> None:
         (("TRACE", "/x"), "TRACE is never served (405), write another method"),
         (("GET", "x/y"), "'x/y' is no URL, write /path or http://host/path"),
         (("OPTIONS", "*"), "Holdfast answers OPTIONS * itself, write /path or http://host/path"),
+        (("OPTIONS", "/x", "-H", "Max-Forwards: 0"), "Holdfast answers OPTIONS /x itself, write"),
         (("GET", "/a/../b"), "such a request gets 400: The path holds a '.' or '..' segment"),
         (("GET", "/x", "-H", "Host: a b"), "such a request gets 400: The host is not valid"),
         (("GET", "/x", "-H", "Via: 1.1 holdfast"), "such a request gets 508"),

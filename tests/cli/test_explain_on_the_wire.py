@@ -129,6 +129,9 @@ SETUPS = {
         f"timeout: 1s\nretry: {{{QUICK}}}\nthrottle: true",
         scripts=("429:retry-after-ms=30 200", "429:retry-after=2"),
     ),
+    "a throttle with a short line": Setup(
+        f"retry: {{{QUICK}}}\nthrottle: {{rate: 30/s, burst: 1}}", scripts=("503 503 200",)
+    ),
     "no retries": Setup("idle_timeout: 1m"),
 }
 
@@ -159,6 +162,26 @@ async def test_no_connection(method: str, tmp_path: Path) -> None:
         config = one_route(f"http://127.0.0.1:{port}", f"retry: {{{QUICK}}}")
         course = foretold(config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml")
         assert happened(course) == await done(config, (method,), 0.5)
+
+
+@pytest.mark.parametrize("fields", [(), (KEY,)])
+@pytest.mark.parametrize("script", ["200", "503 503 503", "reset reset reset", "502", "500", "429"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_another_upstream_is_asked(
+    method: str, script: str, fields: tuple[str, ...], tmp_path: Path
+) -> None:
+    words, asked = script.split(), (method, *fields)
+    async with ScriptedUpstream() as upstream, ScriptedUpstream() as other:
+        upstream.script(*(behaviour(read_outcome(word)) for word in words))
+        upstream.usual = behaviour(read_outcome(words[-1]))
+        route = "retry: {backoff: {base: 1ms, max: 1ms}}\nfallback: {upstream: other}"
+        top = f"upstreams:\n  other: {{urls: ['{other.url}'], honours_key: true}}"
+        config = one_route(upstream, route, options="honours_key: true")
+        config = config.replace("upstreams:", top)
+        course = foretold(config, asked, words * 3, 0.5, tmp_path / "holdfast.yaml")
+        _, *attempts = await done(config, asked, 0.5)
+        assert course.falls_back == (len(other.requests) == 1)
+        assert len(attempts) == len(course.attempts) + course.falls_back
 
 
 DUPLICATE = {
