@@ -6,6 +6,7 @@ a running proxy. Attempts, reasons, waits and the client's answer must be the sa
 
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -156,6 +157,47 @@ async def assert_foretold(
         assert happened(course) == await done(config, asked, setup.roll), f"{asked} {script}"
 
 
+# Anything that can be written, in any combination; no wait of ours is longer than 25 ms.
+CHOICES = {
+    "timeout": "none | 600ms | 5s",
+    "attempts": "1 | 2 | 3 | 4",
+    "on": "[default] | [default,5xx,4xx,protocol] | [503,reset] | [connect,refused,403+hint]",
+    "unsafe": "auto | never | always",
+    "base": "0s | 5ms | 20ms",
+    "strategy": "exponential | linear | constant | fibonacci",
+    "jitter": "full | equal | none | decorrelated | 0.5",
+    "retry_after": "true | false | {max: 25ms}",
+    "throttle": "false | true | {rate: 40/s,burst: 1} | {rate: 1/h,burst: 2}",
+    "idempotency": "false | true | {required: true,scope_required: true}",
+    "fallback": "false | {status: 203} | {status: 203,on: [500,429+hint]}",
+    "honours_key": "true | false",
+    "refused": "[421,425,429] | [429,503]",
+    "budget": "true | {ratio: 0,min_per_second: 0.1}",
+}
+REQUESTS = (("GET",), ("POST",), ("POST", KEY), ("PATCH", KEY, "Authorization: a"), ("DELETE", KEY))
+WORDS = (
+    "200 404 403 421 425 500 503 503:retry-after=0 503:retry-after-ms=20 503:retry-after-ms=40 "
+    "429:retry-after-ms=10 429:retry-after=70 403:retry-after-ms=15 502:x-should-retry=false "
+    "404:x-should-retry=true reset protocol truncated"
+)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_at_random(seed: int, tmp_path: Path) -> None:
+    dice = Random(seed)
+    chosen = {key: dice.choice(values.split(" | ")) for key, values in CHOICES.items()}
+    setup = Setup(
+        "timeout: {timeout}\n"
+        "retry: {{attempts: {attempts}, on: {on}, unsafe: {unsafe}, retry_after: {retry_after},\n"
+        "  backoff: {{base: {base}, max: 25ms, strategy: {strategy}, jitter: {jitter}}}}}\n"
+        "throttle: {throttle}\nidempotency: {idempotency}\nfallback: {fallback}".format(**chosen),
+        "honours_key: {honours_key}\nrefused: {refused}\nbudget: {budget}".format(**chosen),
+        roll=dice.choice((0.0, 0.3, 0.99)),
+    )
+    script = [*dice.choices(WORDS.split(), k=4), *["200"] * 5]
+    await assert_foretold(setup, dice.choice(REQUESTS), script, tmp_path / "holdfast.yaml")
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_no_connection(method: str, tmp_path: Path) -> None:
     with refusing_port() as port:
@@ -263,7 +305,7 @@ def happened(course: Course) -> list[object]:
         (
             str(a.why),
             a.outcome,
-            None if a.pause is None else (round(a.pause.seconds * 1000), a.pause.source),
+            None if a.pause is None else (f"{a.pause.seconds * 1000:.3f}", a.pause.source),
         )
         for a in course.attempts
     ]
@@ -280,7 +322,7 @@ def recorded(record: LogRecord) -> list[object]:
         (
             str(a.get("why")),
             a["outcome"],
-            (round(a["wait_ms"]), a["wait_for"]) if "wait_ms" in a else None,
+            (f"{a['wait_ms']:.3f}", a["wait_for"]) if "wait_ms" in a else None,
         )
         for a in record["attempts"]
     ]
