@@ -130,6 +130,13 @@ SETUPS = {
         f"timeout: 1s\nretry: {{{QUICK}}}\nthrottle: true",
         scripts=("429:retry-after-ms=30 200", "429:retry-after=2"),
     ),
+    "a pause that the retry itself would not have heeded": Setup(
+        "retry: {retry_after: false, backoff: {base: 5ms, max: 5ms}}\nthrottle: {max_wait: 100ms}",
+        scripts=("429:retry-after=2", "429:retry-after-ms=40"),
+    ),
+    "a budget of one retry for each request": Setup(
+        f"retry: {{attempts: 4, {QUICK}}}", "budget: {ratio: 1, min_per_second: 0}"
+    ),
     "a throttle with a short line": Setup(
         f"retry: {{{QUICK}}}\nthrottle: {{rate: 30/s, burst: 1}}", scripts=("503 503 200",)
     ),
