@@ -185,11 +185,16 @@ async def running(
 
 
 @asynccontextmanager
-async def running_together(*configs: str) -> AsyncIterator[list[RunningProxy]]:
+async def running_together(
+    *configs: str, upon: Sequence[Path] = (), environ: Mapping[str, str] | None = None
+) -> AsyncIterator[list[RunningProxy]]:
     """As :func:`running`, but several: what is left is looked for when all have ended."""
     before = _Held(_open_files(), _our_tasks())
     async with AsyncExitStack() as stack:
-        proxies = [await stack.enter_async_context(_serving(config)) for config in configs]
+        proxies = [
+            await stack.enter_async_context(_serving(config, upon=upon, environ=environ))
+            for config in configs
+        ]
         yield proxies
     for proxy in proxies:
         await _assert_nothing_left(proxy, before)

@@ -1,0 +1,66 @@
+"""What all files of ``config/examples`` have in common."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from proxy.config import load
+from tests.config.core_schema import read
+from tests.examples.example import FOLDER
+
+FILES = sorted(FOLDER.rglob("*.yaml"))
+ALONE = sorted(FOLDER.glob("*.yaml"))
+MOST_LINES = 20
+
+every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+
+
+def header(file: Path) -> str:
+    """The comment at its top, as one line."""
+    lines = file.read_text().partition("\n\n")[0].splitlines()
+    return " ".join(line.lstrip("# ") for line in lines)
+
+
+@pytest.mark.parametrize("file", ALONE, ids=lambda file: file.name)
+def test_it_has_no_fault_and_no_warning_that_it_does_not_explain(file: Path) -> None:
+    for warning in load([file], {}).warnings:
+        key = warning.path.rpartition(".")[2]
+        assert f"`holdfast check` warns of {key}: " in header(file), warning
+
+
+@every_file
+def test_it_is_short(file: Path) -> None:
+    lines = [line.strip() for line in file.read_text().splitlines()]
+    assert sum(not line.startswith("#") for line in lines if line) <= MOST_LINES
+
+
+@every_file
+def test_it_says_how_to_run_it(file: Path) -> None:
+    if file.parent == FOLDER:
+        assert re.search(rf"holdfast run -c {file.name}\b", header(file))
+    else:
+        base = (file.parent / "base.yaml").read_text()
+        assert re.search(rf"-c {file.name}\b", base)
+
+
+@every_file
+def test_it_tells_editors_its_schema_and_keeps_to_it(file: Path) -> None:
+    first_line = file.read_text().splitlines()[0]
+    match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first_line)
+    assert match
+    schema = json.loads((file.parent / match[1]).read_text())
+    # A file that goes over another one need not be complete.
+    if file.parent != FOLDER:
+        schema.pop("required", None)
+        schema = json.loads(json.dumps(schema).replace('"required": ["urls"], ', ""))
+    jsonschema.Draft202012Validator(schema).validate(read(file.read_text()))
+
+
+@every_file
+def test_it_is_walked_in_a_module_of_the_same_name(file: Path) -> None:
+    name = file.parent.name if file.parent != FOLDER else file.stem
+    module = Path(__file__).with_name(f"test_{name.replace('-', '_')}.py")
+    assert f'"{file.name}"' in module.read_text()
