@@ -127,9 +127,9 @@ async def test_all_callers_with_the_same_key_wait_after_a_429_and_no_others() ->
 
 async def test_each_key_has_600_requests_a_minute_and_twenty_at_once() -> None:
     async with stage() as (api, proxy):
-        crowd = [ask(proxy, key) for key in (ALICE, BOB) for _ in range(21)]
+        crowd = [ask(proxy, key) for key in (ALICE, BOB) for _ in range(25)]
         assert {got.status for got in await asyncio.gather(*crowd)} == {200}
         for key in ("alice", "bob"):
             times = [r.at for r in api.requests if r.get("Authorization") == f"Bearer {key}"]
             times.sort()
-            assert times[20] - times[0] >= 0.095  # one every 100 ms, after the burst
+            assert times[24] - times[0] >= 0.4  # after the burst one every 100 ms
