@@ -25,7 +25,10 @@ setup: $(VENV)/.dev ## create .venv with everything that development needs
 demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; Ctrl-C stops both
 	@$(BIN)/python -m proxy.demo --with-proxy config/demo.yaml
 
+# Some tests need programs that no Python package brings: the first line gets them, or says what
+# is missing.
 test: $(VENV)/.dev ## run the whole test suite
+	@$(BIN)/python -m tests.support.tools
 	@$(BIN)/python -m pytest
 
 check: $(VENV)/.dev ## lint, format and types; changes nothing

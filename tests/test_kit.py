@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support import (
     Certificates,
     End,
@@ -15,6 +17,7 @@ from tests.support import (
     running,
     subprocess_proxy,
 )
+from tests.support.tools import tool
 
 
 @both_loops
@@ -72,3 +75,22 @@ async def test_process_serves_and_drains() -> None:
             proxy.signal(signal.SIGTERM)
             assert await client.ended() is End.CLOSED
         assert await proxy.exit_status() == 0
+
+
+# Programs from outside.
+
+
+def test_a_test_whose_program_is_missing_is_skipped_and_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"apt-get install .* systemd"):
+        tool("systemd-analyze")
+
+
+def test_in_ci_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="systemd-analyze is missing"):
+        tool("systemd-analyze")
