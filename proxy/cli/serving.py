@@ -12,6 +12,7 @@ import click
 import uvloop
 
 from proxy.app import App, CannotStart, log_to, unfit_to_serve
+from proxy.cli.notify import Notifier
 from proxy.cli.process import prepare, settle
 from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
@@ -34,37 +35,48 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run_until_told(WatchedLoad(read), watch=watch))
+            notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
+            return runner.run(run_until_told(WatchedLoad(read), watch=watch, notifier=notifier))
     except ConfigError as error:
         for finding in error.report.findings:
             click.echo(str(finding), err=True)
         return 1
 
 
-async def run_until_told(read: WatchedLoad, *, watch: bool) -> int:
+async def run_until_told(
+    read: WatchedLoad, *, watch: bool, notifier: Notifier | None = None
+) -> int:
     """Serve until a signal says otherwise; returns the exit status."""
+    notifier = notifier or Notifier()
     with _failing_as("cannot start"):
         app = App(read)
     stop, stop_again = asyncio.Event(), asyncio.Event()
-    reloads: set[asyncio.Task[object]] = set()
+    reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
 
     def on_stop() -> None:
         (stop_again if stop.is_set() else stop).set()
 
-    def reload() -> None:
-        task = loop.create_task(app.reload())
+    async def reload() -> None:
+        notifier.reloading()
+        succeeded, _ = await app.reload()
+        notifier.reloaded(succeeded=succeeded)
+
+    def on_reload() -> None:
+        task = loop.create_task(reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
     loop.add_signal_handler(signal.SIGTERM, on_stop)
     loop.add_signal_handler(signal.SIGINT, on_stop)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, on_reload)
     with _failing_as("cannot listen"):
         await app.start()
     settle()
-    watching = loop.create_task(reload_when_outdated(read, app.reload)) if watch else None
+    notifier.ready()
+    watching = loop.create_task(reload_when_outdated(read, reload)) if watch else None
     await stop.wait()
+    notifier.stopping()
     if watching is not None:
         watching.cancel()
     return await _drain(app, stop_again)

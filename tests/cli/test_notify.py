@@ -1,0 +1,151 @@
+"""What systemd hears of a proxy that it started with ``Type=notify``."""
+
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.notify import Notifier
+from tests.support import ProxyProcess, ScriptedUpstream, eventually, one_route, subprocess_proxy
+
+
+class Manager:
+    """The service manager's end of the socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.heard: list[dict[str, str]] = []
+
+    def listen(self) -> list[dict[str, str]]:
+        """All that was said so far, a mapping per datagram."""
+        while True:
+            try:
+                datagram = self._sock.recv(4096).decode()
+            except BlockingIOError:
+                return self.heard
+            self.heard.append(dict(line.split("=", 1) for line in datagram.splitlines()))
+
+    async def hears(self, count: int) -> dict[str, str]:
+        """The latest of that many messages."""
+        await eventually(lambda: len(self.listen()) >= count, what=f"message {count}")
+        assert len(self.heard) == count
+        return self.heard[-1]
+
+
+@contextmanager
+def manager(address: str) -> Iterator[Manager]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(address)
+        sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
+        yield Manager(sock)
+
+
+@asynccontextmanager
+async def served(*arguments: str) -> AsyncIterator[tuple[ProxyProcess, Manager]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/notify"
+        with manager(path) as heard:
+            async with (
+                ScriptedUpstream() as upstream,
+                subprocess_proxy(
+                    one_route(upstream), None, *arguments, first=f"export NOTIFY_SOCKET={path}"
+                ) as proxy,
+            ):
+                yield proxy, heard
+
+
+async def test_it_is_ready_once_it_serves() -> None:
+    async with served() as (proxy, manager):
+        assert await manager.hears(1) == {"READY": "1", "STATUS": "serving"}
+        assert (await proxy.get("/")).status == 200
+
+
+async def test_a_reload_begins_and_ends() -> None:
+    async with served() as (proxy, manager):
+        await manager.hears(1)
+        before = time.monotonic_ns() // 1000
+        proxy.signal(signal.SIGHUP)
+        await manager.hears(3)
+        _, begins, ends = manager.heard
+        assert begins["RELOADING"] == "1"
+        assert before <= int(begins["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+        assert ends == {"READY": "1", "STATUS": "serving"}
+
+
+async def test_a_reload_that_is_refused_ends_too() -> None:
+    async with served() as (proxy, manager):
+        await manager.hears(1)
+        proxy.config.write_text("routes: 7")
+        proxy.signal(signal.SIGHUP)
+        told = await manager.hears(3)
+        assert told == {"READY": "1", "STATUS": "serving; the last reload was refused"}
+
+
+async def test_a_reload_by_watch_is_told_as_well() -> None:
+    async with served("--watch") as (proxy, manager):
+        await manager.hears(1)
+        proxy.config.write_text(proxy.config.read_text() + "\n# changed\n")
+        assert await manager.hears(3) == {"READY": "1", "STATUS": "serving"}
+        assert manager.heard[1]["RELOADING"] == "1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_says_that_it_stops_and_nothing_more(number: signal.Signals) -> None:
+    async with served() as (proxy, manager):
+        await manager.hears(1)
+        proxy.signal(number)
+        assert await proxy.exit_status() == 0
+        assert await manager.hears(2) == {"STOPPING": "1", "STATUS": "draining"}
+
+
+async def test_a_manager_that_is_gone_is_no_reason_not_to_serve() -> None:
+    nowhere = "export NOTIFY_SOCKET=/nowhere/notify"
+    async with (
+        ScriptedUpstream() as upstream,
+        subprocess_proxy(one_route(upstream), first=nowhere) as proxy,
+    ):
+        assert (await proxy.get("/")).status == 200
+        await eventually(lambda: "the service manager was not told READY=1" in proxy.errors)
+
+
+def test_an_abstract_socket_is_reached_by_its_name() -> None:
+    name = f"holdfast-test-{time.monotonic_ns()}"
+    with manager(f"\0{name}") as heard:
+        Notifier(f"@{name}").ready()
+        assert heard.listen() == [{"READY": "1", "STATUS": "serving"}]
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
+    with manager(str(tmp_path / "notify")):
+        notifier = Notifier(str(tmp_path / "notify"))
+        began = time.monotonic()
+        for _ in range(2000):
+            notifier.ready()
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("address", [None, ""])
+def test_without_a_manager_nothing_is_said(address: str | None) -> None:
+    Notifier(address).ready()
+
+
+def test_a_reload_before_the_start_or_after_the_end_does_not_make_it_ready(tmp_path: Path) -> None:
+    with manager(str(tmp_path / "notify")) as heard:
+        notifier = Notifier(str(tmp_path / "notify"))
+        notifier.reloading()
+        notifier.reloaded(succeeded=True)
+        assert heard.listen() == []
+        notifier.ready()
+        notifier.reloading()
+        notifier.stopping()
+        notifier.reloaded(succeeded=True)
+        assert [next(iter(message)) for message in heard.listen()] == [
+            "READY",
+            "RELOADING",
+            "STOPPING",
+        ]
