@@ -16,6 +16,8 @@ FROM python:3.13-slim
 LABEL org.opencontainers.image.title="holdfast" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/holdfast /opt/holdfast
+# For what shall outlive the container: a volume that is mounted here belongs to the user.
+RUN install -d -m 0700 -o 65532 -g 65532 /var/lib/holdfast
 ENV PATH=/opt/holdfast/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
