@@ -10,6 +10,8 @@ import pytest
 from proxy.config import load
 from tests.config.core_schema import read
 from tests.examples.example import FOLDER
+from tests.readme.blocks import links, rows
+from tests.support.proxies import ROOT
 
 FILES = sorted(FOLDER.rglob("*.yaml"))
 ALONE = sorted(FOLDER.glob("*.yaml"))
@@ -64,3 +66,13 @@ def test_it_is_walked_in_a_module_of_the_same_name(file: Path) -> None:
     name = file.parent.name if file.parent != FOLDER else file.stem
     module = Path(__file__).with_name(f"test_{name.replace('-', '_')}.py")
     assert f'"{file.name}"' in module.read_text()
+
+
+def test_the_readme_lists_all_of_them() -> None:
+    table = rows((ROOT / "README.md").read_text(), "## Examples")
+    listed = [links(file)[0] for file, _ in table]
+    names = [file.relative_to(ROOT).as_posix() for file in FILES]
+    # Of several files that belong together the base stands for all.
+    assert sorted(listed) == [
+        name for name in names if "/environments/" not in name or name.endswith("/base.yaml")
+    ]
