@@ -9,6 +9,7 @@ import pytest
 
 from proxy.config import load
 from tests.config.core_schema import read
+from tests.designs.design import Design
 from tests.examples.example import FOLDER
 from tests.readme.blocks import links, rows
 from tests.support.proxies import ROOT
@@ -16,6 +17,7 @@ from tests.support.proxies import ROOT
 FILES = sorted(FOLDER.rglob("*.yaml"))
 ALONE = sorted(FOLDER.glob("*.yaml"))
 MOST_LINES = 20
+HIGHEST_ROLL = 1 - 1e-9
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 
@@ -59,6 +61,18 @@ def test_it_tells_editors_its_schema_and_keeps_to_it(file: Path) -> None:
         schema.pop("required", None)
         schema = json.loads(json.dumps(schema).replace('"required": ["urls"], ', ""))
     jsonschema.Draft202012Validator(schema).validate(read(file.read_text()))
+
+
+@pytest.mark.parametrize("file", ALONE, ids=lambda file: file.name)
+def test_there_is_time_for_every_attempt_and_wait_that_it_promises(file: Path) -> None:
+    design = Design(file)
+    for route in design.settings.routes:
+        retry = route.retry
+        if retry is None or retry.attempt_timeout is None:
+            continue
+        waits = sum(design.wait(route.name, n, roll=HIGHEST_ROLL) for n in range(1, retry.attempts))
+        assert route.timeout is not None
+        assert waits + retry.attempts * retry.attempt_timeout < route.timeout, route.name
 
 
 @every_file

@@ -70,6 +70,14 @@ async def test_a_large_upload_reaches_the_upstream_while_it_is_sent() -> None:
         assert (await client.response("PUT")).status == 201
 
 
+async def test_an_upload_may_take_long_but_not_fall_silent() -> None:
+    async with stage() as (_, proxy):
+        [uploads, _] = proxy.app.settings.routes
+        assert uploads.retry is not None
+        assert (uploads.timeout, uploads.retry.attempt_timeout) == (3600, None)
+        assert uploads.idle_timeout == 60
+
+
 async def test_what_is_beyond_the_limit_is_refused_before_it_is_sent() -> None:
     async with stage() as (files, proxy), proxy.client() as client:
         await client.send(request("PUT", "/files/huge", f"Content-Length: {6 * 1024**3}"))
