@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_ARGS ?=
+JOBS ?= 2
 
 ifneq ($(shell command -v uv 2>/dev/null),)
   INSTALL := uv pip install --quiet --python $(BIN)/python
@@ -27,9 +28,11 @@ demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; C
 
 # Some tests need programs that no Python package brings: the first line gets them, or says what
 # is missing.
+# Then most tests, JOBS at a time; last those that measure, by themselves.
 test: $(VENV)/.dev ## run the whole test suite
 	@$(BIN)/python -m tests.support.tools
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -m alone
 
 check: $(VENV)/.dev ## lint, format and types; changes nothing
 	@$(BIN)/ruff check

@@ -24,6 +24,46 @@ def pytest_asyncio_loop_factories(
     return factories
 
 
+# What measures time, rates or memory, or uses ports that are in a file: others beside it would
+# be measured as well. ``make test`` runs these by themselves, and all others two at a time.
+ALONE = (
+    "tests/bounds",
+    "tests/cli/test_watch.py",
+    "tests/faults/test_clock_jumps.py",
+    "tests/faults/test_crowds.py",
+    "tests/faults/test_silence.py",
+    "tests/faults/test_slow_clients.py",
+    "tests/faults/test_throttle.py",
+    "tests/observe/test_metrics.py",
+    "tests/observe/test_throttle_metrics.py",
+    "tests/pipeline/test_idempotency_waking.py",
+    "tests/pipeline/test_pause_on_the_wire.py",
+    "tests/pipeline/test_retry_deadlines.py",
+    "tests/pipeline/test_shared_throttle.py",
+    "tests/pipeline/test_shared_throttle_under_load.py",
+    "tests/pipeline/test_storms.py",
+    "tests/pipeline/test_throttle_concurrency.py",
+    "tests/pipeline/test_throttle_line.py",
+    "tests/pipeline/test_throttle_on_the_wire.py",
+    "tests/pipeline/test_throttle_reload.py",
+    "tests/pipeline/test_throttle_under_load.py",
+    "tests/policy/test_bucket.py",
+    "tests/policy/test_throttle_key.py",
+    "tests/stores/test_outages.py",
+    "tests/stores/test_sharing.py",
+    "tests/test_demo.py",
+    "tests/test_readme.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is to run by itself."""
+    for item in items:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        if path.startswith(ALONE):
+            item.add_marker("alone")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _quick_collections() -> None:
     """What outlived the modules before is no garbage: collecting after each test stays cheap."""

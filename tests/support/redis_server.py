@@ -13,12 +13,13 @@ Each has a port of its own, keeps nothing on disk, and is ended by its process i
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -47,11 +48,15 @@ def program_name(program: Path) -> str:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port that nobody has at the moment, below those that the system gives to clients.
+
+    One of theirs could be taken between two starts of a server, or before the first.
+    """
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Changes(TypedDict, total=False):
