@@ -8,10 +8,12 @@ from proxy.config.kinds.idempotency import kept_statuses
 from proxy.config.kinds.outcomes import hinted_status, statuses_of
 from proxy.config.kinds.stores import SqliteFile
 from proxy.policy.settings import (
+    ALWAYS_DROPPED,
     USUAL_OUTCOMES,
     Backoff,
     BreakerSettings,
     BudgetSettings,
+    DeadLetterSettings,
     FallbackSettings,
     HeaderEdits,
     IdempotencySettings,
@@ -55,6 +57,7 @@ def settings_from(file: models.FileKeys) -> Settings:
             replay_memory=limits.replay_memory,
         ),
         store=_store(file.store),
+        state_dir=file.state_dir,
         upstreams=tuple(_upstream(name, upstream) for name, upstream in file.upstreams.items()),
         routes=tuple(_route(route) for route in file.routes),
     )
@@ -145,6 +148,7 @@ def _route(route: models.RouteKeys) -> RouteSettings:
         throttle=_throttle(route.throttle) if route.throttle else None,
         idempotency=_idempotency(route.idempotency) if route.idempotency else None,
         fallback=_fallback(route.fallback, usual) if route.fallback else None,
+        dead_letter=_dead_letter(route.dead_letter) if route.dead_letter else None,
     )
 
 
@@ -212,6 +216,15 @@ def _fallback(fallback: models.FallbackKeys, usual: Outcomes) -> FallbackSetting
         headers=tuple((fallback.headers or {}).items()),
         body=fallback.body or "",
         upstream=fallback.upstream or "",
+    )
+
+
+def _dead_letter(dead_letter: models.DeadLetterKeys) -> DeadLetterSettings:
+    return DeadLetterSettings(
+        methods=frozenset(dead_letter.methods),
+        max_body=dead_letter.max_body,
+        ttl=dead_letter.ttl,
+        drop=frozenset(name.lower() for name in dead_letter.headers.drop) | ALWAYS_DROPPED,
     )
 
 

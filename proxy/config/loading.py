@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.config.building import settings_from
 from proxy.config.certificates import certificate_files, check_listen_tls
+from proxy.config.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.fallbacks import check_fallback
 from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
 from proxy.config.idempotency import check_idempotency
@@ -76,7 +77,8 @@ def load(
     whether or not it is there; of some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
-    loaded, _ = _load(paths, environ, _options(listen, admin), on_read)
+    options = _options(listen, admin, environ.get(STATE_DIR))
+    loaded, _ = _load(paths, environ, options, on_read)
     return loaded
 
 
@@ -84,7 +86,7 @@ def load_with_origins(
     paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
 ) -> tuple[Loaded, Origins]:
     """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
-    return _load(paths, environ, _options(None, None), lambda _: None)
+    return _load(paths, environ, _options(None, None, environ.get(STATE_DIR)), lambda _: None)
 
 
 def _load(
@@ -104,7 +106,7 @@ def _load(
     # What a broken file would have said is unknown, and so is what is wrong with the rest.
     if not readable or len(readable) < len(trees):
         raise ConfigError(findings.report(sources))
-    root = reduce(merge_files, [*readable, options])
+    root = reduce(merge_files, [_beside(readable[0]), *readable, options])
     reader = Reader(findings, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
@@ -122,8 +124,21 @@ def _load(
     return loaded, Origins(whole)
 
 
-def _options(listen: SequenceOf[str] | None, admin: str | None) -> Mapping:
-    """What the command line says, as if it were a last file."""
+STATE_DIR = "HOLDFAST_STATE_DIR"
+"""The environment variable that goes before ``state_dir``."""
+
+
+def _beside(first: Mapping) -> Mapping:
+    """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
+    spot = Spot(first.spot.source)
+    scalar = Scalar(FileKeys.model_fields["state_dir"].default, spot)
+    return Mapping(first.spot, {"state_dir": Entry("state_dir", spot, scalar)})
+
+
+def _options(
+    listen: SequenceOf[str] | None, admin: str | None, state_dir: str | None
+) -> Mapping:
+    """What the command line and the environment say, as if it were a last file."""
     entries: dict[str, Entry[Node]] = {}
     if listen:
         spot = Spot(Source("--listen"))
@@ -132,6 +147,11 @@ def _options(listen: SequenceOf[str] | None, admin: str | None) -> Mapping:
     if admin is not None:
         spot = Spot(Source("--admin"))
         entries["admin"] = Entry("admin", spot, Scalar(admin, spot))
+    if state_dir:
+        spot = Spot(Source(STATE_DIR))
+        # Taken as it is: a $ in it stands for itself.
+        folder = Scalar(state_dir.replace("$", "$$"), spot)
+        entries["state_dir"] = Entry("state_dir", spot, folder)
     return Mapping(Spot(Source("options")), entries)
 
 
@@ -154,6 +174,8 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
         check_fallback(route, findings)
         check_idempotency(route, draft.match, whole, findings)
         check_buffer(route, whole, findings)
+        check_dead_letter(route, draft.match, findings)
+    check_state_dir(routes, whole, findings)
     upstreams = file.branch("upstreams")
     owners = [
         Standing(entry.node, entry.node.path, reader)

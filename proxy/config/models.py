@@ -32,7 +32,7 @@ from proxy.config.kinds.idempotency import (
     MismatchStatus,
     RequestKeyHeader,
 )
-from proxy.config.kinds.locations import FilePath
+from proxy.config.kinds.locations import FilePath, FolderPath
 from proxy.config.kinds.outcomes import (
     BUILT_IN as BUILT_IN_OUTCOMES,
     Outcome,
@@ -59,6 +59,7 @@ _NO_BODY = "leaves no time for any body, write none for no limit"
 _NO_ATTEMPT = "leaves no time for any attempt, write none for no limit"
 _NO_WINDOW = "leaves no time to count in, write 10s (say)"
 _NO_RESULT = "keeps no result, write 24h (say), or idempotency: false if that is meant"
+_NO_LETTER = "keeps no letter, write 7d (say), or dead_letter: false if that is meant"
 _NO_LEASE = "is too short to be renewed in time, write 1s or more"
 
 
@@ -484,6 +485,37 @@ class FallbackKeys(Section):
     )
 
 
+class LetterHeaderKeys(Section):
+    """Header fields of a request that failed for good."""
+
+    belongs_to = "dead_letter.headers"
+
+    drop: list[Annotated[str, HeaderName()]] = _key(
+        "Fields that are not written to disk, besides Proxy-Authorization, which never is; a "
+        "replay is given them anew.",
+        ["Authorization", "Cookie"],
+    )
+
+
+class DeadLetterKeys(Section):
+    """Which requests that failed for good are kept, for a person to look at and send again."""
+
+    belongs_to = "dead_letter"
+
+    methods: Annotated[list[Annotated[str, Method()]], MinLen(1)] = _key(
+        "Requests of these methods are kept.", ["POST", "PUT", "PATCH", "DELETE"]
+    )
+    max_body: Annotated[int, Size()] = _key(
+        "Largest body that is kept, within the route's buffer; of a larger one the rest is kept, "
+        "and cannot be sent again.",
+        "1MiB",
+    )
+    ttl: Annotated[float, Duration(zero=_NO_LETTER)] = _key(
+        "How long a letter is kept; then it is deleted, and counted.", "7d"
+    )
+    headers: LetterHeaderKeys = _key("Header fields that are kept or not.", {})
+
+
 class PolicyKeys(Section):
     """What a route does with its requests. The same keys in defaults, policies and routes."""
 
@@ -522,6 +554,10 @@ class PolicyKeys(Section):
     )
     fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = _key(
         "What the client gets in place of a failure.", default=False
+    )
+    dead_letter: Annotated[DeadLetterKeys | Literal[False], Switchable()] = _key(
+        "Keeps a request that failed for good on disk, for a person to send it again.",
+        default=False,
     )
 
 
@@ -613,4 +649,9 @@ class FileKeys(Section):
         "Where limits are counted and idempotency keys are kept: memory; sqlite:PATH for keys that "
         "outlive the process; redis://… for all instances together; or a mapping.",
         "memory",
+    )
+    state_dir: Annotated[str, FolderPath()] = _key(
+        "Folder of the dead letters, made when a route keeps some; the environment variable "
+        "HOLDFAST_STATE_DIR goes before it.",
+        "./state",
     )

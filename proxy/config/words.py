@@ -7,8 +7,6 @@ mean something in another product, and names that are nearly right.
 from collections.abc import Iterable
 
 NOT_YET = {
-    "dead_letter": "this version keeps no dead letters yet",
-    "state_dir": "this version keeps no dead letters yet",
     "workers": "this version runs as one process",
 }
 """Keys of later versions. Who builds one removes its line."""
@@ -85,6 +83,9 @@ ELSEWHERE = {
     "outlier_detection": ("breaker",),
     "dlq": ("dead_letter",),
     "deadletter": ("dead_letter",),
+    "dead_letters": ("dead_letter",),
+    "data_dir": ("state_dir",),
+    "worker_processes": ("workers",),
     "idempotent": ("idempotency",),
     "dedupe": ("idempotency",),
     "key": ("header",),
@@ -100,6 +101,7 @@ ELSEWHERE = {
     "max_response_size": _MAX_RESPONSE,
     "max_entries": ("entries",),
     "max_bytes": ("max_response", "bytes", "max_body"),
+    "redact": ("headers.drop",),
 }
 """Words of other products, and ours: the first that exists where they stand."""
 

@@ -323,6 +323,22 @@ class FallbackSettings:
     """Its name; empty: the fixed answer."""
 
 
+ALWAYS_DROPPED = frozenset({"proxy-authorization"})
+"""Header fields that no letter keeps, whatever the file says: they are between two hops."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSettings:
+    """Which requests that failed for good are kept, for how long, and without what."""
+
+    methods: frozenset[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+    max_body: int = 1024**2
+    """A larger body is left out, and the letter cannot be sent again."""
+    ttl: float = 604_800.0
+    drop: frozenset[str] = frozenset({"authorization", "cookie"}) | ALWAYS_DROPPED
+    """Header fields that are not kept, in lower case."""
+
+
 @dataclass(frozen=True, slots=True)
 class RouteSettings:
     """One entry of ``routes`` with its policies merged in."""
@@ -343,6 +359,7 @@ class RouteSettings:
     throttle: ThrottleSettings | None = None
     idempotency: IdempotencySettings | None = None
     fallback: FallbackSettings | None = None
+    dead_letter: DeadLetterSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,5 +378,7 @@ class Settings:
     """Whether peers on a unix socket are believed too (``unix`` in trusted_proxies)."""
     limits: Limits = Limits()
     store: StoreSettings = MemorySettings()
+    state_dir: str = "state"
+    """The folder of the dead letters."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()

@@ -18,21 +18,28 @@ from proxy.policy.settings import (
 SECRETS = {"TOKEN": "s3cret-token", "KEY": "s3cret-key", "URL": "https://a.example/s3cret-hook"}
 
 
-def test_what_is_not_written_is_what_the_settings_say(loaded: Callable[..., Loaded]) -> None:
+def test_what_is_not_written_is_what_the_settings_say(
+    loaded: Callable[..., Loaded], folder: Path
+) -> None:
     found = loaded("upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{match: /, upstream: a}]\n")
     assert found.settings == Settings(
         listen=(Listen("127.0.0.1", 8080),),
         admin=Listen("127.0.0.1", 9901),
         limits=Limits(),
+        state_dir=str(folder / "state"),
         upstreams=(UpstreamSettings("a", (Origin("http", "127.0.0.1", 1),)),),
         routes=(RouteSettings("/", Match(paths=("/",)), "a"),),
     )
 
 
-def test_keys_with_nothing_below_them_are_as_good_as_absent(loaded: Callable[..., Loaded]) -> None:
+def test_keys_with_nothing_below_them_are_as_good_as_absent(
+    loaded: Callable[..., Loaded], folder: Path
+) -> None:
     found = loaded("limits:\nupstreams:\ndefaults:\npolicies:\nroutes:\ntrusted_proxies:\n")
     assert found.settings == Settings(
-        listen=(Listen("127.0.0.1", 8080),), admin=Listen("127.0.0.1", 9901)
+        listen=(Listen("127.0.0.1", 8080),),
+        admin=Listen("127.0.0.1", 9901),
+        state_dir=str(folder / "state"),
     )
 
 

@@ -215,8 +215,8 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         ),
         in_file(
             "another product's word for what is not built yet",
-            ROUTE.format("»dlq: true"),
-            "routes.api.dlq: unknown key, this version keeps no dead letters yet",
+            TOP.format("»worker_processes: 2"),
+            "worker_processes: unknown key, this version runs as one process",
         ),
         in_file(
             "two letters swapped",
@@ -338,8 +338,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
 @pytest.mark.parametrize(
     ("key", "template", "path"),
     [
-        *((key, TOP, key) for key in ("state_dir", "workers")),
-        ("dead_letter", ROUTE, "routes.api.dead_letter"),
+        ("workers", TOP, "workers"),
     ],
 )
 def test_what_is_not_built_yet_is_said_to_be_so(

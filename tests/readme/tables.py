@@ -24,7 +24,7 @@ from proxy.config.kinds.addresses import (
 from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
 from proxy.config.kinds.headers import HeaderName, HeaderValue, KeyHeader
 from proxy.config.kinds.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
-from proxy.config.kinds.locations import FilePath
+from proxy.config.kinds.locations import FilePath, FolderPath
 from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.quantities import Duration, Size
@@ -54,6 +54,7 @@ _WORDS: dict[type[Kind[Any]], str] = {
     CallerHeader: "`header:NAME`",
     CallerKey: "`none`, `client_ip`, `header:NAME` or `query:NAME`",
     Concurrency: "number or `none`",
+    FolderPath: "folder",
     FilePath: "file",
     HeaderName: "header",
     HeaderValue: "value",

@@ -21,3 +21,11 @@ class FilePath(Kind[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPath(FilePath):
+    """A folder; relative to the file that names it."""
+
+    noun = "path of a folder"
+    example = "./state"
