@@ -12,7 +12,8 @@ from proxy.core import Clock, StoreRecorder
 from proxy.policy.records import Answer, Claim, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import StoreError
-from proxy.stores.sqlite.table import Table
+from proxy.stores.sqlite.opening import open_file
+from proxy.stores.sqlite.table import LAYOUT, Table, boot_id
 from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
@@ -41,7 +42,7 @@ class SqliteStore:
         self._settings = settings
         self._clock = clock
         self._recorder = recorder
-        self._thread: FileThread | None = None
+        self._thread: FileThread[Table] | None = None
         self._watched: dict[str, _Watched] = {}
         self._busy: OrderedDict[str, str] = OrderedDict()
         """Who had a key when somebody was last told that it is busy."""
@@ -60,7 +61,10 @@ class SqliteStore:
     async def start(self) -> None:
         """Open the file. Raises StoreError with what to do about it if that cannot be done."""
         settings = self._settings
-        thread = FileThread(settings.path, settings.timeout * _LOCK_SHARE, self._clock)
+        thread = FileThread(
+            partial(open_file, settings.path, settings.timeout * _LOCK_SHARE, LAYOUT),
+            lambda db: Table(db, self._clock, boot_id()),
+        )
         await thread.start()
         self._thread = thread
         self._sweeping = asyncio.create_task(self._keep_sweeping(), name="store sweep")
@@ -86,7 +90,9 @@ class SqliteStore:
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 free = Ending(None, 0.0)
-                undo = Job(lambda table: table.settle(ask.name, ask.owner, free), only_reads=False)
+                undo: Job[Table] = Job(
+                    lambda table: table.settle(ask.name, ask.owner, free), only_reads=False
+                )
                 self._thread.put(undo)  # it may have begun, and nobody would end it
             raise
         if claimed.answer is Answer.BUSY:

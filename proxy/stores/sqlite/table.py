@@ -32,6 +32,40 @@ from proxy.policy.records import (
     shown,
 )
 from proxy.stores import StoreError
+from proxy.stores.sqlite.opening import Layout
+
+LAYOUT = Layout(
+    application=0x486F6C64,  # "Hold"
+    format=1,
+    content="what it knew of keys",
+    statements=(
+        """
+        CREATE TABLE keys (
+            name TEXT PRIMARY KEY,
+            version INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            fingerprint BLOB NOT NULL,
+            route TEXT NOT NULL,
+            created REAL NOT NULL,
+            boot TEXT NOT NULL,
+            lease REAL NOT NULL,
+            lease_until REAL NOT NULL,
+            expires REAL NOT NULL,
+            result BLOB NOT NULL
+        )
+        """,
+        "CREATE INDEX keys_by_expiry ON keys (expires)",
+        """
+        CREATE TABLE outcomes (
+            owner TEXT PRIMARY KEY,
+            boot TEXT NOT NULL,
+            until REAL NOT NULL,
+            result BLOB NOT NULL
+        )
+        """,
+    ),
+)
 
 _VERSION = 1
 """Of a row. One of another version is not read."""

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from threading import Thread
+from typing import Generic, TypeVar
 
-from proxy.core import Clock
 from proxy.stores import StoreError
-from proxy.stores.sqlite.opening import open_file
-from proxy.stores.sqlite.table import Table, boot_id
+
+_TableT = TypeVar("_TableT")
+"""What knows the rows of the file."""
 
 _MOST = 100
 """Commands in one transaction: other processes wait for the file meanwhile."""
@@ -25,12 +26,12 @@ class FileFailure(StoreError):
     """The file is of no use now; any other error is about one key."""
 
 
-class Job:
+class Job(Generic[_TableT]):
     """One command, and what became of it."""
 
     __slots__ = ("error", "is_over", "is_void", "only_reads", "result", "told", "work")
 
-    def __init__(self, work: Callable[[Table], object], *, only_reads: bool) -> None:
+    def __init__(self, work: Callable[[_TableT], object], *, only_reads: bool) -> None:
         self.work = work
         self.only_reads = only_reads
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,15 +44,19 @@ class Job:
         self.error: StoreError | None = None
 
 
-class FileThread:
+class FileThread(Generic[_TableT]):
     """Runs commands on one file, one transaction after another."""
 
-    def __init__(self, path: str, busy_timeout: float, clock: Clock) -> None:
-        self._path = path
-        self._busy_timeout = busy_timeout
-        self._clock = clock
+    def __init__(
+        self,
+        open_file: Callable[[], sqlite3.Connection],
+        table: Callable[[sqlite3.Connection], _TableT],
+    ) -> None:
+        """*open_file* is called in the thread, and raises StoreError if it cannot be done."""
+        self._open_file = open_file
+        self._table = table
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[Job[_TableT] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         # A disk that never answers must not keep the process from ending.
@@ -66,7 +71,7 @@ class FileThread:
             self._queue.put(None)
             raise
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job[_TableT]) -> None:
         """Run *job* after all that were put before."""
         self._queue.put(job)
 
@@ -83,12 +88,12 @@ class FileThread:
 
     def _run(self) -> None:
         try:
-            db = open_file(self._path, self._busy_timeout)
+            db = self._open_file()
         except StoreError as error:
             self._tell(_end, self._opened, error)
         else:
             self._tell(_end, self._opened)
-            table = Table(db, self._clock, boot_id())
+            table = self._table(db)
             try:
                 for batch in self._batches():
                     _run_batch(db, table, batch)
@@ -101,7 +106,7 @@ class FileThread:
         with suppress(RuntimeError):  # the loop was closed before us: nobody is there to hear it
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _batches(self) -> Iterator[list[Job]]:
+    def _batches(self) -> Iterator[list[Job[_TableT]]]:
         """What has queued up, again and again until the end."""
         while (job := self._queue.get()) is not None:
             batch = [job]
@@ -114,7 +119,7 @@ class FileThread:
             yield batch
 
 
-def _run_batch(db: sqlite3.Connection, table: Table, batch: list[Job]) -> None:
+def _run_batch(db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]]) -> None:
     wanted = [job for job in batch if not job.is_void]
     try:
         with _transaction(db, only_reads=all(job.only_reads for job in wanted)):
@@ -142,7 +147,7 @@ def _transaction(db: sqlite3.Connection, *, only_reads: bool) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
-def _deliver(batch: list[Job]) -> None:
+def _deliver(batch: list[Job[_TableT]]) -> None:
     for job in batch:
         _end(job.told)
 
