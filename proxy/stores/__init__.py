@@ -4,6 +4,7 @@
 ``sqlite/`` keeps keys in a file, so that they outlive the process; limits stay in
 memory. ``redis/`` keeps both in a Redis or Valkey server, so that they hold for all
 instances together. The last two are imported only where the configuration names them.
+``letters/`` keeps dead letters, always in a file.
 
 *Permits* are asked from within a request's own turn of the loop, so their users never
 wait for a store: ``take`` answers at once, and a listener hears of permits that came
@@ -14,6 +15,7 @@ not send it.
 from collections.abc import Callable
 from typing import Protocol
 
+from proxy.policy.letters import Letter
 from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.records import Claim, Claimed, Ending, Shown
 from proxy.policy.settings import ThrottleSettings
@@ -36,6 +38,16 @@ class PermitStore(Protocol):
 
         Whoever let go of it may ask for it again; while it is not idle, something would
         be lost.
+        """
+
+
+class Drawer(Protocol):
+    """Where dead letters go."""
+
+    async def keep(self, letter: Letter) -> bool:
+        """Write it down; True once it is on disk, False if there is no room for it.
+
+        Raises :class:`StoreError` if it cannot be written; within a time of its own.
         """
 
 

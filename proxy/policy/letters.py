@@ -1,0 +1,213 @@
+"""A request that failed for good, kept for a person to look at and to send again.
+
+Which failures become letters, what is kept of the request, and when a letter may be sent
+again without asking twice. A letter says itself whether its request may have run: nobody
+is to find that out from a list of attempts at three in the morning.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Reason
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+
+FAILED = {
+    Reason.CONNECT: Kind.CONNECT,
+    Reason.RESET: Kind.RESET,
+    Reason.TIMEOUT: Kind.TIMEOUT,
+    Reason.PROTOCOL: Kind.PROTOCOL,
+    Reason.CERTIFICATE: Kind.CERTIFICATE,
+    Reason.BUSY: Kind.BUSY,
+    Reason.UNKNOWN: Kind.UNKNOWN,
+}
+"""Answers of ours in place of a response that no attempt brought.
+
+All others are refusals: the request was not wanted, now or at all, and its client knows."""
+
+_TRANSIENT = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT})
+
+
+class Category(StrEnum):
+    """Whether the same request is likely to fare better later."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+
+
+def category_of(kind: Kind | None) -> Category:
+    """That of a request that failed in this way; None: with a status that is listed."""
+    is_transient = kind is None or kind in _TRANSIENT
+    return Category.TRANSIENT if is_transient else Category.PERMANENT
+
+
+class LetterState(StrEnum):
+    """What goes on with a letter."""
+
+    WAITING = "waiting"  # for somebody to look at it
+    REPLAYING = "replaying"  # it is being sent again
+    UNCERTAIN = "uncertain"  # it was, by somebody who died: nobody knows how far that came
+
+
+class Missing(StrEnum):
+    """Why a letter has no body, though its request had one."""
+
+    TOO_LARGE = "body_too_large"
+    NO_ROOM = "buffer_full"
+    INCOMPLETE = "incomplete"  # the failure came before the rest of it
+
+
+class ReplayResult(StrEnum):
+    """How a replay ended. Metric labels, too."""
+
+    SUCCEEDED = "succeeded"  # the letter is gone
+    FAILED = "failed"  # the upstream did not do it, or nobody knows whether it did
+    REFUSED = "refused"  # by us, before anything was sent: a limit, a breaker, a key
+    INTERRUPTED = "interrupted"  # we were told to end
+
+
+class Obstacle(StrEnum):
+    """Why a letter is not sent again."""
+
+    UNKNOWN = "no_letter"
+    REPLAYING = "letter_replaying"
+    NO_BODY = "letter_without_body"
+    UNCERTAIN = "letter_uncertain"
+    MAY_HAVE_RUN = "letter_may_have_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a list shows of a letter."""
+
+    id: str
+    created: float
+    """Seconds since the epoch, as are all its times."""
+    expires: float
+    route: str
+    method: str
+    target: str
+    request_id: str
+    error: str
+    """How it failed: a kind, or a status."""
+    category: Category
+    why: str
+    """Why no further attempt was made, as in the access log; empty on a route without retries."""
+    used: int
+    """Attempts of the last run."""
+    allowed: int
+    """Attempts that its route allowed."""
+    may_have_run: bool
+    state: LetterState
+    replays: int
+    """How often it was sent again, in vain."""
+    size: int
+    """Bytes of the body that is kept."""
+    missing: Missing | None
+    """None: it is kept, or there was none."""
+
+    def obstacle(self, *, force: bool) -> Obstacle | None:
+        """Why it is not to be sent again, now or without *force*; None if it may be."""
+        if self.state is LetterState.REPLAYING:
+            return Obstacle.REPLAYING
+        if self.missing is not None:
+            return Obstacle.NO_BODY
+        if force:
+            return None
+        if self.state is LetterState.UNCERTAIN:
+            return Obstacle.UNCERTAIN
+        return Obstacle.MAY_HAVE_RUN if self.may_have_run else None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The request as it first came, or one replay: all its attempts, never merged with others."""
+
+    time: float
+    result: str
+    """``failed`` for the first one; else how the replay ended."""
+    attempts: tuple[Mapping[str, object], ...]
+    """One for each, as the access log has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """All that is kept of a request that failed for good."""
+
+    outline: Outline
+    headers: RawHeaders
+    """End-to-end fields as they came, less those that are not kept."""
+    dropped: tuple[str, ...]
+    """Names of fields that it came with and that were not kept."""
+    body: bytes
+    peer: str
+    """The client's address."""
+    scheme: str
+    """How the client came: http or https."""
+    record: str
+    """The name of the record of its idempotency key; empty without one. A replay goes under
+    this name, whoever sends it: keys belong to those who sent them first."""
+    fallback: str
+    """The upstream that was asked in its place afterwards; ``-``: a fixed answer was given."""
+    runs: tuple[Run, ...]
+
+    @property
+    def id(self) -> str:
+        return self.outline.id
+
+
+@dataclass(frozen=True, slots=True)
+class LetterCounts:
+    """How many letters of one route there are."""
+
+    waiting: int
+    """All of them."""
+    replayable: int
+    """Those that may be sent again without more ado."""
+    size: int
+    """Bytes that they take."""
+    oldest: float
+    """When the oldest one was written, in seconds since the epoch."""
+
+
+def letter_id(milliseconds: int, chance: int) -> str:
+    """Twenty hexadecimal digits: later letters sort behind earlier ones, and no two are alike.
+
+    *chance* is a number of 36 bits.
+    """
+    return f"{milliseconds:011x}{chance:09x}"
+
+
+def read_letter_id(text: str) -> str | None:
+    """The id that somebody typed, in any case; None if it cannot be one."""
+    name = text.lower()
+    is_one = len(name) == 20 and all(digit in "0123456789abcdef" for digit in name)
+    return name if is_one else None
+
+
+def headers_to_keep(
+    headers: RawHeaders, never: frozenset[bytes], drop: frozenset[str]
+) -> tuple[RawHeaders, tuple[str, ...]]:
+    """The fields that a letter keeps, and the names of those that are dropped.
+
+    *never*: those between two hops, in lower case. Nobody is told of them.
+    """
+    kept, dropped = [], dict[str, None]()
+    for name, value in headers:
+        lower = name.lower()
+        if lower in never:
+            continue
+        if lower.decode("latin-1") in drop:
+            dropped[name.decode("latin-1")] = None
+        else:
+            kept.append((name, value))
+    return tuple(kept), tuple(dropped)
+
+
+def with_headers(headers: RawHeaders, given: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """*headers* with those that are *given* in place of those of the same names."""
+    given = tuple(given)
+    names = {name.lower() for name, _ in given}
+    return (*(field for field in headers if field[0].lower() not in names), *given)

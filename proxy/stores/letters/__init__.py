@@ -1,0 +1,15 @@
+"""Dead letters in a file, shared by the processes of one machine.
+
+1.  A letter is on disk before anybody hears of it: SQLite waits for the disk at each commit
+    (``table.py``), and one thread has the connection, so the loop does not.
+2.  A letter that is being sent again says by whom. Whether that process is alive is known
+    from a lock that the system takes away when it dies (``presence.py``): what it left behind
+    is *uncertain*, for all others at once.
+3.  There is room for so many letters and so many bytes (``store.py``). What does not fit is
+    not kept, and its client is not told that it is: an older letter that somebody was
+    promised is never given up for it.
+"""
+
+from proxy.stores.letters.store import FILE, LetterStore
+
+__all__ = ["FILE", "LetterStore"]

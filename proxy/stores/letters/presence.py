@@ -1,0 +1,65 @@
+"""Who of those that share a file is alive.
+
+Each process has a small file of its own beside it, with a lock that lasts as long as the
+process does, whatever ends it. Numbers of processes would not do: containers that share a
+folder have the same ones.
+"""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+class Presence:
+    """What the others see of this process."""
+
+    def __init__(self, path: str, token: str) -> None:
+        """*path* is the file that is shared, *token* a name that nobody else has."""
+        self._path = path
+        self.token = token
+        self._fd = self._appear()
+        self._clear_away()
+
+    def _appear(self) -> int:
+        file = self._file(self.token)
+        while True:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Before it was locked somebody may have taken it for what a dead process left.
+            if file.exists() and file.stat().st_ino == os.fstat(fd).st_ino:
+                return fd
+            os.close(fd)
+
+    def is_alive(self, token: str) -> bool:
+        """Whether the process of that name is."""
+        if token == self.token:
+            return True
+        try:
+            fd = os.open(self._file(token), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def close(self) -> None:
+        """It is not there any more."""
+        with suppress(OSError):
+            self._file(self.token).unlink()
+        os.close(self._fd)
+
+    def _file(self, token: str) -> Path:
+        return Path(f"{self._path}-alive-{token}")
+
+    def _clear_away(self) -> None:
+        """Remove what dead processes have left. Their letters do not need it."""
+        beside = Path(self._path)
+        for file in beside.parent.glob(f"{beside.name}-alive-*"):
+            if not self.is_alive(file.name.rpartition("-alive-")[2]):
+                with suppress(OSError):
+                    file.unlink()

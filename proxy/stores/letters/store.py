@@ -1,0 +1,263 @@
+"""Dead letters in a file, as the rest of the house sees them."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+from proxy.core import Clock, new_token
+from proxy.policy.letters import Letter, LetterCounts, Obstacle, Outline, Run
+from proxy.stores import StoreError
+from proxy.stores.letters.presence import Presence
+from proxy.stores.letters.table import LAYOUT, Table
+from proxy.stores.sqlite.opening import open_file
+from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
+
+_log = logging.getLogger("holdfast")
+
+FILE = "letters.db"
+"""Its name in the state folder."""
+MOST_LETTERS = 100_000
+MOST_BYTES = 1024**3
+"""What there is room for, of all routes together."""
+
+_PATIENCE = 5.0
+"""Seconds for a command. A disk that waits for its turn takes one; one that is broken takes
+for ever, and a client shall have its answer all the same."""
+_LOCK_SHARE = 0.75
+"""Of that time, for waiting until other processes are done with the file."""
+_SWEEP_EVERY = 60.0
+_SWEEP_ON = 0.05
+_LOOK_EVERY = 5.0
+"""Seconds after which it is counted again what other processes have done."""
+_LOOK_SOON = 0.05
+"""The same after a change of our own."""
+_CLOSE_WITHIN = 5.0
+_PAGE = 100
+
+_T = TypeVar("_T")
+
+
+class LetterLosses(Protocol):
+    """Told of letters that are lost."""
+
+    def lost(self, route: str, letters: int = 1) -> None:
+        """So many have expired before anybody saw to them, or could not be kept."""
+
+
+class LetterStore:
+    """Has the dead letters of this machine."""
+
+    def __init__(
+        self,
+        folder: str,
+        clock: Clock,
+        losses: LetterLosses,
+        *,
+        most_letters: int = MOST_LETTERS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._folder = folder
+        self._path = str(Path(folder) / FILE)
+        self._clock = clock
+        self._losses = losses
+        self._most = (most_letters, most_bytes)
+        self._thread: FileThread[Table] | None = None
+        self._presence: Presence | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self.counts: Mapping[str, LetterCounts] = {}
+        """By route, as of a moment ago."""
+        self._is_failing = False
+
+    def __repr__(self) -> str:
+        return f"<letters in {self._path}, {self.state}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether letters can be kept."""
+        return self._thread is not None
+
+    @property
+    def state(self) -> str:
+        """``up`` or ``down``: how the last command went."""
+        return "down" if self._thread is None or self._is_failing else "up"
+
+    async def start(self) -> None:
+        """Open the file. Raises StoreError with what to do about it if that cannot be done."""
+        thread = FileThread(self._open, self._table)
+        await thread.start()
+        self._thread = thread
+        self.counts = await self._ask(Table.counts, only_reads=True)
+        for work in (self._keep_sweeping(), self._keep_looking()):
+            self._tasks.append(asyncio.create_task(work, name="letters"))
+
+    def _open(self) -> sqlite3.Connection:
+        folder = Path(self._folder)
+        try:
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700)
+            db = open_file(self._path, _PATIENCE * _LOCK_SHARE, LAYOUT)
+            self._presence = Presence(self._path, new_token())
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise StoreError(
+                f"dead letters cannot be kept in {folder} ({reason}): set state_dir or "
+                "HOLDFAST_STATE_DIR to a folder in which Holdfast may write"
+            ) from error
+        return db
+
+    def _table(self, db: sqlite3.Connection) -> Table:
+        assert self._presence is not None  # noqa: S101 - for the type checker
+        return Table(db, self._clock, self._presence)
+
+    async def close(self) -> None:
+        """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = []
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if not await thread.close(_CLOSE_WITHIN):
+            _log.warning("the disk of %s does not answer: the file is left open", self._path)
+        elif self._presence is not None:
+            self._presence.close()
+        self._presence = None
+
+    # What is asked of it.
+
+    async def keep(self, letter: Letter) -> bool:
+        """Write it down; True once it is on disk, False if there is no room for it.
+
+        Done even if its client leaves meanwhile.
+        """
+        most_letters, most_bytes = self._most
+        kept = await self._ask(lambda table: table.keep(letter, most_letters, most_bytes))
+        self._changed.set()
+        return kept
+
+    async def page(
+        self, route: str | None = None, *, after: str = "", limit: int = _PAGE, newest: bool = False
+    ) -> list[Outline]:
+        """Up to *limit* letters behind *after*; the oldest one first, or the *newest*."""
+        return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
+
+    async def find(self, letter: str) -> Letter | None:
+        """All of one letter; None if there is none."""
+        return await self._ask(lambda table: table.find(letter))
+
+    async def every(self, route: str | None = None) -> AsyncIterator[Letter]:
+        """All letters, the oldest one first."""
+        after = ""
+        while outlines := await self.page(route, after=after):
+            for outline in outlines:
+                letter = await self.find(outline.id)
+                if letter is not None:
+                    yield letter
+            after = outlines[-1].id
+
+    async def begin_replay(self, letter: str, ticket: str, *, force: bool) -> Letter | Obstacle:
+        """Mark a letter as being sent again, or hear why it may not be.
+
+        Who does not hear, for whatever reason, has not begun. *ticket* is for the end.
+        """
+        try:
+            begun = await self._ask(lambda table: table.begin_replay(letter, ticket, force=force))
+        except (StoreError, asyncio.CancelledError):
+            if self._thread is not None:
+                undo: Job[Table] = Job(
+                    lambda table: table.end_replay(
+                        letter, ticket, None, may_have_run=False, gone=False
+                    ),
+                    only_reads=False,
+                )
+                self._thread.put(undo)  # it may be marked, and nobody would end it
+            raise
+        self._changed.set()
+        return begun
+
+    async def end_replay(
+        self, letter: str, ticket: str, run: Run | None, *, may_have_run: bool, gone: bool
+    ) -> None:
+        """It was sent again, and is *gone*; or goes on waiting, with one more *run* on record.
+
+        *run* is None if nothing of it was sent after all.
+        """
+        await self._ask(
+            lambda table: table.end_replay(
+                letter, ticket, run, may_have_run=may_have_run, gone=gone
+            )
+        )
+        self._changed.set()
+
+    async def drop(self, letter: str) -> bool | None:
+        """Delete it; False if it is being sent again, None if there is none."""
+        dropped = await self._ask(lambda table: table.drop(letter))
+        self._changed.set()
+        return dropped
+
+    async def drop_all(self, route: str | None = None) -> int:
+        """Delete all of a route, or all, but for those that are being sent; how many."""
+        total = 0
+        while dropped := await self._ask(lambda table: table.drop_some(route)):
+            total += dropped
+        self._changed.set()
+        return total
+
+    async def _ask(self, work: Callable[[Table], _T], *, only_reads: bool = False) -> _T:
+        if self._thread is None:
+            raise StoreError("the file of the dead letters is closed")
+        job: Job[Table] = Job(work, only_reads=only_reads)
+        self._thread.put(job)
+        await asyncio.wait([job.told], timeout=_PATIENCE)
+        if not job.told.done():
+            job.is_void = True  # unless it has begun
+            job.error = FileFailure(f"no answer within {_PATIENCE:.0f} s")
+        self._note(job.error)
+        if job.error is not None:
+            raise job.error
+        return cast("_T", job.result)
+
+    def _note(self, error: StoreError | None) -> None:
+        """Say so when the file begins to fail, and when that is over."""
+        is_failing = isinstance(error, FileFailure)
+        if is_failing and not self._is_failing:
+            _log.warning("dead letters cannot be kept in %s (%s)", self._path, error)
+        elif self._is_failing and not is_failing:
+            _log.info("dead letters can be kept in %s again", self._path)
+        self._is_failing = is_failing
+
+    # What goes on by itself.
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            has_more = False
+            try:
+                gone, has_more = await self._ask(Table.sweep)
+            except StoreError:
+                gone = {}  # it says so itself
+            for route, letters in gone.items():
+                _log.warning("%d dead letters of route %s have expired", letters, route)
+                self._losses.lost(route, letters)
+                self._changed.set()
+            await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
+
+    async def _keep_looking(self) -> None:
+        """Count again after each change, and now and then for those of others."""
+        while True:
+            waiting = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait([waiting], timeout=_LOOK_EVERY)
+            finally:
+                waiting.cancel()
+            self._changed.clear()
+            await asyncio.sleep(_LOOK_SOON)
+            try:
+                self.counts = await self._ask(Table.counts, only_reads=True)
+            except StoreError:
+                continue

@@ -1,0 +1,283 @@
+"""The file of the dead letters: what is in it, for how long, and who is sending what."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.core import SystemClock
+from proxy.policy.letters import Letter, LetterCounts, LetterState, Missing, Obstacle, Run
+from proxy.stores import StoreError
+from proxy.stores.letters import FILE, LetterStore
+from tests.support.letters import CREATED, DAY, letter
+from tests.support.waiting import eventually
+
+SENT_AGAIN = Run(CREATED + 9, "failed", ({"n": 1, "outcome": "timeout"}, {"n": 2}))
+
+
+class At(SystemClock):
+    """A clock whose date stands still."""
+
+    def __init__(self, wall: float) -> None:
+        self.wall = lambda: wall
+
+
+class Losses:
+    """Counts what is lost, by route."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, int] = {}
+
+    def lost(self, route: str, letters: int = 1) -> None:
+        self.letters[route] = self.letters.get(route, 0) + letters
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path,
+    *,
+    wall: float = CREATED,
+    losses: Losses | None = None,
+    most_letters: int = 1000,
+    most_bytes: int = 1024**2,
+) -> AsyncIterator[LetterStore]:
+    store = LetterStore(
+        str(folder / "state"),
+        At(wall),
+        losses or Losses(),
+        most_letters=most_letters,
+        most_bytes=most_bytes,
+    )
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def ids(store: LetterStore, route: str | None = None, **options: object) -> list[str]:
+    return [found.id for found in await store.page(route, **options)]  # type: ignore[arg-type]
+
+
+async def state_of(store: LetterStore, wanted: Letter) -> tuple[LetterState, bool]:
+    found = await store.find(wanted.id)
+    assert found is not None
+    return found.outline.state, found.outline.may_have_run
+
+
+async def test_a_letter_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    wanted = letter(body=bytes(range(256)), missing=None, record="5f" * 16)
+    odd = replace(wanted.outline, target="/\udce9?x", id=letter(2).id)
+    async with opened(tmp_path) as store:
+        assert await store.keep(wanted)
+        assert await store.keep(replace(wanted, outline=odd))
+    async with opened(tmp_path) as store:
+        assert await store.find(wanted.id) == wanted
+        assert await store.page() == [wanted.outline, odd]
+        assert [found.id async for found in store.every()] == [wanted.id, odd.id]
+
+
+async def test_nobody_else_reads_the_file(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.keep(letter())
+        modes = {
+            file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "state").iterdir()
+        }
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    # Nothing of the process is left beside it.
+    assert [file.name for file in (tmp_path / "state").iterdir()] == [FILE]
+
+
+async def test_pages_go_both_ways_and_by_route(tmp_path: Path) -> None:
+    letters = [letter(n, route="ab"[n % 2]) for n in range(6)]
+    names = [one.id for one in letters]
+    async with opened(tmp_path) as store:
+        for one in letters:
+            await store.keep(one)
+        assert await ids(store, limit=4) == names[:4]
+        assert await ids(store, limit=4, after=names[3]) == names[4:]
+        assert await ids(store, newest=True, limit=2) == names[:3:-1]
+        assert await ids(store, newest=True, after=names[4]) == names[3::-1]
+        assert await ids(store, "b") == names[1::2]
+        assert await ids(store, "c") == []
+
+
+async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_letters=2) as store:
+        assert [await store.keep(letter(n)) for n in range(3)] == [True, True, False]
+        await store.drop(letter(0).id)
+        assert await store.keep(letter(3))
+        assert await ids(store) == [letter(1).id, letter(3).id]
+
+
+async def test_there_is_room_for_so_many_bytes(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_bytes=4000) as store:
+        large = letter(1, body=b"x" * 3000)
+        assert await store.keep(large)
+        assert not await store.keep(letter(2, body=b"x" * 3000))
+        assert await store.keep(letter(3))  # a small one still fits
+        assert await store.drop_all() == 2
+        assert await store.keep(large)
+
+
+async def test_what_has_expired_is_deleted_and_counted(tmp_path: Path) -> None:
+    losses = Losses()
+    async with opened(tmp_path) as store:
+        for n, route in enumerate("aab"):
+            await store.keep(letter(n, route=route))
+        await store.keep(letter(9, ttl=9 * DAY))
+    async with opened(tmp_path, wall=CREATED + 2 * DAY, losses=losses) as store:
+        await eventually(lambda: losses.letters == {"a": 2, "b": 1})
+        assert await ids(store) == [letter(9).id]
+        await eventually(lambda: set(store.counts) == {"all"})
+
+
+async def test_counts(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        await store.keep(letter(1))
+        await store.keep(letter(2, may_have_run=True))
+        await store.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
+        await store.keep(letter(4, route="b"))
+        await eventually(lambda: len(store.counts) == 2)
+        all_of_it = store.counts["all"]
+        assert all_of_it == LetterCounts(3, 1, all_of_it.size, CREATED + 1)
+        await store.begin_replay(letter(4).id, "t", force=False)
+        await eventually(lambda: store.counts["b"].replayable == 0)
+        await store.end_replay(letter(4).id, "t", None, may_have_run=False, gone=True)
+        await store.drop(letter(1).id)
+        await eventually(lambda: set(store.counts) == {"all"})
+        await eventually(lambda: store.counts["all"].oldest == CREATED + 2)
+        assert store.counts["all"].replayable == 0
+        # What another process did is seen after a while.
+        await other.drop_all()
+        await eventually(lambda: not store.counts, within=10)
+
+
+@pytest.mark.parametrize(
+    ("kept", "force", "expected"),
+    [
+        pytest.param(letter(), False, None, id="it did not run"),
+        pytest.param(letter(may_have_run=True), False, Obstacle.MAY_HAVE_RUN, id="it may have run"),
+        pytest.param(letter(may_have_run=True), True, None, id="and somebody insists"),
+        pytest.param(
+            letter(missing=Missing.TOO_LARGE), False, Obstacle.NO_BODY, id="there is no body"
+        ),
+        pytest.param(letter(missing=Missing.NO_ROOM), True, Obstacle.NO_BODY, id="nor by force"),
+        pytest.param(letter(2), False, Obstacle.UNKNOWN, id="there is none"),
+    ],
+)
+async def test_what_may_be_sent_again(
+    tmp_path: Path, kept: Letter, *, force: bool, expected: Obstacle | None
+) -> None:
+    async with opened(tmp_path) as store:
+        await store.keep(kept)
+        begun = await store.begin_replay(letter().id, "t", force=force)
+        if expected is None:
+            assert begun == kept
+            assert (await state_of(store, kept))[0] is LetterState.REPLAYING
+        else:
+            assert begun is expected
+
+
+async def test_a_letter_is_sent_by_one_at_a_time(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        await store.keep(letter())
+        assert isinstance(await store.begin_replay(letter().id, "one", force=False), Letter)
+        for second, force in ((store, True), (other, True), (other, False)):
+            begun = await second.begin_replay(letter().id, "two", force=force)
+            assert begun is Obstacle.REPLAYING
+            # Whoever did not begin ends nothing.
+            await second.end_replay(letter().id, "two", None, may_have_run=False, gone=True)
+        assert await state_of(other, letter()) == (LetterState.REPLAYING, False)
+        assert await other.drop(letter().id) is False
+        assert await other.drop_all() == 0
+
+
+async def test_a_failed_replay_leaves_the_letter_with_one_more_run(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.keep(letter())
+        for n in range(2):
+            assert isinstance(await store.begin_replay(letter().id, "t", force=True), Letter)
+            await store.end_replay(letter().id, "t", SENT_AGAIN, may_have_run=n == 0, gone=False)
+        found = await store.find(letter().id)
+        assert found is not None
+        assert found.runs == (*letter().runs, SENT_AGAIN, SENT_AGAIN)
+        outline = found.outline
+        assert (outline.state, outline.replays, outline.used) == (LetterState.WAITING, 2, 2)
+        assert outline.may_have_run, "that it did not run the second time says nothing"
+
+
+async def test_what_a_dead_process_was_sending_is_uncertain(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.keep(letter())
+        await store.keep(letter(2))
+        died = await asyncio.to_thread(_die_while_sending, tmp_path, letter().id)
+        assert died == -9
+        assert await state_of(store, letter()) == (LetterState.UNCERTAIN, True)
+        assert await state_of(store, letter(2)) == (LetterState.WAITING, False)
+        assert await store.begin_replay(letter().id, "t", force=False) is Obstacle.UNCERTAIN
+        assert isinstance(await store.begin_replay(letter().id, "t", force=True), Letter)
+        await store.end_replay(letter().id, "t", SENT_AGAIN, may_have_run=False, gone=False)
+        assert await state_of(store, letter()) == (LetterState.WAITING, True)
+    async with opened(tmp_path):
+        pass
+    assert [file.name for file in (tmp_path / "state").iterdir()] == [FILE], "it clears away"
+
+
+def _die_while_sending(folder: Path, name: str) -> int:
+    program = f"""
+import asyncio, os, signal
+from proxy.core import SystemClock
+from proxy.stores.letters import LetterStore
+async def main():
+    store = LetterStore({str(folder / "state")!r}, SystemClock(), None)
+    await store.start()
+    await store.begin_replay({name!r}, "t", force=False)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    return subprocess.run([sys.executable, "-c", program], check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(lambda s: s.write_text("x"), "File exists", id="a file in its place"),
+        pytest.param(
+            lambda s: (s.mkdir(), (s / FILE).write_bytes(b"x" * 9000)),
+            "the dead letters in it may be forgotten",
+            id="no database",
+        ),
+        pytest.param(
+            lambda s: (s.mkdir(), (s / FILE).mkdir()), "cannot be opened for writing", id="a folder"
+        ),
+    ],
+)
+async def test_a_file_that_cannot_be_used(tmp_path: Path, spoil: object, said: str) -> None:
+    spoil(tmp_path / "state")  # type: ignore[operator]
+    with pytest.raises(StoreError, match=said):
+        async with opened(tmp_path):
+            pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    await asyncio.to_thread(tmp_path.chmod, 0o500)
+    with pytest.raises(StoreError, match="set state_dir or HOLDFAST_STATE_DIR"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        pass
+    with pytest.raises(StoreError, match="closed"):
+        await store.keep(letter())

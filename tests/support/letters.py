@@ -1,0 +1,50 @@
+"""Dead letters for tests that need some."""
+
+from proxy.policy.letters import Category, Letter, LetterState, Missing, Outline, Run, letter_id
+
+CREATED = 4_000_000_000.0
+"""In a distant future: to the real clock nothing of it has expired."""
+DAY = 86_400.0
+
+
+def letter(
+    number: int = 1,
+    *,
+    route: str = "all",
+    body: bytes = b"pay",
+    missing: Missing | None = None,
+    may_have_run: bool = False,
+    ttl: float = DAY,
+    record: str = "",
+) -> Letter:
+    """The letter of that number: later ones sort behind earlier ones."""
+    created = CREATED + number
+    return Letter(
+        outline=Outline(
+            id=letter_id(int(created * 1000), number),
+            created=created,
+            expires=created + ttl,
+            route=route,
+            method="POST",
+            target="/charges?a=b",
+            request_id=f"request-{number}",
+            error="503",
+            category=Category.TRANSIENT,
+            why="attempts_exhausted",
+            used=1,
+            allowed=3,
+            may_have_run=may_have_run,
+            state=LetterState.WAITING,
+            replays=0,
+            size=len(body),
+            missing=missing,
+        ),
+        headers=((b"Content-Type", b"text/plain"), (b"X-Name", b"\xe9")),
+        dropped=("Authorization",),
+        body=body,
+        peer="192.0.2.7",
+        scheme="http",
+        record=record,
+        fallback="",
+        runs=(Run(created, "failed", ({"n": 1, "outcome": "5xx", "status": 503},)),),
+    )
