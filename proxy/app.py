@@ -41,6 +41,7 @@ from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
 from proxy.stores import Claims, PermitStore, StoreError
+from proxy.stores.letters import LetterStore
 from proxy.stores.memory import MemoryClaims, MemoryStore
 
 if TYPE_CHECKING:
@@ -86,14 +87,18 @@ class App:
             throttles=lambda: self._estate.throttle_states(self._clock.monotonic()),
             store_state=lambda: None if self._shared is None else self._shared.state,
             transient=lambda: _transient(self.settings),
+            letter_counts=lambda: self._letters.counts,
         )
+        self._letters = LetterStore(self.settings.state_dir, self._clock, self._metrics)
         self._shared: RedisStore | SqliteStore | None = None
         self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
         outbox = Outbox()
         self._pauses = Pauses()
         self._flights = Flights(claims, self._clock, self._store_recorder)
-        self._builder = Builder(self._clock, outbox, self._pauses, permits.permits, self._flights)
+        self._builder = Builder(
+            self._clock, outbox, self._pauses, permits.permits, self._flights, self._letters
+        )
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
@@ -150,6 +155,7 @@ class App:
                 _log.info("admin on %s", ", ".join(self.admin_bound))
             if self._shared is not None:
                 await self._shared.start()
+            await self._open_letters(self.settings)
             await self._listener.start()
         except StoreError as error:
             await self._close()
@@ -161,6 +167,21 @@ class App:
         _log.info("listening on %s", ", ".join(self.bound))
         for warning in self._loaded.warnings:
             _log.warning("%s", warning)
+
+    async def _open_letters(self, settings: Settings) -> None:
+        """Open the dead letters where a route keeps some, or once did.
+
+        Raises StoreError if they are needed and cannot be had.
+        """
+        if self._letters.is_open:
+            return
+        if any(_keeps_letters(route) for route in settings.routes):
+            await self._letters.start()
+        elif self._letters.has_file:
+            try:
+                await self._letters.start()
+            except StoreError as error:
+                _log.warning("older dead letters are out of reach: %s", error)
 
     async def drain(self) -> None:
         """Stop taking requests, let those under way end, and close everything."""
@@ -186,6 +207,7 @@ class App:
         self._estate.close()
         if self._shared is not None:
             await self._shared.close()
+        await self._letters.close()
         if self._admin is not None:
             await self._admin.close()
         self._lines.close()
@@ -208,7 +230,12 @@ class App:
             retries = _makes_verdicts(route)
             keys = _heeds_keys(route)
             return self._metrics.route(
-                route.name, _upstreams_of(route), log, retries=retries, keys=keys
+                route.name,
+                _upstreams_of(route),
+                log,
+                retries=retries,
+                keys=keys,
+                letters=_keeps_letters(route),
             )
 
         estate = self._builder.build(
@@ -234,6 +261,7 @@ class App:
             upstreams=[upstream.name for upstream in self.settings.upstreams],
             throttles=self._estate.throttles.keys(),
             keyed=[route.name for route in routes if _heeds_keys(route)],
+            lettered=[route.name for route in routes if _keeps_letters(route)],
         )
 
     # What the admin listener may see and do (admin.Operations).
@@ -292,11 +320,14 @@ class App:
                 needs_restart = _needs_restart(self.settings, loaded.settings)
                 if needs_restart:
                     return self._keep_old(needs_restart)
+                await self._open_letters(loaded.settings)
                 built = self._build(loaded, contexts)
                 # The last that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
             except ConfigError as error:
                 return self._keep_old([str(finding) for finding in error.report.findings])
+            except StoreError as error:
+                return self._keep_old([f"dead_letter: {error}"])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 self._drop_unused_series()
@@ -382,12 +413,18 @@ def _heeds_keys(route: RouteSettings) -> bool:
     return route.idempotency is not None
 
 
+def _keeps_letters(route: RouteSettings) -> bool:
+    """Whether requests that failed for good are kept there."""
+    return route.dead_letter is not None
+
+
 def _needs_restart(old: Settings, new: Settings) -> list[str]:
     """What a reload cannot apply, one line each."""
     pairs = (
         ("listen", old.listen, new.listen),
         ("admin", old.admin, new.admin),
         ("store", old.store, new.store),
+        ("state_dir", old.state_dir, new.state_dir),
     )
     return [
         f"{key}: changed, and that needs a restart; write it as it was to reload the rest"

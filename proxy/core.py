@@ -13,6 +13,7 @@ from typing import Protocol
 
 from proxy.policy.bucket import Cause
 from proxy.policy.edits import compile_edits
+from proxy.policy.letters import Letter
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Refusal
@@ -99,6 +100,15 @@ class RequestBody(Protocol):
         Raises :class:`Refused` as :meth:`read` does, and if there is no room for it.
         """
 
+    def kept(self) -> bytes | None:
+        """All of it, if all has come and was kept; None if not."""
+
+    async def rest(self) -> bytes | None:
+        """The same once all has come, for which nobody else may be reading it.
+
+        Raises :class:`Refused` as :meth:`read` does.
+        """
+
     async def read(self) -> bytes:
         """The next piece, or nothing at the end.
 
@@ -124,6 +134,9 @@ class Recorder(Protocol):
 
     def keyed(self, result: KeyResult) -> None:
         """It is known what an idempotency key means for a request."""
+
+    def lettered(self, *, kept: bool) -> None:
+        """A request failed for good, and is kept as a dead letter; or could not be."""
 
     def disconnected(self, phase: str) -> None:
         """The client left during *phase*: body, queue, backoff, upstream or response."""
@@ -171,6 +184,16 @@ class StoreRecorder(Protocol):
         """It did not, or not in time."""
 
 
+class Drawer(Protocol):
+    """Where dead letters go."""
+
+    async def keep(self, letter: Letter) -> bool:
+        """Write it down; True once it is on disk, False if there is no room for it.
+
+        Raises :class:`proxy.stores.StoreError` if it cannot be written, within a time of its own.
+        """
+
+
 Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
 """What a route does with a request: relays a response, or says why not."""
 
@@ -193,7 +216,7 @@ class Route:
         self.unsafe = "auto" if settings.retry is None else settings.retry.unsafe
         retries = settings.retry is not None and settings.retry.attempts > 1
         falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
-        self.keeps_bodies = retries or falls_back
+        self.keeps_bodies = retries or falls_back or settings.dead_letter is not None
         """Whether what a client sends may be needed twice."""
         self.handle = handle
         self.recorder = recorder
@@ -283,6 +306,7 @@ class Exchange(ABC):
         "client_is_gone",
         "client_wait",
         "code",
+        "dead_letter",
         "duration",
         "expired",
         "fallback",
@@ -347,6 +371,8 @@ class Exchange(ABC):
     """The name of the record of its idempotency key; empty without one."""
     key_result: KeyResult | None
     """What the key meant for it; None without one."""
+    dead_letter: str
+    """The id of the letter that it became, or that it comes from; empty without one."""
     client_is_gone: bool
     """Whether it goes on for the sake of its key alone: no attempt follows the one under way."""
     code: int
@@ -354,6 +380,8 @@ class Exchange(ABC):
     bytes_sent: int
     """Bytes of response body handed to the client."""
 
+    is_replay = False
+    """Whether it is a letter that is sent again: it does not become another one."""
     reads_ahead = False
     """The client reads at its own pace, and an upstream waits for it."""
 
@@ -397,6 +425,11 @@ class Exchange(ABC):
         Two keys are none: nobody knows which of them the upstream goes by. Nor does
         one help that is empty, that the route takes out, or that it sets for everybody.
         """
+
+    @property
+    @abstractmethod
+    def scheme(self) -> str:
+        """How the client came: http or https."""
 
     @property
     @abstractmethod

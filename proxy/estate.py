@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from proxy import pipeline
-from proxy.core import Clock, Recorder, Route, ThrottleRecorder, ThrottleState
+from proxy.core import Clock, Drawer, Recorder, Route, ThrottleRecorder, ThrottleState
 from proxy.outbox import Outbox
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights
@@ -123,6 +123,7 @@ class Builder:
     pauses: Pauses
     new_permits: NewPermits
     flights: Flights
+    letters: Drawer
 
     def build(
         self,
@@ -168,6 +169,7 @@ class Builder:
             keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
             flights=self.flights,
+            letters=self.letters,
             pauses=self.pauses,
             clock=self.clock,
         )

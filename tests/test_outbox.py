@@ -141,6 +141,10 @@ class Silent(Exchange):
         raise NotImplementedError
 
     @property
+    def scheme(self) -> str:
+        raise NotImplementedError
+
+    @property
     def was_cut(self) -> bool:
         raise NotImplementedError
 

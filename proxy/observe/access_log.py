@@ -34,6 +34,8 @@ class AccessLog:
         refusal = exchange.refusal
         refused = "" if refusal is None else _refusal(refusal)
         fallback = '"fallback":true,' if exchange.fallback else ""
+        letter = f'"dead_letter":"{exchange.dead_letter}",' if exchange.dead_letter else ""
+        replay = '"replay":true,' if exchange.is_replay else ""
         keyed = "" if exchange.key_result is None else _keyed(exchange)
         attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
         self._writer.write(
@@ -41,7 +43,8 @@ class AccessLog:
             f'"route":{quoted(route)},"method":{quoted(exchange.method[:_LONGEST_TEXT])},'
             f'"path":{quoted(_path(exchange.target))},"code":{exchange.code},'
             f'"duration_ms":{exchange.duration * 1000:.3f},"bytes":{exchange.bytes_sent},'
-            f'"client":{quoted(exchange.peer)},{refused}{fallback}{keyed}"attempts":[{attempts}]}}\n'
+            f'"client":{quoted(exchange.peer)},{refused}{fallback}{keyed}{letter}{replay}'
+            f'"attempts":[{attempts}]}}\n'
         )
 
     def _now(self) -> str:

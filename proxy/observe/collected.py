@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from proxy.core import ThrottleState
 from proxy.observe.series import (
     Histogram,
+    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
@@ -14,6 +15,7 @@ from proxy.observe.series import (
 )
 from proxy.policy.breaker import State
 from proxy.policy.failures import Category, category
+from proxy.policy.letters import LetterCounts
 from proxy.policy.outcome import Kind, outcome_label
 from proxy.policy.reasons import KeyResult
 
@@ -35,6 +37,8 @@ class Collected:
     """Of the routes that retry."""
     keys: dict[str, dict[KeyResult, int]] = field(default_factory=dict)
     """What idempotency keys meant, of the routes that heed them."""
+    letters: dict[str, LetterSeries] = field(default_factory=dict)
+    """Of the routes that keep dead letters."""
     evictions: int = 0
     """Records of keys that were given up before their time."""
     upstreams: dict[str, Histogram] = field(default_factory=dict)
@@ -51,6 +55,7 @@ class Collected:
     store_state: Callable[[], str | None]
     transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]]
     """By route and upstream: the statuses that may pass by themselves."""
+    letter_counts: Callable[[], Mapping[str, LetterCounts]]
 
     def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
         """Each route and upstream, with the number of attempts per outcome."""

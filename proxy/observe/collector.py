@@ -29,6 +29,7 @@ class SeriesCollector(Collector):
         yield from self._retries()
         yield from self._throttles()
         yield from self._keys()
+        yield from self._letters()
         yield from self._store()
         yield from self._process()
 
@@ -162,6 +163,47 @@ class SeriesCollector(Collector):
             "Results of idempotency keys that were given up before their time, for want of room.",
             value=self._collected.evictions,
         )
+
+    def _letters(self) -> Iterator[Metric]:
+        series, counts = self._collected.letters, self._collected.letter_counts()
+        waiting = GaugeMetricFamily(
+            "holdfast_dead_letters", "Dead letters that wait for a person.", labels=("route",)
+        )
+        oldest = GaugeMetricFamily(
+            "holdfast_dead_letters_oldest_timestamp_seconds",
+            "When the oldest of them was written; absent while there is none.",
+            labels=("route",),
+        )
+        # A route that is not configured any more may have left some.
+        for route in {**series, **counts}:
+            waiting.add_metric((route,), counts[route].waiting if route in counts else 0)
+            if route in counts:
+                oldest.add_metric((route,), counts[route].oldest)
+        yield waiting
+        yield oldest
+        kept = CounterMetricFamily(
+            "holdfast_dead_letters",
+            "Requests that failed for good and were kept as dead letters.",
+            labels=("route",),
+        )
+        dropped = CounterMetricFamily(
+            "holdfast_dead_letters_dropped",
+            "Dead letters that are lost: they expired, or could not be written.",
+            labels=("route",),
+        )
+        replays = CounterMetricFamily(
+            "holdfast_dead_letter_replays",
+            "Dead letters that were sent again, by how that ended.",
+            labels=("route", "result"),
+        )
+        for route, counted in series.items():
+            kept.add_metric((route,), counted.kept)
+            dropped.add_metric((route,), counted.lost)
+            for result, count in counted.replays.items():
+                replays.add_metric((route, result), count)
+        yield kept
+        yield dropped
+        yield replays
 
     def _store(self) -> Iterator[Metric]:
         store = self._collected.store

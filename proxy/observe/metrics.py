@@ -17,6 +17,7 @@ from proxy.observe.exposition import expose
 from proxy.observe.series import (
     LATENCY_BOUNDS,
     Histogram,
+    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
@@ -25,6 +26,7 @@ from proxy.observe.series import (
 )
 from proxy.observe.status import summary
 from proxy.policy.breaker import State
+from proxy.policy.letters import LetterCounts, ReplayResult
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
 
@@ -42,7 +44,16 @@ class RouteRecorder:
     to look up the label each time would cost 0.3 µs more.
     """
 
-    __slots__ = ("_keys", "_log", "_name", "_series", "_upstreams", "_verdicts", "_waits")
+    __slots__ = (
+        "_keys",
+        "_letters",
+        "_log",
+        "_name",
+        "_series",
+        "_upstreams",
+        "_verdicts",
+        "_waits",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class RouteRecorder:
         log: Log | None,
         *,
         keys: dict[KeyResult, int],
+        letters: LetterSeries | None = None,
     ) -> None:
         """*upstreams* has, for each that the route may try, where its attempts are counted."""
         self._name = name
@@ -61,6 +73,7 @@ class RouteRecorder:
         self._verdicts = retries.verdicts
         self._waits = retries.waits
         self._keys = keys
+        self._letters = letters
         self._log = log
 
     def __repr__(self) -> str:
@@ -91,6 +104,12 @@ class RouteRecorder:
     def keyed(self, result: KeyResult) -> None:
         """It is known what an idempotency key means for a request."""
         self._keys[result] += 1
+
+    def lettered(self, *, kept: bool) -> None:
+        """A request failed for good, and is kept as a dead letter; or could not be."""
+        if self._letters is not None:
+            self._letters.kept += kept
+            self._letters.lost += not kept
 
     def disconnected(self, phase: str) -> None:
         """The client left during *phase*."""
@@ -129,6 +148,7 @@ class Metrics:
         throttles: Callable[[], Mapping[ThrottleName, ThrottleState]],
         store_state: Callable[[], str | None],
         transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]],
+        letter_counts: Callable[[], Mapping[str, LetterCounts]] = dict,
     ) -> None:
         """Start from zero.
 
@@ -138,8 +158,9 @@ class Metrics:
         how many retries each upstream with a budget would allow now, *breakers* the
         state of the best address of each upstream with a breaker, *throttles* what
         goes on at each throttle in force, *store_state* whether the shared store is
-        ``up`` or ``down`` (None where there is none), and *transient* after which
-        statuses of an upstream a route may hope that the next attempt ends better.
+        ``up`` or ``down`` (None where there is none), *transient* after which
+        statuses of an upstream a route may hope that the next attempt ends better;
+        *letter_counts* tells how many dead letters each route has.
         """
         self._collected = Collected(
             version=version,
@@ -151,6 +172,7 @@ class Metrics:
             throttle_states=throttles,
             store_state=store_state,
             transient=transient,
+            letter_counts=letter_counts,
         )
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(SeriesCollector(self._collected))
@@ -165,13 +187,14 @@ class Metrics:
         *,
         retries: bool,
         keys: bool = False,
+        letters: bool = False,
     ) -> RouteRecorder:
         """The recorder of the route *name*, going on with its series if it has any.
 
         *upstreams* are all that it may try: its own, and that of its fallback. *log*
         is told of every finished request; without one that costs nothing. A route
         without *retries* shows no verdicts and no waits, one without *keys* not what
-        these meant.
+        these meant, one without *letters* none of those.
         """
         collected = self._collected
         return RouteRecorder(
@@ -187,6 +210,7 @@ class Metrics:
             collected.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
             log,
             keys=collected.keys.setdefault(name, key_series()) if keys else {},
+            letters=collected.letters.setdefault(name, LetterSeries()) if letters else None,
         )
 
     def unmatched(self, log: Log | None = None) -> RouteRecorder:
@@ -209,6 +233,14 @@ class Metrics:
         series = self._collected.store = StoreSeries(operations)
         return series
 
+    def lost(self, route: str, letters: int = 1) -> None:
+        """So many dead letters have expired (stores.letters.LetterLosses)."""
+        self._collected.letters.setdefault(route, LetterSeries()).lost += letters
+
+    def replayed(self, route: str, result: ReplayResult) -> None:
+        """A dead letter was sent again."""
+        self._collected.letters.setdefault(route, LetterSeries()).replays[result] += 1
+
     def evicted(self) -> None:
         """The record of a key was given up before its time."""
         self._collected.evictions += 1
@@ -221,11 +253,12 @@ class Metrics:
         upstreams: Collection[str],
         throttles: Collection[ThrottleName],
         keyed: Collection[str] = (),
+        lettered: Collection[str] = (),
     ) -> None:
         """Let go of the series of every other route, upstream and throttle, after a reload.
 
         *retrying* are those of the routes whose verdicts and waits are kept too, *keyed*
-        those that heed idempotency keys.
+        those that heed idempotency keys, *lettered* those that keep dead letters.
         """
         collected = self._collected
         collected.routes = {
@@ -237,6 +270,9 @@ class Metrics:
             name: series for name, series in collected.retries.items() if name in retrying
         }
         collected.keys = {name: series for name, series in collected.keys.items() if name in keyed}
+        collected.letters = {
+            name: series for name, series in collected.letters.items() if name in lettered
+        }
         collected.upstreams = {
             name: series for name, series in collected.upstreams.items() if name in upstreams
         }

@@ -26,7 +26,8 @@ class Notable:
         """Pass the request on if anything happened that somebody might ask about.
 
         That is: we refused it, it failed, its client left, one attempt was not enough,
-        it stood in line, or its answer is a fallback or that of an earlier request.
+        it stood in line, it is or became a dead letter, or its answer is a fallback or that
+        of an earlier request.
         Whoever waited between attempts is among them: after such a wait comes another
         one, unless the client leaves or we refuse.
         """
@@ -36,6 +37,7 @@ class Notable:
             or exchange.refusal is not None
             or len(attempts) > 1
             or exchange.fallback
+            or exchange.dead_letter
             or exchange.key_result in _NOTABLE
             or (attempts and (attempts[0].kind is not None or attempts[0].queued))
         ):

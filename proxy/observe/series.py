@@ -10,6 +10,7 @@ All of it is touched by the event loop's thread alone, so there are no locks.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from proxy.policy.letters import ReplayResult
 from proxy.policy.reasons import KeyResult, Why
 
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
@@ -109,6 +110,18 @@ class RetrySeries:
 def key_series() -> dict[KeyResult, int]:
     """What is counted besides for a route on which requests with a key run once."""
     return dict.fromkeys(KeyResult, 0)
+
+
+class LetterSeries:
+    """What is counted besides for a route that keeps dead letters."""
+
+    __slots__ = ("kept", "lost", "replays")
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self.lost = 0
+        """Those that could not be kept, or that expired."""
+        self.replays = dict.fromkeys(ReplayResult, 0)
 
 
 class ThrottleSeries:

@@ -10,12 +10,14 @@ from proxy.core import ThrottleState
 from proxy.observe.collected import Collected, ThrottleName
 from proxy.observe.series import (
     Histogram,
+    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
     ThrottleSeries,
 )
 from proxy.policy.failures import Category
+from proxy.policy.letters import LetterCounts
 from proxy.policy.reasons import KeyResult, Why
 
 
@@ -28,6 +30,7 @@ def summary(collected: Collected) -> dict[str, object]:
     failures = _failures(collected)
     budgets, breakers = collected.budgets(), collected.breakers()
     throttles = _throttles(collected)
+    counts = collected.letter_counts()
     return {
         "routes": {
             name: {
@@ -37,6 +40,7 @@ def summary(collected: Collected) -> dict[str, object]:
                 **_retries(collected.retries.get(name)),
                 **throttles.get(("route", name), {}),
                 **_keys(collected.keys.get(name)),
+                **_letters(collected.letters.get(name), counts.get(name)),
             }
             for name, series in collected.routes.items()
         },
@@ -110,6 +114,24 @@ def _retries(series: RetrySeries | None) -> dict[str, object]:
 def _keys(results: dict[KeyResult, int] | None) -> dict[str, object]:
     """What is told besides of a route that heeds idempotency keys."""
     return {} if results is None else {"idempotency": dict(results)}
+
+
+def _letters(series: LetterSeries | None, counts: LetterCounts | None) -> dict[str, object]:
+    """What is told besides of a route that keeps dead letters, or has left some."""
+    if series is None and counts is None:
+        return {}
+    series = series or LetterSeries()
+    return {
+        "dead_letters": {
+            "waiting": 0 if counts is None else counts.waiting,
+            "replayable": 0 if counts is None else counts.replayable,
+            "bytes": 0 if counts is None else counts.size,
+            "oldest": None if counts is None else round(counts.oldest, 3),
+            "kept": series.kept,
+            "dropped": series.lost,
+            "replays": dict(series.replays),
+        }
+    }
 
 
 def _throttles(collected: Collected) -> dict[ThrottleName, dict[str, object]]:

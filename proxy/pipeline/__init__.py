@@ -6,6 +6,7 @@ policies gets the bare upstream call: no wrapper, no buffering, no further await
 ==================  =================================================================
 ``idempotency.py``  what carries the same key runs once (``ownership.py`` is the one
                     that runs), and duplicates get its result
+``dead_letters.py`` what failed for good is kept on disk before its client hears of it
 ``retry.py``        attempts until one is good (``run.py`` is one request's), and then
                     the fallback (``fallback.py``)
 ``forward.py``      one attempt, within the time for the whole exchange; where there are
@@ -23,7 +24,8 @@ over the waits between attempts, ``answers.py`` has the words for failures.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from proxy.core import Clock, Handler
+from proxy.core import Clock, Drawer, Handler
+from proxy.pipeline.dead_letters import DeadLetters, LetterWriter
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.entrance import Entrance
 from proxy.pipeline.fallback import Fallback
@@ -54,6 +56,8 @@ class Surroundings:
     """Those of them that tell callers apart."""
     flights: Flights
     """Requests that own their idempotency keys."""
+    letters: Drawer
+    """Where what failed for good is kept."""
     pauses: Pauses
     clock: Clock
 
@@ -72,8 +76,13 @@ def build(settings: RouteSettings, around: Surroundings) -> Handler:
     upstream = around.upstreams[settings.upstream]
     forward = _forward(settings, upstream, around)
     handle: Handler = forward.handle
+    letters = None
+    if settings.dead_letter is not None:
+        letters = LetterWriter(settings, upstream.settings, around.letters, around.clock)
     if settings.retry is not None or settings.fallback is not None:
-        handle = _retry(settings, forward, around).handle
+        handle = _retry(settings, forward, around, letters).handle
+    if letters is not None:
+        handle = DeadLetters(handle, letters).handle
     if settings.idempotency is not None:
         handle = Idempotency(
             settings,
@@ -99,7 +108,9 @@ def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) 
     )
 
 
-def _retry(settings: RouteSettings, forward: Forward, around: Surroundings) -> Retry:
+def _retry(
+    settings: RouteSettings, forward: Forward, around: Surroundings, letters: LetterWriter | None
+) -> Retry:
     """Attempts until one is good, and what follows if none is."""
     upstream = forward.upstream
     fallback = None
@@ -114,6 +125,7 @@ def _retry(settings: RouteSettings, forward: Forward, around: Surroundings) -> R
         pauses=around.pauses,
         clock=around.clock,
         fallback=fallback,
+        letters=letters,
     )
 
 

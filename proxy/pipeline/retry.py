@@ -4,6 +4,7 @@ import asyncio
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import TOO_LATE, answer_for
+from proxy.pipeline.dead_letters import LetterWriter
 from proxy.pipeline.fallback import Fallback
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
@@ -22,6 +23,7 @@ class Retry:
         "clock",
         "fallback",
         "forward",
+        "letters",
         "listens_to",
         "pauses",
         "rules",
@@ -36,13 +38,16 @@ class Retry:
         pauses: Pauses,
         clock: Clock,
         fallback: Fallback | None,
+        letters: LetterWriter | None = None,
     ) -> None:
+        """*letters*: who keeps what failed for good, before a *fallback* hides that it did."""
         self.forward = forward
         self.rules = rules
         self.budget = budget
         self.pauses = pauses
         self.clock = clock
         self.fallback = fallback
+        self.letters = letters
         covered = frozenset() if fallback is None else fallback.settings.on.hinted
         self.listens_to = rules.statuses | covered
         """Statuses after which it matters how long the upstream asks us to wait."""

@@ -52,6 +52,7 @@ class Run:
         "_falls_back",
         "_judged_at",
         "_known",
+        "_leaves_letter",
         "_made",
         "_pause",
         "_settled",
@@ -74,6 +75,8 @@ class Run:
         """On the attempt under way, once its head was judged."""
         self._judged_at = 0.0
         self._falls_back = False
+        self._leaves_letter = False
+        """Whether it is kept before its fallback answers."""
         self._pause: Pause | None = None
         """Before the attempt under way."""
         self._taken_at: float | None = None
@@ -100,6 +103,8 @@ class Run:
             if verdict.pause is None:
                 self.settle(verdict.why)
                 if self._falls_back and stage.fallback is not None:
+                    if self._leaves_letter and stage.letters is not None:
+                        await stage.letters.before_fallback(exchange, stage.fallback.settings)
                     return await self._fall_back(stage.fallback)
                 return None if attempt.kind is None else answer_for(exchange, attempt)
             refusal = await self._wait(verdict.pause)
@@ -159,6 +164,8 @@ class Run:
             wants_wait=head.status in stage.listens_to,
         )
         verdict = self._verdict = self._judge(attempt, advice)
+        if verdict.pause is None:
+            attempt.why = verdict.why  # a dead letter, written before the response ends, tells it
         return verdict.pause is not None or self._falls_back
 
     def _verdict_on(self, attempt: Attempt) -> Verdict:
@@ -195,6 +202,8 @@ class Run:
         fallback = stage.fallback
         if verdict.pause is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
+            letters = stage.letters
+            self._leaves_letter = letters is not None and letters.wants(exchange, result)
         if exchange.body is not None and (verdict.pause is not None or self._falls_back):
             exchange.body.hold()
         return verdict

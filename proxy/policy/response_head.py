@@ -41,6 +41,8 @@ _FIELDS: dict[bytes, int] = {
     b"x-request-id": _DROP,
     # How many attempts there were is for us to say.
     b"holdfast-attempts": _DROP,
+    # And so is what became of the request.
+    b"holdfast-dead-letter": _DROP,
 }
 
 _keep_alive_timeout = re.compile(rb"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE).search

@@ -132,6 +132,31 @@ class ClientBody:
             raise Refused(_NO_ROOM if self.lost is Why.BUFFER_FULL else _TOO_LARGE_TO_KEEP)
         return whole
 
+    def kept(self) -> bytes | None:
+        """All of it, if all has come and was kept."""
+        if not self.is_kept or self.lost is not None:
+            return None
+        if not self._streams:
+            return self.begin() if self._whole is not None or self._payload.is_eof() else None
+        if self._ahead or not self._payload.at_eof():
+            return None
+        return b"" if self._kept is None else self._kept.all()
+
+    async def rest(self) -> bytes | None:
+        """The same once all has come."""
+        if not self.is_kept or self.length > self._buffer:
+            self.lost = self.lost or Why.BODY_TOO_LARGE
+        if self.lost is not None:
+            return None
+        found = self.kept()
+        if found is not None:
+            return found
+        self.begin()
+        while await self.read():
+            if not self.is_kept:
+                break  # lost: there is no use in the rest
+        return self.kept()
+
     def hold(self) -> None:
         """It will be sent again: from here on nothing that is kept of it is given up.
 

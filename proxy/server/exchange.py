@@ -109,6 +109,7 @@ class ClientExchange(Exchange):
         self.keeper = None
         self.record = ""
         self.key_result = None
+        self.dead_letter = ""
         self.client_is_gone = False
         self.left_during = ""
         """What was going on when its client left, where it went on all the same."""
@@ -142,6 +143,11 @@ class ClientExchange(Exchange):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the client's connection lives on."""
         return self.client.loop
+
+    @property
+    def scheme(self) -> str:
+        """How the client came."""
+        return self.client.scheme
 
     @property
     def was_cut(self) -> bool:
@@ -281,6 +287,8 @@ class ClientExchange(Exchange):
         lines.append(self.id_line)
         if len(self.attempts) > 1:
             lines.append(b"Holdfast-Attempts: %d" % len(self.attempts))
+        if self.dead_letter:
+            lines.append(b"Holdfast-Dead-Letter: " + self.dead_letter.encode())
         edits = self.route.response_edits
         if edits is not None:
             lines = [lines[0], *edits.apply(lines[1:])]
@@ -363,6 +371,7 @@ class ClientExchange(Exchange):
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,
+            dead_letter=self.dead_letter,
             close=not self.keep_alive,
         )
         self._answer(refusal.status, answer)
@@ -421,6 +430,7 @@ class ClientExchange(Exchange):
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,
+            dead_letter=self.dead_letter,
             close=not self.keep_alive,
         )
         self._answer(fallback.status, answer)

@@ -44,6 +44,10 @@ class Pieces:
         with memoryview(self._data) as data:
             return bytes(data[begin:end])
 
+    def all(self) -> bytes:
+        """All of them in one."""
+        return bytes(self._data)
+
     def rewind(self) -> None:
         """Begin again with the first."""
         self._next = self._offset = 0

@@ -28,6 +28,7 @@ def problem_bytes(
     method: str = "GET",
     request_id: str = "",
     attempts: list[Attempt] | None = None,
+    dead_letter: str = "",
     close: bool,
 ) -> bytes:
     """The whole answer, head and body; to a HEAD only the head."""
@@ -61,6 +62,7 @@ def problem_bytes(
         method=method,
         request_id=request_id,
         attempts=attempts,
+        dead_letter=dead_letter,
         close=close,
     )
 
@@ -86,6 +88,7 @@ def fallback_bytes(
     method: str,
     request_id: str,
     attempts: list[Attempt],
+    dead_letter: str = "",
     close: bool,
 ) -> bytes:
     """The route's fixed answer, marked as one that the upstream did not give."""
@@ -98,6 +101,7 @@ def fallback_bytes(
         method=method,
         request_id=request_id,
         attempts=attempts,
+        dead_letter=dead_letter,
         close=close,
     )
 
@@ -110,6 +114,7 @@ def _answer_bytes(
     method: str,
     request_id: str,
     attempts: list[Attempt] | None,
+    dead_letter: str,
     close: bool,
 ) -> bytes:
     has_body = status not in _WITHOUT_BODY
@@ -119,6 +124,8 @@ def _answer_bytes(
         ours.append(b"X-Request-Id: %b" % request_id.encode())
     if attempts and len(attempts) > 1:
         ours.append(b"Holdfast-Attempts: %d" % len(attempts))
+    if dead_letter:
+        ours.append(b"Holdfast-Dead-Letter: " + dead_letter.encode())
     if close:
         ours.append(b"Connection: close")
     # A fallback may bring a field that we would add.

@@ -15,7 +15,6 @@ not send it.
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.policy.letters import Letter
 from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.records import Claim, Claimed, Ending, Shown
 from proxy.policy.settings import ThrottleSettings
@@ -38,16 +37,6 @@ class PermitStore(Protocol):
 
         Whoever let go of it may ask for it again; while it is not idle, something would
         be lost.
-        """
-
-
-class Drawer(Protocol):
-    """Where dead letters go."""
-
-    async def keep(self, letter: Letter) -> bool:
-        """Write it down; True once it is on disk, False if there is no room for it.
-
-        Raises :class:`StoreError` if it cannot be written; within a time of its own.
         """
 
 

@@ -78,6 +78,7 @@ class MakeExchange(Protocol):
         fallback: bool = False,
         key_result: KeyResult | None = None,
         record: str = "",
+        dead_letter: str = "",
     ) -> Exchange: ...
 
 
@@ -121,6 +122,7 @@ def exchange() -> MakeExchange:
         fallback: bool = False,
         key_result: KeyResult | None = None,
         record: str = "",
+        dead_letter: str = "",
     ) -> Exchange:
         made = FinishedExchange()
         made.method = method
@@ -135,6 +137,7 @@ def exchange() -> MakeExchange:
         made.fallback = fallback
         made.key_result = key_result
         made.record = record
+        made.dead_letter = dead_letter
         made.code = code
         made.bytes_sent = 1234
         return made

@@ -1,6 +1,7 @@
 """What a client is told when an attempt failed."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -20,6 +21,8 @@ from proxy.policy.settings import (
     RouteSettings,
     UpstreamSettings,
 )
+from proxy.stores.letters import LetterStore
+from proxy.stores.letters.store import LetterLosses
 from proxy.stores.memory import MemoryClaims
 from proxy.upstream.upstream import Upstream
 
@@ -61,8 +64,11 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
+    letters = LetterStore("nowhere", clock, cast("LetterLosses", None))
     flights = Flights(MemoryClaims(MemorySettings(), clock, lambda: None), clock)
-    around = pipeline.Surroundings({"a": upstream}, {}, deadlines, {}, (), flights, Pauses(), clock)
+    around = pipeline.Surroundings(
+        {"a": upstream}, {}, deadlines, {}, (), flights, letters, Pauses(), clock
+    )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     forward = getattr(handler, "__self__", None)
     assert isinstance(forward, Forward)

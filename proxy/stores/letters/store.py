@@ -81,6 +81,11 @@ class LetterStore:
         return self._thread is not None
 
     @property
+    def has_file(self) -> bool:
+        """Whether letters were kept here before."""
+        return Path(self._path).is_file()
+
+    @property
     def state(self) -> str:
         """``up`` or ``down``: how the last command went."""
         return "down" if self._thread is None or self._is_failing else "up"
