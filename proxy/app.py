@@ -28,6 +28,7 @@ from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.breaker import Breaker
 from proxy.policy.failures import transient_statuses
+from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
 from proxy.policy.records import Shown, State
 from proxy.policy.settings import (
     MemorySettings,
@@ -37,6 +38,7 @@ from proxy.policy.settings import (
     SqliteSettings,
     StoreSettings,
 )
+from proxy.replays import Replays
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
 from proxy.server.site import Site
@@ -99,6 +101,7 @@ class App:
         self._builder = Builder(
             self._clock, outbox, self._pauses, permits.permits, self._flights, self._letters
         )
+        self._replays = Replays(self._letters, self._clock, self._metrics.replayed)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         self._put_in_force(built)
@@ -192,6 +195,7 @@ class App:
         patience = self.settings.drain_timeout
         began = self._clock.monotonic()
         await self._listener.drain(patience)
+        await self._replays.drain(max(began + patience - self._clock.monotonic(), 0.0))
         # Those whose clients have left, but not their keys.
         await self._flights.drain(max(began + patience - self._clock.monotonic(), 0.0))
         await self._close()
@@ -200,6 +204,7 @@ class App:
         """End every request where it is, and close everything."""
         self._state = "draining"
         await self._listener.drain(0)
+        await self._replays.drain(0)
         await self._flights.drain(0)
         await self._close()
 
@@ -357,6 +362,42 @@ class App:
                     return shown, False
             return None, False
 
+    async def page_of_letters(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[Outline]:
+        """Some dead letters, in their order."""
+        with _letters_asked_for():
+            return await self._letters.page(route, after=after, limit=limit, newest=newest)
+
+    async def find_letter(self, letter: str) -> Letter | None:
+        """All of one dead letter."""
+        with _letters_asked_for():
+            return await self._letters.find(letter)
+
+    async def drop_letter(self, letter: str) -> bool | None:
+        """Delete it; False if it is being sent again, None if there is none."""
+        with _letters_asked_for():
+            dropped = await self._letters.drop(letter)
+        if dropped:
+            _log.info("dead letter %s was dropped by hand", letter)
+        return dropped
+
+    async def drop_letters(self, route: str | None) -> int:
+        """Delete all of a route, or all, but for those that are being sent again."""
+        with _letters_asked_for():
+            dropped = await self._letters.drop_all(route)
+        of = "all routes" if route is None else f"route {route}"
+        _log.info("%d dead letters of %s were dropped by hand", dropped, of)
+        return dropped
+
+    async def replay_letter(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Replayed | Obstacle:
+        """Send it again through its route, as that is now."""
+        site = self._listener.server.site
+        with _letters_asked_for():
+            return await self._replays.replay(letter, given, site.named, site.settings, force=force)
+
     def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
         self._metrics.reload_failed()
         for line in lines:
@@ -380,6 +421,16 @@ def _store_asked_for(name: str) -> Iterator[None]:
         yield
     except StoreError as error:
         _log.warning("the store does not tell of the key %s (%s)", name, error)
+        raise StoreSilent from error
+
+
+@contextmanager
+def _letters_asked_for() -> Iterator[None]:
+    """The same for the file of the dead letters."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("the dead letters cannot be reached (%s)", error)
         raise StoreSilent from error
 
 

@@ -380,6 +380,9 @@ class Exchange(ABC):
     bytes_sent: int
     """Bytes of response body handed to the client."""
 
+    known_record = ""
+    """The name of the record that its key goes under, whoever sends it; empty: it is to be found
+    out."""
     is_replay = False
     """Whether it is a letter that is sent again: it does not become another one."""
     reads_ahead = False

@@ -26,6 +26,8 @@ ARROWS: dict[str, set[str]] = {
     "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
     # What serves a configuration, for app to put in force:
     "estate": {"core", "outbox", "pipeline", "policy", "upstream"},
+    # Dead letters are sent again through both ends of the house:
+    "replays": {"core", "pipeline", "policy", "server", "stores"},
     # Known to app alone, but for the commands that only read a file:
     "config": {"policy"},
     "observe": {"core", "policy"},
@@ -38,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
         "estate",
         "outbox",
         "pipeline",
+        "replays",
         "server",
         "config",
         "observe",

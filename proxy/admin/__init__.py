@@ -16,6 +16,17 @@ neither configuration nor routes.
 ``DELETE /keys/RECORD``  token    set it free
 =======================  =======  =============================================
 
+Dead letters (``letters.py``), all with the token:
+
+=================================  ============================================
+``GET /dead-letters``              a page of them
+``DELETE /dead-letters``           drop those of a route, or all
+``GET /dead-letters/export``       all of all, as JSON lines
+``GET /dead-letters/ID``           all of one
+``DELETE /dead-letters/ID``        drop it
+``POST /dead-letters/ID/replay``   send it again
+=================================  ============================================
+
 ``gate.py`` decides who may ask, ``answers.py`` how answers look, and ``site.py``
 puts both together; ``keys.py`` has the handlers for keys, ``attempts.py`` the one for
 requests.
@@ -24,11 +35,15 @@ requests.
 from collections.abc import Sequence
 from typing import Protocol
 
+from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
 from proxy.policy.records import Shown
 
 
 class StoreSilent(Exception):
-    """The store did not say what is known of a key, or did not do what was asked for."""
+    """The store did not say what is known of a key, or did not do what was asked for.
+
+    Or the file of the dead letters did not.
+    """
 
 
 class Operations(Protocol):
@@ -71,3 +86,24 @@ class Operations(Protocol):
         What was known of it (None: nothing), and whether it was forgotten. Raises
         StoreSilent; it may have been forgotten all the same.
         """
+
+    # Dead letters. All of these raise StoreSilent.
+
+    async def page_of_letters(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[Outline]:
+        """Up to *limit* letters behind *after*; the oldest one first, or the *newest*."""
+
+    async def find_letter(self, letter: str) -> Letter | None:
+        """All of one letter; None if there is none."""
+
+    async def drop_letter(self, letter: str) -> bool | None:
+        """Delete it; False if it is being sent again, None if there is none."""
+
+    async def drop_letters(self, route: str | None) -> int:
+        """Delete all of a route, or all, but for those that are being sent again; how many."""
+
+    async def replay_letter(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Replayed | Obstacle:
+        """Send it again, with the header fields that are *given* besides; or say why not."""

@@ -19,6 +19,10 @@ _EVERY_ANSWER = {
 }
 
 
+STREAMED = _EVERY_ANSWER
+"""Header fields of an answer that is written piece by piece."""
+
+
 def data(
     body: bytes, content_type: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
@@ -62,6 +66,14 @@ _TITLES = {
     "no_record": "No such record",
     "no_attempts": "No such request",
     "key_in_flight": "Still running",
+    "no_letter": "No such dead letter",
+    "letter_replaying": "Being sent again",
+    "letter_without_body": "Body not kept",
+    "letter_uncertain": "Outcome uncertain",
+    "letter_may_have_run": "It may have run",
+    "letter_without_route": "No such route",
+    "letters": "The dead letters are out of reach",
+    "draining": "Shutting down",
     "method": "Method not allowed",
     "body_too_large": "Body too large",
     "config": "Configuration refused",

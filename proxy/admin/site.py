@@ -10,6 +10,7 @@ from proxy.admin.answers import data, document, problem
 from proxy.admin.attempts import Attempts
 from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
 from proxy.admin.keys import Keys
+from proxy.admin.letters import Letters
 from proxy.policy.settings import Listen
 
 _log = logging.getLogger("holdfast.admin")
@@ -17,7 +18,7 @@ _log = logging.getLogger("holdfast.admin")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LARGEST_BODY = 64 * 1024
-"""No endpoint reads a body; what a client sends all the same must be short."""
+"""Of a request: only a replay is given something, which is a few header fields."""
 
 
 class AdminSite:
@@ -28,6 +29,7 @@ class AdminSite:
         self._listen = listen
         self._keys = Keys(operations)
         self._attempts = Attempts(operations)
+        self._letters = Letters(operations)
 
     def runner(self) -> web.AppRunner:
         """The site with its time limits; :class:`AdminListener` gives it a socket."""
@@ -54,6 +56,11 @@ class AdminSite:
         application.router.add_post("/-/reload", self._with_token(self._reload))
         application.router.add_get("/keys/{record}", self._with_token(self._keys.show))
         application.router.add_delete("/keys/{record}", self._with_token(self._keys.release))
+        self._letters.add_to(
+            lambda method, path, handler: application.router.add_route(
+                method, path, self._with_token(handler)
+            )
+        )
         return application
 
     @web.middleware
@@ -69,7 +76,7 @@ class AdminSite:
                 404,
                 "not_found",
                 "See /status, /attempts?request_id=ID, /config, /metrics, /healthz, /readyz, "
-                "/keys/RECORD.",
+                "/keys/RECORD, /dead-letters.",
             )
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
@@ -80,7 +87,9 @@ class AdminSite:
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if (request.content_length or 0) > _LARGEST_BODY:
-            return problem(413, "body_too_large", "Send no body.", {hdrs.CONNECTION: "close"})
+            return problem(
+                413, "body_too_large", "Send less, or no body.", {hdrs.CONNECTION: "close"}
+            )
         # aiohttp lets Host be absent in HTTP/1.0 alone, and no browser speaks that any more.
         host = request.headers.get(hdrs.HOST)
         if host is not None and not host_is_ours(host, self._listen):

@@ -146,10 +146,11 @@ class Idempotency:
             return self._refuse(exchange, self._invalid, KeyResult.INVALID)
         if key is None:
             return self._refuse(exchange, self._missing, KeyResult.MISSING)
-        if settings.scope_required and not caller:
+        known = exchange.known_record
+        if settings.scope_required and not caller and not known:
             return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
         body = b"" if exchange.body is None else await exchange.body.read_whole()
-        exchange.record = record_name(self._route, caller, key)
+        exchange.record = known or record_name(self._route, caller, key)
         return Claim(
             exchange.record,
             new_token(),

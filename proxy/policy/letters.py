@@ -69,9 +69,12 @@ class ReplayResult(StrEnum):
 
 
 class Obstacle(StrEnum):
-    """Why a letter is not sent again."""
+    """Why a letter is not sent again. Problem types of the admin listener, too."""
 
     UNKNOWN = "no_letter"
+    NO_ROUTE = "letter_without_route"
+    BAD_HEADERS = "bad_request"
+    DRAINING = "draining"
     REPLAYING = "letter_replaying"
     NO_BODY = "letter_without_body"
     UNCERTAIN = "letter_uncertain"
@@ -156,6 +159,25 @@ class Letter:
     @property
     def id(self) -> str:
         return self.outline.id
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of a letter that was sent again."""
+
+    letter: str
+    route: str
+    result: ReplayResult
+    error: str
+    """How it failed: a kind, a status, or the reason of a refusal; empty if it did not."""
+    status: int
+    """Of the upstream's response, or of what a client would have got in its place."""
+    detail: str
+    """What to do about it."""
+    record: str
+    """The idempotency record that is in the way, if that is what it is."""
+    attempts: int
+    may_have_run: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from proxy.core import Exchange
 from proxy.outbox import SMALL
 from proxy.policy.fields import OUR_VIA
 from proxy.policy.forwarded import client_address
-from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
@@ -27,9 +25,9 @@ from proxy.policy.response_head import ResponseHead, kept_head
 from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings
 from proxy.policy.status_lines import status_line
-from proxy.policy.target import rewrite
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
+from proxy.server.outgoing import OutgoingExchange
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
@@ -40,22 +38,17 @@ if TYPE_CHECKING:
 
 _RESET_INSTEAD_OF_FIN = struct.pack("ii", 1, 0)
 _END_OF_HEAD = (b"", b"")
-_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
-class ClientExchange(Exchange):
+class ClientExchange(OutgoingExchange):
     """One request of one client."""
 
     __slots__ = (
         "_chunked",
         "_drop_body",
-        "_rest",
         "_silence",
         "_task",
         "client",
-        "head",
-        "http_1_0",
-        "id_line",
         "is_answered",
         "keep_alive",
         "left_during",
@@ -188,61 +181,9 @@ class ClientExchange(Exchange):
         if self.body is not None:
             self.body.fail()
 
-    # Towards the upstream.
-
-    def sends_once(self, name: bytes) -> bool:
-        """Whether the upstream gets the client's own field *name* once."""
-        return self.head.sends_once(name, self.route.request_edits)
-
-    def request_bytes(
-        self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
-    ) -> bytes:
-        """The head as it goes on the wire; see :class:`proxy.core.Exchange`."""
-        rest = self._rest
-        if not rest:
-            rest = self._rest = self._make_rest(whole)
-        host = self.head.host if preserve_host and self.head.host else authority
-        target = rewrite(self.target, self.route.settings.strip_prefix, base_path)
-        start = f"{self.method} {target} HTTP/1.1\r\nHost: "
-        return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + rest
-
-    def _make_rest(self, whole: bytes | None) -> bytes:
-        """Everything after Host: the same for each attempt, at each address."""
-        head = self.head
-        lines = head.lines
-        if self.method == "OPTIONS" and head.max_forwards is not None:
-            lines = head.lines_without(frozenset({b"max-forwards"}))
-            lines.append(b"Max-Forwards: %d" % (head.max_forwards - 1))
-        identity = self.client.identity_lines(self)
-        edits = self.route.request_edits
-        if edits is None:
-            ours: list[bytes] = [identity, self.id_line]
-        else:
-            lines = edits.apply([*lines, *identity.split(b"\r\n"), self.id_line])
-            ours = []
-        return b"\r\n".join(
-            (
-                *lines,
-                *self._framing(whole),
-                head.via_line(b"1.0" if self.http_1_0 else b"1.1"),
-                *ours,
-                b"",
-                b"",
-            )
-        )
-
-    def _framing(self, whole: bytes | None) -> tuple[bytes, ...]:
-        body = self.body
-        if body is None:
-            if self.upgrade:
-                return (b"Connection: Upgrade", b"Upgrade: websocket")
-            # RFC 9110 8.6: a method that could have a body says that it has none.
-            return (b"Content-Length: 0",) if self.method in _METHODS_WITH_BODY else ()
-        if whole is not None:
-            return (b"Content-Length: %d" % len(whole),)
-        if body.length != CHUNKED:
-            return (b"Content-Length: %d" % body.length,)
-        return (b"Transfer-Encoding: chunked",)
+    def identity_lines(self) -> bytes:
+        """The lines that tell the upstream who asked."""
+        return self.client.identity_lines(self)
 
     # Towards the client.
 

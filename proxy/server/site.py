@@ -25,6 +25,10 @@ class Site:
         self.itself = Route(_UNMATCHED, _say_what_we_can, unmatched)
         """Where requests belong that mean this proxy and no upstream (``OPTIONS *``)."""
 
+    def named(self, name: str) -> Route | None:
+        """The route of that name; None if there is none."""
+        return next((route for route in self._routes if route.settings.name == name), None)
+
     def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> Route:
         """The first route that takes the request."""
         index = self._table.find(method, host, path, raw_headers)

@@ -6,6 +6,7 @@ import pytest
 from proxy.core import Exchange, ThrottleState
 from proxy.observe.metrics import Metrics
 from proxy.policy.breaker import State
+from proxy.policy.letters import LetterCounts
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Refusal
@@ -31,6 +32,7 @@ def metrics_of(
         throttles=lambda: throttles or {},
         store_state=lambda: store_state,
         transient=lambda: transient or {},
+        letter_counts=lambda: {"route-0": LetterCounts(2, 1, 100, 1600000000.0)},
     )
 
 

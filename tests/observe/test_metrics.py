@@ -339,7 +339,9 @@ def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes:
     recorders: list[tuple[RouteRecorder, str]] = []
     for number in range(routes):
         upstream = f"upstream-{number}"
-        recorder = metrics.route(f"route-{number}", [upstream], retries=True, keys=True)
+        recorder = metrics.route(
+            f"route-{number}", [upstream], retries=True, keys=True, letters=True
+        )
         recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
     for recorder, upstream in [*recorders, (odd, "payments")]:
@@ -383,6 +385,10 @@ async def test_names_and_labels_follow_the_conventions(
         "holdfast_throttle_paused": {"scope", "name"},
         "holdfast_idempotency": {"route", "result"},
         "holdfast_store_evictions": set(),
+        "holdfast_dead_letters": {"route"},
+        "holdfast_dead_letters_oldest_timestamp_seconds": {"route"},
+        "holdfast_dead_letters_dropped": {"route"},
+        "holdfast_dead_letter_replays": {"route", "result"},
         "holdfast_store_errors": {"operation"},
         "holdfast_store_operation_duration_seconds": {"operation"},
         "holdfast_config_reloads": {"result"},
@@ -411,6 +417,8 @@ async def test_open_metrics_for_those_who_ask(
         "holdfast_breaker_state",
         "holdfast_throttle_wait_seconds",
         "holdfast_store_errors",
+        "holdfast_dead_letters",
+        "holdfast_dead_letters_total",
     } <= names
     assert text.count(b"# EOF") == 1
 
@@ -430,7 +438,8 @@ async def test_a_large_scrape_is_the_same_text_and_lets_others_run(
     assert turns > len(lines) / 250, "between slices the loop serves requests"
     assert len(lines) == len(set(lines)), "no sample and no comment comes twice"
     found = list(parser.text_string_to_metric_families(text.decode()))
-    assert len(found) == len({family.name for family in found})
+    # One name is that of a gauge and, with `_total`, of a counter.
+    assert len(found) == len({(family.name, family.type) for family in found})
     counted = next(family for family in found if family.name == "holdfast_requests")
     assert {sample.labels["route"] for sample in counted.samples} == {
         *(f"route-{number}" for number in range(200)),

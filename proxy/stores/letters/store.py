@@ -149,11 +149,18 @@ class LetterStore:
     async def page(
         self, route: str | None = None, *, after: str = "", limit: int = _PAGE, newest: bool = False
     ) -> list[Outline]:
-        """Up to *limit* letters behind *after*; the oldest one first, or the *newest*."""
+        """Up to *limit* letters behind *after*; the oldest one first, or the *newest*.
+
+        None where no route keeps letters, or ever did.
+        """
+        if not self.is_open and not self.has_file:
+            return []
         return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
 
     async def find(self, letter: str) -> Letter | None:
         """All of one letter; None if there is none."""
+        if not self.is_open and not self.has_file:
+            return None
         return await self._ask(lambda table: table.find(letter))
 
     async def every(self, route: str | None = None) -> AsyncIterator[Letter]:

@@ -1,0 +1,309 @@
+"""Dead letters for an operator: listed, shown, sent again, dropped and exported.
+
+A letter holds what its client sent, so all of this asks for the token, and nothing of it is
+in the metrics or in the log but ids and counts.
+"""
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import hdrs, web
+
+from proxy.admin import Operations, StoreSilent
+from proxy.admin.answers import STREAMED, document, problem
+from proxy.policy.letters import (
+    Letter,
+    Obstacle,
+    Outline,
+    RawHeaders,
+    Replayed,
+    Run,
+    read_letter_id,
+)
+
+_UNAVAILABLE = 503
+_PAGE = 100
+_LONGEST_PAGE = 1000
+_NOT_TO_GIVE = frozenset(
+    {b"connection", b"content-length", b"host", b"transfer-encoding", b"upgrade", b"expect"}
+)
+
+_OBSTACLES = {
+    Obstacle.UNKNOWN: (
+        404,
+        (
+            "There is no such letter: it was sent again or dropped, has expired, or is in the "
+            "state folder of another machine."
+        ),
+    ),
+    Obstacle.REPLAYING: (409, "It is being sent again just now. Look at it again later."),
+    Obstacle.NO_BODY: (409, "Its body was not kept, so it cannot be sent again."),
+    Obstacle.UNCERTAIN: (
+        409,
+        (
+            "A replay of it was interrupted by a crash and may have reached the upstream. Find "
+            "out, then drop it or send it with force."
+        ),
+    ),
+    Obstacle.MAY_HAVE_RUN: (
+        409,
+        "It may have run. Find out, then drop it or send it with force.",
+    ),
+    Obstacle.NO_ROUTE: (
+        409,
+        "The route that it came by is not configured any more. Bring it back, or drop the letter.",
+    ),
+    Obstacle.BAD_HEADERS: (400, "With these header fields it makes no request."),
+    Obstacle.DRAINING: (503, "This proxy is shutting down."),
+}
+
+
+class Letters:
+    """The handlers of ``/dead-letters``."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def add_to(self, add: Any) -> None:  # noqa: ANN401 - a function of the site's
+        """Tell *add* which handler is for what."""
+        add("GET", "/dead-letters", self._list)
+        add("DELETE", "/dead-letters", self._drop_all)
+        add("GET", "/dead-letters/export", self._export)
+        add("GET", "/dead-letters/{letter}", self._show)
+        add("DELETE", "/dead-letters/{letter}", self._drop)
+        add("POST", "/dead-letters/{letter}/replay", self._replay)
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        order, limit = query.get("order", "newest"), query.get("limit", str(_PAGE))
+        after = read_letter_id(query["after"]) if "after" in query else ""
+        if order not in {"newest", "oldest"}:
+            return _bad("Write order=newest or order=oldest.")
+        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= _LONGEST_PAGE):
+            return _bad(f"Write a limit from 1 to {_LONGEST_PAGE}.")
+        if after is None:
+            return _bad("Write after=ID, as next of the page before has it.")
+        try:
+            page = await self._operations.page_of_letters(
+                query.get("route"), after, int(limit) + 1, newest=order == "newest"
+            )
+        except StoreSilent:
+            return _silent()
+        # One more than asked for tells whether there is another page.
+        shown = page[: int(limit)]
+        return document(
+            {
+                "letters": [outlined(outline) for outline in shown],
+                "next": shown[-1].id if len(page) > len(shown) else None,
+            }
+        )
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        name = read_letter_id(request.match_info["letter"])
+        try:
+            letter = None if name is None else await self._operations.find_letter(name)
+        except StoreSilent:
+            return _silent()
+        return _obstacle(Obstacle.UNKNOWN) if letter is None else document(described(letter))
+
+    async def _drop(self, request: web.Request) -> web.StreamResponse:
+        name = read_letter_id(request.match_info["letter"])
+        try:
+            dropped = None if name is None else await self._operations.drop_letter(name)
+        except StoreSilent:
+            return _silent()
+        if not dropped:
+            return _obstacle(Obstacle.UNKNOWN if dropped is None else Obstacle.REPLAYING)
+        return document({"result": "dropped", "id": name})
+
+    async def _drop_all(self, request: web.Request) -> web.StreamResponse:
+        route, everything = request.query.get("route"), request.query.get("all")
+        if (route is None) == (everything is None):
+            return _bad("Write route=NAME, or all=true.")
+        try:
+            dropped = await self._operations.drop_letters(route)
+        except StoreSilent:
+            return _silent()
+        return document({"result": "dropped", "letters": dropped})
+
+    async def _replay(self, request: web.Request) -> web.StreamResponse:
+        name = read_letter_id(request.match_info["letter"])
+        asked = await _asked(request)
+        if isinstance(asked, str):
+            return _bad(asked)
+        headers, force = asked
+        if name is None:
+            return _obstacle(Obstacle.UNKNOWN)
+        try:
+            replayed = await self._operations.replay_letter(name, headers, force=force)
+        except StoreSilent:
+            return _silent()
+        if isinstance(replayed, Obstacle):
+            return _obstacle(replayed)
+        return document(_told(replayed))
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        """A line for each, the oldest one first; it breaks off if the file does not answer."""
+        response = web.StreamResponse(headers={**STREAMED, hdrs.CONTENT_TYPE: "application/jsonl"})
+        operations, route, after = self._operations, request.query.get("route"), ""
+        try:
+            page = await operations.page_of_letters(route, after, _PAGE, newest=False)
+            await response.prepare(request)
+            while page:
+                for outline in page:
+                    letter = await operations.find_letter(outline.id)
+                    if letter is not None:
+                        await response.write(json.dumps(described(letter)).encode() + b"\n")
+                page = await operations.page_of_letters(route, page[-1].id, _PAGE, newest=False)
+        except StoreSilent:
+            if not response.prepared:
+                return _silent()
+            raise  # the connection is closed before the end, so that the client can tell
+        await response.write_eof()
+        return response
+
+
+async def _asked(request: web.Request) -> tuple[RawHeaders, bool] | str:
+    """What a replay is given; a text if it makes no sense."""
+    text = await request.text()
+    if not text:
+        return (), False
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    match content:
+        case dict() if content.keys() <= {"headers", "force"}:
+            headers, force = content.get("headers", []), content.get("force", False)
+        case _:
+            return 'Send {"headers": [["Name", "value"]], "force": true}, or nothing.'
+    if not isinstance(force, bool) or not isinstance(headers, list):
+        return 'Send {"headers": [["Name", "value"]], "force": true}, or nothing.'
+    fields = []
+    for field in headers:
+        match field:
+            case [str(name), str(value)] if _is_field(name, value):
+                fields.append((name.encode("latin-1"), value.encode("latin-1")))
+            case _:
+                return "A header field is a name and a value of one line, and not about framing."
+    return tuple(fields), force
+
+
+def _is_field(name: str, value: str) -> bool:
+    try:
+        lower, text = name.lower().encode("ascii"), value.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    is_name = bool(lower) and all(c.isalnum() or c in "!#$%&'*+-.^_`|~" for c in name)
+    has_control = any((byte < 0x20 and byte != 0x09) or byte == 0x7F for byte in text)
+    return is_name and not has_control and text == text.strip() and lower not in _NOT_TO_GIVE
+
+
+def outlined(outline: Outline) -> dict[str, object]:
+    """What a list tells of a letter."""
+    return {
+        "id": outline.id,
+        "time": _date(outline.created),
+        "expires": _date(outline.expires),
+        "route": outline.route,
+        "method": outline.method,
+        "target": _readable(outline.target),
+        "request_id": outline.request_id,
+        "error": outline.error,
+        "category": outline.category.value,
+        "why": outline.why or None,
+        "attempts_used": outline.used,
+        "attempts_allowed": outline.allowed,
+        "may_have_run": outline.may_have_run,
+        "state": outline.state.value,
+        "replays": outline.replays,
+        "body_bytes": outline.size,
+        "body_missing": outline.missing.value if outline.missing else None,
+        "replayable": outline.obstacle(force=False) is None,
+    }
+
+
+def described(letter: Letter) -> dict[str, object]:
+    """All of a letter, in values that JSON can carry."""
+    try:
+        body = {"body": letter.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(letter.body).decode()}
+    if letter.outline.missing is not None:
+        body = {}
+    return {
+        **outlined(letter.outline),
+        "client": letter.peer,
+        "record": letter.record or None,
+        "fallback": letter.fallback or None,
+        "headers": [[_latin(name), _latin(value)] for name, value in letter.headers],
+        "headers_dropped": list(letter.dropped),
+        **body,
+        "runs": [_run(run) for run in letter.runs],
+    }
+
+
+def _run(run: Run) -> dict[str, object]:
+    return {
+        "time": _date(run.time),
+        "result": run.result,
+        "attempts": [
+            {**attempt, "start": _date(float(str(attempt.get("start", 0))))}
+            for attempt in run.attempts
+        ],
+    }
+
+
+def _told(replayed: Replayed) -> dict[str, object]:
+    content: dict[str, object] = {
+        "result": replayed.result.value,
+        "id": replayed.letter,
+        "route": replayed.route,
+        "status": replayed.status,
+        "attempts": replayed.attempts,
+    }
+    if replayed.error:
+        content |= {
+            "error": replayed.error,
+            "detail": replayed.detail,
+            "may_have_run": replayed.may_have_run,
+        }
+    if replayed.record:
+        content["record"] = replayed.record
+    return content
+
+
+def _latin(value: bytes) -> str:
+    return value.decode("latin-1")
+
+
+def _readable(target: str) -> str:
+    """Bytes that are no UTF-8 came in as lone surrogates, which strict readers refuse."""
+    return target.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _date(seconds: float) -> str:
+    """RFC 3339, in UTC, to the millisecond."""
+    when = datetime.fromtimestamp(seconds, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _obstacle(obstacle: Obstacle) -> web.Response:
+    status, detail = _OBSTACLES[obstacle]
+    headers: dict[str, str] = {hdrs.RETRY_AFTER: "1"} if status == _UNAVAILABLE else {}
+    return problem(status, obstacle.value, detail, headers)
+
+
+def _bad(detail: str) -> web.Response:
+    return problem(400, "bad_request", detail)
+
+
+def _silent() -> web.Response:
+    return problem(
+        503,
+        "letters",
+        "The file of the dead letters does not answer; the log says why. Ask again later.",
+        {hdrs.RETRY_AFTER: "1"},
+    )
