@@ -18,6 +18,7 @@ _COMMANDS = {
     "schema": "proxy.cli.schema:schema",
     "status": "proxy.cli.status:status",
     "attempts": "proxy.cli.attempts:attempts",
+    "dlq": "proxy.cli.dlq:dlq",
     "keys": "proxy.cli.keys:keys",
     "healthcheck": "proxy.cli.healthcheck:healthcheck",
 }

@@ -7,7 +7,8 @@ import http.client
 import json
 import re
 import socket
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -57,27 +58,61 @@ def ask(
     *,
     token: str | None = None,
     patience: float = _PATIENCE,
+    body: bytes | None = None,
     largest: int = _LARGEST,
 ) -> Answer:
     """Send a request to the listener at *admin*, a URL or ``unix:PATH``.
 
-    *patience* is how many seconds it may keep silent, and *largest* how many bytes are read
-    of its answer. Raises click's errors.
+    *patience* is how many seconds it may keep silent, *largest* how many bytes of its answer
+    are read. Raises click's errors.
     """
+    with closing(_connection(admin, patience)) as connection, _failing(admin):
+        connection.request(method, path, body=body, headers=_headers(token))
+        answer = connection.getresponse()
+        content = answer.read(largest)
+    return Answer(answer.status, _object(content))
+
+
+def lines_of(
+    admin: str, path: str, *, token: str | None = None, patience: float = _PATIENCE
+) -> Iterator[str] | Answer:
+    """The lines of a long answer as they come; or the answer, if it is no good one."""
+    connection = _connection(admin, patience)
+    with _failing(admin):
+        connection.request("GET", path, headers=_headers(token))
+        answer = connection.getresponse()
+        if answer.status != http.client.OK or answer.getheader("Content-Type") != _LINES:
+            with closing(connection):
+                return Answer(answer.status, _object(answer.read(_LARGEST)))
+
+    def lines() -> Iterator[str]:
+        with closing(connection), _failing(admin):
+            while line := answer.readline():
+                yield line.decode("utf-8", "replace")
+
+    return lines()
+
+
+_LINES = "application/jsonl"
+
+
+def _headers(token: str | None) -> dict[str, str]:
     # The listener turns strange hosts away, and this one is always its own.
     headers = {"Host": "localhost"}
     if token is not None:
         headers["Authorization"] = f"Bearer {_checked(token)}"
-    with closing(_connection(admin, patience)) as connection:
-        try:
-            connection.request(method, path, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read(largest)
-        except OSError as error:
-            raise _no_answer(admin, error.strerror or str(error)) from None
-        except http.client.HTTPException:  # whose text is the stranger's
-            raise _no_answer(admin, "it speaks no HTTP") from None
-    return Answer(answer.status, _object(body))
+    return headers
+
+
+@contextmanager
+def _failing(admin: str) -> Iterator[None]:
+    """Turn what goes wrong on the way into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise _no_answer(admin, error.strerror or str(error)) from None
+    except http.client.HTTPException:  # whose text is the stranger's
+        raise _no_answer(admin, "it speaks no HTTP") from None
 
 
 def refused(admin: str, token: str | None, answer: Answer) -> click.ClickException:

@@ -6,6 +6,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from proxy.admin.site import AdminSite
+from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
 from proxy.policy.records import Shown, State
 from proxy.policy.settings import Listen
 
@@ -53,6 +54,25 @@ class Application:
     async def release_key(self, name: str) -> tuple[Shown | None, bool]:
         self.releases += 1
         return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0), True
+
+    async def page_of_letters(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[Outline]:
+        raise NotImplementedError
+
+    async def find_letter(self, letter: str) -> Letter | None:
+        raise NotImplementedError
+
+    async def drop_letter(self, letter: str) -> bool | None:
+        raise NotImplementedError
+
+    async def drop_letters(self, route: str | None) -> int:
+        raise NotImplementedError
+
+    async def replay_letter(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Replayed | Obstacle:
+        raise NotImplementedError
 
 
 KEY = f"/keys/{'0' * 32}"

@@ -1,0 +1,326 @@
+"""``holdfast dlq`` against a real proxy: what it says, in which colours, and its exit codes."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import sys
+from collections.abc import Sequence
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.policy.letters import Missing
+from tests.support import (
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    hang_up,
+    ok,
+    one_route,
+    response,
+    running,
+)
+from tests.support.letters import letter
+from tests.support.ports import refusing_port
+
+CONFIG = one_route("http://127.0.0.1:9", "dead_letter: true")
+FIRST, SECOND = letter(1).id, letter(2).id
+UNSET = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
+
+
+async def dlq(proxy: RunningProxy, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, and what it says: if all is well, and if not."""
+    url = f"http://127.0.0.1:{proxy.admin_port}"
+    result = await asyncio.to_thread(
+        CliRunner().invoke, main, ["dlq", *arguments, "--admin", url], env=UNSET
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def on_a_terminal(proxy: RunningProxy, *arguments: str, **environ: str) -> str:
+    """What it says on a terminal of 80 columns."""
+    url = f"http://127.0.0.1:{proxy.admin_port}"
+    command = [sys.executable, "-m", "proxy", "dlq", *arguments, "--admin", url]
+    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    environ = {**clean, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environ}
+    return await asyncio.to_thread(_run_in_pty, command, environ)
+
+
+def _run_in_pty(command: Sequence[str], environ: dict[str, str]) -> str:
+    child, fd = pty.fork()
+    if not child:  # pragma: no cover - another program in a moment
+        os.execvpe(command[0], list(command), environ)  # noqa: S606 - our own command
+    said = b""
+    try:
+        while data := os.read(fd, 65536):
+            said += data
+    except OSError:
+        pass  # how a terminal says that all is said
+    os.close(fd)
+    os.waitpid(child, 0)
+    return said.decode()
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+async def put(proxy: RunningProxy) -> None:
+    """Three letters: one that did not run, one that may have, one without a body."""
+    await proxy.app._letters.keep(letter(1))
+    await proxy.app._letters.keep(letter(2, route="charges", may_have_run=True))
+    await proxy.app._letters.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
+
+
+# Looking.
+
+
+async def test_an_empty_list_says_so() -> None:
+    async with running(CONFIG) as proxy:
+        assert await dlq(proxy, "list") == (0, "no dead letters\n", "")
+        assert await dlq(proxy, "list", "--route", "x") == (0, "no dead letters of route x\n", "")
+        assert await dlq(proxy, "replay", "--all") == (0, "no dead letters\n", "")
+        assert await dlq(proxy, "export") == (0, "", "")
+
+
+async def test_list() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        status, out, _ = await dlq(proxy, "list")
+        assert (status, out.splitlines()) == (
+            0,
+            [
+                "ID                   TIME        ROUTE   ERROR CATEGORY  TRIES RAN",
+                f"{letter(3).id} 10-02 07:06 all     503   transient 1/3   no",
+                f"{SECOND} 10-02 07:06 charges 503   transient 1/3   yes",
+                f"{FIRST} 10-02 07:06 all     503   transient 1/3   no",
+            ],
+        )
+        _, out, _ = await dlq(proxy, "list", "--oldest", "--limit", "2")
+        assert [line.split()[0] for line in out.splitlines()[1:]] == [FIRST, SECOND, "and"]
+        _, out, _ = await dlq(proxy, "list", "--route", "charges", "--json")
+        assert [one["id"] for one in json.loads(out)["letters"]] == [SECOND]
+
+
+async def test_a_terminal_gets_colours_and_eighty_columns() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        await proxy.app._letters.keep(letter(4, route="a-route-with-a-name-that-is-rather-long"))
+        said = await on_a_terminal(proxy, "list")
+        assert "\x1b[31m503" in said
+        assert "\x1b[33mtransient" in said
+        assert "\x1b[32mno" in said
+        lines = without_colours(said).splitlines()
+        assert len(lines) == 5
+        assert max(map(len, lines)) <= 80
+        assert all(one in lines[1 + n] for n, one in enumerate((letter(4).id, letter(3).id)))
+        for plain in (
+            await on_a_terminal(proxy, "list", "--plain"),
+            await on_a_terminal(proxy, "list", NO_COLOR="1"),
+        ):
+            assert "\x1b" not in plain
+            assert max(map(len, plain.splitlines())) <= 80
+
+
+async def test_it_works_without_rich() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        url = f"http://127.0.0.1:{proxy.admin_port}"
+        program = (
+            "import sys; sys.modules['rich'] = None; sys.stdout.isatty = lambda: True;"
+            f"from proxy.cli import main; main(['dlq', 'list', '--admin', {url!r}])"
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        assert FIRST.encode() in out
+        assert b"\x1b" not in out
+
+
+async def test_show() -> None:
+    async with running(CONFIG) as proxy:
+        await proxy.app._letters.keep(
+            letter(body=b"line\x1b[31m one\n\ttwo", may_have_run=True, record="5f" * 16)
+        )
+        status, out, _ = await dlq(proxy, "show", FIRST.upper())
+        assert status == 0
+        for line in (
+            f"id: {FIRST}",
+            "state: waiting",
+            "error: 503 (transient, attempts_exhausted)",
+            "may have run: yes, find out before you send it again",
+            f"key: holdfast keys show {'5f' * 16}",
+            "POST /charges?a=b",
+            "Content-Type: text/plain",
+            "Authorization: (not kept, give it with -H)",
+            "line?[31m one",
+            "    two",
+        ):
+            assert line in out.splitlines()
+        assert "first sent: 2096-10-02T07:06:41.000Z, failed" in out
+        assert "\x1b" not in out
+        _, out, _ = await dlq(proxy, "show", FIRST, "--json")
+        assert json.loads(out)["id"] == FIRST
+
+
+async def test_show_of_a_body_that_is_no_text() -> None:
+    async with running(CONFIG) as proxy:
+        await proxy.app._letters.keep(letter(body=b"\xff" + bytes(range(48, 68))))
+        _, out, _ = await dlq(proxy, "show", FIRST)
+        assert "00000000  ff 30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e  .0123456789:;<=>" in out
+        await proxy.app._letters.keep(letter(2, body=b"", missing=Missing.NO_ROOM))
+        _, out, _ = await dlq(proxy, "show", SECOND)
+        assert "body: not kept (buffer_full), so it cannot be sent again" in out
+
+
+# Acting.
+
+
+async def test_drop() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        assert await dlq(proxy, "drop", FIRST) == (0, f"dropped {FIRST}\n", "")
+        status, _, err = await dlq(proxy, "drop", FIRST)
+        assert (status, err.startswith("Error: there is no such letter")) == (1, True)
+        assert await dlq(proxy, "drop", "--all", "--route", "charges") == (0, "dropped 1\n", "")
+        assert await dlq(proxy, "drop", "--all") == (0, "dropped 1\n", "")
+
+
+async def test_export() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        status, out, _ = await dlq(proxy, "export", "--route", "all")
+        assert status == 0
+        assert [json.loads(line)["id"] for line in out.splitlines()] == [FIRST, letter(3).id]
+
+
+async def failing_posts(proxy: RunningProxy, count: int, *fields: str) -> list[str]:
+    async with proxy.client() as client:
+        answers = [await client.request("POST", "/pay", *fields, body=b"p") for _ in range(count)]
+    return [given.get("Holdfast-Dead-Letter") or "" for given in answers]
+
+
+async def test_replay_of_one() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        (one,) = await failing_posts(proxy, 1, "Authorization: Bearer a")
+        upstream.usual = answer(response(401))
+        status, out, err = await dlq(proxy, "replay", one)
+        assert (status, out) == (1, "")
+        assert err == (
+            "failed: 401: The upstream answered 401: the letter stays. Drop it if that is its "
+            "answer.\n"
+        )
+        upstream.usual = answer(ok())
+        status, out, _ = await dlq(proxy, "replay", one, "-H", "Authorization: Bearer a:b")
+        assert (status, out) == (0, "sent, the upstream answered 200\n")
+        assert upstream.requests[-1].get("Authorization") == "Bearer a:b"
+        status, _, err = await dlq(proxy, "replay", one)
+        assert (status, "not sent: there is no such letter" in err) == (1, True)
+
+
+async def test_what_may_have_run_is_not_sent_without_force() -> None:
+    async with (
+        ScriptedUpstream(usual=hang_up) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        (one,) = await failing_posts(proxy, 1)
+        status, _, err = await dlq(proxy, "replay", one)
+        assert (status, err) == (
+            1,
+            "not sent: it may have run; find out, then drop it or use --force\n",
+        )
+        assert len(upstream.requests) == 1
+        upstream.usual = answer(ok())
+        assert (await dlq(proxy, "replay", one, "--force"))[0] == 0
+
+
+async def test_replay_of_all() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        ids = await failing_posts(proxy, 3)
+        upstream.usual = hang_up
+        ids += await failing_posts(proxy, 1)
+        upstream.usual = answer(ok())
+        upstream.script(answer(ok()), answer(response(404)))
+        status, out, _ = await dlq(proxy, "replay", "--all", "--route", "all")
+        lines = out.splitlines()
+        assert status == 1
+        assert lines[0] == f"1/4 {ids[0]} sent, the upstream answered 200"
+        assert lines[1].startswith(f"2/4 {ids[1]} failed: 404: ")
+        assert lines[2] == f"3/4 {ids[2]} sent, the upstream answered 200"
+        assert lines[3].startswith(f"4/4 {ids[3]} not sent: it may have run")
+        assert lines[4] == "2 of 4 were sent and are gone, 2 stay"
+        status, out, _ = await dlq(proxy, "replay", "--all", "--force", "--json")
+        assert status == 0
+        assert [json.loads(line)["id"] for line in out.splitlines()] == [ids[1], ids[3]]
+        assert len(upstream.requests) == 4 + 3 + 2
+
+
+async def test_a_terminal_gets_a_bar() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        await failing_posts(proxy, 3)
+        upstream.usual = answer(ok())
+        said = without_colours(await on_a_terminal(proxy, "replay", "--all"))
+        assert "100%" in said
+        assert "3 of 3 were sent and are gone, 0 stay" in said
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "x"), "write the 20 hexadecimal digits"),
+        (("replay",), "name one letter, or write --all"),
+        (("replay", FIRST, "--all"), "name one letter, or write --all"),
+        (("replay", FIRST, "--route", "a"), "--route goes with --all"),
+        (("replay", FIRST, "-H", "s3cret"), "write 'Name: value'"),
+        (("drop",), "name one letter, or write --all"),
+        (("list", "--limit", "0"), "--limit"),
+    ],
+)
+async def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+    async with running(CONFIG) as proxy:
+        status, _, err = await dlq(proxy, *arguments)
+        assert status == 2
+        assert said in err
+        assert "s3cret" not in err
+
+
+@pytest.mark.parametrize("command", ["list", "export"])
+async def test_nobody_answers(command: str) -> None:
+    with refusing_port() as port:
+        result = await asyncio.to_thread(
+            CliRunner().invoke,
+            main,
+            ["dlq", command, "--admin", f"http://127.0.0.1:{port}"],
+            env=UNSET,
+        )
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: no answer from http://127.0.0.1:{port}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["list", "export"])
+async def test_the_token(command: str) -> None:
+    async with running(f"admin_token: ${{T}}\n{CONFIG}", environ={"T": "s"}) as proxy:
+        status, _, err = await dlq(proxy, command)
+        assert (status, "asks for the admin token" in err) == (1, True)
+        status, _, err = await dlq(proxy, command, "--token", "x")
+        assert (status, "has another admin token" in err) == (1, True)
+        assert (await dlq(proxy, command, "--token", "s"))[0] == 0
