@@ -17,6 +17,7 @@ from proxy.cli import main
 from proxy.config import load, models
 from proxy.observe.series import PHASES, WAIT_SOURCES
 from proxy.policy.fields import HOP_BY_HOP
+from proxy.policy.letters import ReplayResult
 from proxy.policy.outcome import STATUS_CLASSES, Kind
 from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Reason, Refusal
@@ -25,7 +26,14 @@ from proxy.stores.redis import OPERATIONS
 from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
 from tests.readme.session import Session, demo, masked
 from tests.readme.tables import README, tables, with_tables
-from tests.support import ScriptedUpstream, one_route, running
+from tests.support import (
+    ScriptedUpstream,
+    answer,
+    eventually,
+    one_route,
+    response,
+    running,
+)
 from tests.support.redis_server import redis_server
 
 ROOT = README.parent
@@ -100,6 +108,7 @@ def test_every_key_has_a_row() -> None:
         "PolicyKeys",
         "ThrottleKeys",
         "IdempotencyKeys",
+        "DeadLetterKeys",
     ]
     documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
     models_of_keys = [
@@ -129,9 +138,9 @@ def test_kinds() -> None:
     assert [(code(kind)[0], acted) for kind, _, acted, _ in table] == [
         (kind.value, "yes" if kind.may_have_run else "no") for kind in Kind
     ]
-    for *_, answer in table:
-        for reason in code(answer):
-            assert answer == f"{Refusal(Reason(reason), '').status} `{reason}`"
+    for *_, gets in table:
+        for reason in code(gets):
+            assert gets == f"{Refusal(Reason(reason), '').status} `{reason}`"
 
 
 def test_reasons() -> None:
@@ -140,11 +149,18 @@ def test_reasons() -> None:
 
 
 async def test_metrics() -> None:
-    route, options = "retry: true\nthrottle: true\nidempotency: true", "breaker: true"
+    route, options = (
+        "retry: true\nthrottle: true\nidempotency: true\ndead_letter: true",
+        "breaker: true",
+    )
     async with redis_server() as redis, ScriptedUpstream() as upstream:
         store = f"store: redis://127.0.0.1:{redis.port}"
         async with running(one_route(upstream, route, options=options, top=store)) as proxy:
             await proxy.get("/")
+            upstream.usual = answer(response(503))
+            async with proxy.client() as client:
+                await client.request("POST", "/", body=b"a letter")
+            await eventually(lambda: proxy.app._letters.counts)
             exposed = (await proxy.admin("GET", "/metrics")).body.decode()
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name: (
@@ -171,6 +187,7 @@ async def test_metrics() -> None:
         ("operation", {*OPERATIONS}),
         ("result", {"success", "failure"}),
         ("result", {*KeyResult}),
+        ("result", {*ReplayResult}),
     ],
 )
 def test_metric_labels_have_these_values(label: str, values: set[str]) -> None:
@@ -182,7 +199,16 @@ def test_access_log() -> None:
     shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
     (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
     fields = {field for attempt in line["attempts"] for field in attempt}
-    seldom = {"attempts[]", "refusal", "cause", "idempotency", "record", "queue_ms"}
+    seldom = {
+        "attempts[]",
+        "refusal",
+        "cause",
+        "idempotency",
+        "record",
+        "queue_ms",
+        "dead_letter",
+        "replay",
+    }
     assert shown == (line.keys() - {"attempts"}) | seldom | fields
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.policy.settings import IdempotencySettings, Outcomes
+from proxy.policy.settings import DeadLetterSettings, IdempotencySettings, Outcomes
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
     RunningProxy,
@@ -18,6 +18,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
+from tests.support.dead_letters import listed, obstacle, replay, replayed, shown
 from tests.support.keys import KEY, Gate, is_replayed, new_key, post
 from tests.support.records import told
 
@@ -34,6 +35,7 @@ async def stage(
     """The file, in front of a scripted API and with waits of milliseconds."""
     async with ScriptedUpstream() as api:
         overlay = f"""
+state_dir: ./state
 upstreams: {{bookmarks: {api.url}}}
 defaults: {{retry: {{backoff: {{base: 1ms}}}}}}
 """
@@ -180,3 +182,81 @@ async def test_what_may_have_run_is_not_repeated_unasked_but_may_be_asked_for_ag
         assert (await post(proxy, target=BOOKMARKS)).status == 502
         assert len(api.requests) == 1
         assert (await post(proxy, target=BOOKMARKS)).body == b'{"id": 1}'
+
+
+# What failed for good.
+
+USER = "Authorization: Bearer ada"
+PAYLOAD = b'{"url": "https://example.com"}'
+
+
+def test_a_bookmark_that_could_not_be_made_is_kept() -> None:
+    assert DESIGN.route("create").dead_letter == DeadLetterSettings()
+
+
+async def test_a_dead_letter_has_the_error_the_payload_and_whether_it_may_be_sent_again() -> None:
+    async with stage() as (api, proxy):
+        api.usual = answer(response(503))
+        given = await post(proxy, USER, body=PAYLOAD, target=BOOKMARKS)
+        assert (given.status, len(api.requests)) == (503, 3), "retried first"
+        (letter,) = await listed(proxy)
+        assert given.get("Holdfast-Dead-Letter") == letter["id"]
+        assert (letter["error"], letter["category"], letter["replayable"]) == (
+            "503",
+            "transient",
+            True,
+        )
+        assert (letter["attempts_used"], letter["attempts_allowed"]) == (3, 3)
+        assert (await shown(proxy, letter["id"]))["body"] == PAYLOAD.decode()
+
+
+async def test_nothing_is_resent_by_itself() -> None:
+    async with stage() as (api, proxy):
+        api.usual = answer(response(503))
+        await post(proxy, USER, target=BOOKMARKS)
+        calls = len(api.requests)
+        api.usual = answer(created(1))
+        await asyncio.sleep(0.2)
+        assert len(api.requests) == calls
+        assert len(await listed(proxy)) == 1
+
+
+async def test_a_person_reprocesses_one_and_the_client_finds_its_result() -> None:
+    async with stage() as (api, proxy):
+        api.usual = answer(response(503))
+        first = await post(proxy, USER, body=PAYLOAD, target=BOOKMARKS)
+        calls = len(api.requests)
+        api.usual = answer(created(7))
+        letter = first.get("Holdfast-Dead-Letter") or ""
+        done = await replayed(proxy, letter, ("Authorization", "Bearer ada"))
+        assert (done["result"], done["status"]) == ("succeeded", 201)
+        assert await listed(proxy) == []
+        # The client was offline, and sends it later with the same key.
+        later = await post(proxy, USER, body=PAYLOAD, target=BOOKMARKS)
+        assert (later.status, later.body, is_replayed(later)) == (201, b'{"id": 7}', True)
+        assert len(api.requests) == calls + 1
+        metrics = await proxy.metrics()
+        name = "holdfast_dead_letter_replays_total"
+        assert metrics.total(name, route="create", result="succeeded") == 1
+
+
+async def test_an_offline_client_that_was_faster_is_not_served_twice() -> None:
+    async with stage() as (api, proxy):
+        api.usual = answer(response(503))
+        first = await post(proxy, USER, body=PAYLOAD, target=BOOKMARKS)
+        api.usual = answer(created(7))
+        assert (await post(proxy, USER, body=PAYLOAD, target=BOOKMARKS)).status == 201
+        calls = len(api.requests)
+        done = await replayed(proxy, first.get("Holdfast-Dead-Letter") or "")
+        assert (done["result"], done["attempts"]) == ("succeeded", 0)
+        assert len(api.requests) == calls
+
+
+async def test_what_may_have_run_is_reprocessed_only_if_the_person_insists() -> None:
+    async with stage() as (api, proxy):
+        api.usual = hang_up
+        given = await post(proxy, target=BOOKMARKS)
+        letter = given.get("Holdfast-Dead-Letter") or ""
+        api.usual = answer(created(1))
+        assert obstacle(await replay(proxy, letter)) == (409, "letter_may_have_run")
+        assert (await replayed(proxy, letter, force=True))["result"] == "succeeded"

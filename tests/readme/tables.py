@@ -45,6 +45,7 @@ _WITH_OWN_TABLE = (
     models.RouteKeys,
     models.ThrottleKeys,
     models.IdempotencyKeys,
+    models.DeadLetterKeys,
 )
 
 _WORDS: dict[type[Kind[Any]], str] = {
