@@ -22,7 +22,9 @@ The life of a request, and where to read it:
     because another attempt follows (``policy/verdict.py``), or relayed. Body
     pieces go on to the client as they came (``server/exchange.py``), and a
     client that reads slowly slows its upstream down.
-7.  Every attempt is recorded on its own with the one word that says how it ended
+7.  What failed for good may be kept on disk before its client hears of it
+    (``pipeline/dead_letters.py``), for a person to send again (``replays.py``).
+8.  Every attempt is recorded on its own with the one word that says how it ended
     (``policy/outcome.py``) and the one that says why it was the last, or was
     not (``policy/reasons.py``); an answer of our own has its reason
     (``policy/refusal.py``). Metrics, log and tests use the same words.
@@ -30,7 +32,7 @@ The life of a request, and where to read it:
 ``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
 serves one configuration. ``policy/`` decides and touches nothing; only
 ``server/`` talks to clients, only ``upstream/`` to upstreams, only ``stores/`` to
-the store, which instances may share.
+files and to the store, which instances may share.
 ``tests/test_layering.py`` keeps it so.
 """
 

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 from random import getrandbits, random
+from secrets import randbits
 from typing import Protocol
 
 from proxy.policy.bucket import Cause
 from proxy.policy.edits import compile_edits
-from proxy.policy.letters import Letter
+from proxy.policy.letters import Letter, letter_id
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
 from proxy.policy.refusal import Refusal
@@ -64,6 +65,11 @@ def new_token() -> str:
 
 _OWNER = f"{getrandbits(128):032x}-"
 _tokens = count(1)
+
+
+def new_letter_id(wall: float) -> str:
+    """The id of a dead letter that is written at *wall*; nobody can guess one."""
+    return letter_id(int(wall * 1000), randbits(36))
 
 
 class Refused(Exception):

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from proxy.core import Clock, Drawer, Exchange, Handler, Receiver
+from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, new_letter_id
 from proxy.policy.fields import HOP_BY_HOP, nominated
 from proxy.policy.hints import NO_ADVICE, read_advice
 from proxy.policy.keeping import may_have_run
@@ -32,7 +32,6 @@ from proxy.policy.letters import (
     Run,
     category_of,
     headers_to_keep,
-    letter_id,
 )
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.reasons import Why
@@ -54,7 +53,6 @@ _NOT_KEPT = HOP_BY_HOP | {
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
 _LOST = {Why.BODY_TOO_LARGE: Missing.TOO_LARGE, Why.BUFFER_FULL: Missing.NO_ROOM}
-_CHANCE = 1 << 36
 
 
 class LetterWriter:
@@ -154,7 +152,7 @@ class LetterWriter:
         last = attempts[-1]
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
         outline = Outline(
-            id=letter_id(int(wall * 1000), int(self._clock.roll() * _CHANCE)),
+            id=new_letter_id(wall),
             created=wall,
             expires=wall + settings.ttl,
             route=self._route,

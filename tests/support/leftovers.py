@@ -24,6 +24,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "keys in flight": len(app._flights),
         "requests that wait for a key": app._flights.waiting,
         "tasks that see to keys": len(app._flights._tasks),
+        "dead letters being sent again": len(app._replays),
     }
     return {name: count for name, count in held.items() if count}
 

@@ -1,0 +1,115 @@
+"""Which letters may be sent again, what is kept in them, and their ids."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from proxy.policy.letters import (
+    FAILED,
+    Category,
+    LetterState,
+    Missing,
+    Obstacle,
+    category_of,
+    headers_to_keep,
+    letter_id,
+    read_letter_id,
+    with_headers,
+)
+from proxy.policy.outcome import Kind
+from proxy.policy.refusal import Reason
+from tests.support.letters import letter
+
+HEADERS = (
+    (b"Host", b"a"),
+    (b"AUTHORIZATION", b"s"),
+    (b"Connection", b"close"),
+    (b"X-A", b"1"),
+    (b"x-a", b"2"),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "category"),
+    [
+        (None, Category.TRANSIENT),
+        (Kind.CONNECT, Category.TRANSIENT),
+        (Kind.RESET, Category.TRANSIENT),
+        (Kind.TIMEOUT, Category.TRANSIENT),
+        (Kind.PROTOCOL, Category.PERMANENT),
+        (Kind.CERTIFICATE, Category.PERMANENT),
+        (Kind.BUSY, Category.PERMANENT),
+        (Kind.UNKNOWN, Category.PERMANENT),
+    ],
+)
+def test_category(kind: Kind | None, category: Category) -> None:
+    assert category_of(kind) is category
+
+
+def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> None:
+    ends_otherwise = {Kind.TRUNCATED, Kind.CANCELLED}
+    assert set(FAILED.values()) == set(Kind) - ends_otherwise
+    assert {reason.value for reason in FAILED} == {kind.value for kind in FAILED.values()}
+    assert Reason.THROTTLED not in FAILED
+    assert Reason.BREAKER_OPEN not in FAILED
+    assert Reason.DRAINING not in FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "ran", "missing", "plain", "forced"),
+    [
+        (LetterState.WAITING, False, None, None, None),
+        (LetterState.WAITING, True, None, Obstacle.MAY_HAVE_RUN, None),
+        (LetterState.UNCERTAIN, True, None, Obstacle.UNCERTAIN, None),
+        (LetterState.REPLAYING, False, None, Obstacle.REPLAYING, Obstacle.REPLAYING),
+        (LetterState.WAITING, False, Missing.NO_ROOM, Obstacle.NO_BODY, Obstacle.NO_BODY),
+        (LetterState.UNCERTAIN, True, Missing.TOO_LARGE, Obstacle.NO_BODY, Obstacle.NO_BODY),
+    ],
+)
+def test_what_keeps_a_letter_from_being_sent(
+    state: LetterState,
+    missing: Missing | None,
+    plain: Obstacle | None,
+    forced: Obstacle | None,
+    *,
+    ran: bool,
+) -> None:
+    outline = replace(letter().outline, state=state, may_have_run=ran, missing=missing)
+    assert outline.obstacle(force=False) is plain
+    assert outline.obstacle(force=True) is forced
+
+
+def test_fields_that_are_kept() -> None:
+    kept, dropped = headers_to_keep(
+        HEADERS, frozenset({b"connection"}), frozenset({"authorization", "cookie"})
+    )
+    assert kept == ((b"Host", b"a"), (b"X-A", b"1"), (b"x-a", b"2"))
+    assert dropped == ("AUTHORIZATION",)
+
+
+def test_fields_that_are_given_take_the_place_of_their_namesakes() -> None:
+    given_fields = ((b"X-a", b"3"), (b"Authorization", b"t"))
+    assert with_headers(HEADERS, given_fields) == (
+        (b"Host", b"a"),
+        (b"Connection", b"close"),
+        *given_fields,
+    )
+    assert with_headers(HEADERS, ()) == HEADERS
+
+
+@given(st.integers(0, 2**44 - 1), st.integers(0, 2**44 - 1), st.integers(0, 2**36 - 1), st.data())
+def test_ids_sort_by_time(first: int, second: int, chance: int, data: st.DataObject) -> None:
+    one = letter_id(first, chance)
+    other = letter_id(second, data.draw(st.integers(0, 2**36 - 1)))
+    if first != second:
+        assert (one < other) == (first < second)
+    assert read_letter_id(one) == one
+    assert read_letter_id(one.upper()) == one
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 19, "0" * 21, "g" + "0" * 19, "\u0660" * 20, "../letters"]
+)
+def test_what_is_no_id(text: str) -> None:
+    assert read_letter_id(text) is None
