@@ -16,7 +16,7 @@ from proxy.core import SystemClock
 from proxy.policy.letters import Letter, LetterCounts, LetterState, Missing, Obstacle, Run
 from proxy.stores import StoreError
 from proxy.stores.letters import FILE, LetterStore
-from tests.support.letters import CREATED, DAY, letter
+from tests.support.letters import CREATED, DAY, letter, locked
 from tests.support.waiting import eventually
 
 SENT_AGAIN = Run(CREATED + 9, "failed", ({"n": 1, "outcome": "timeout"}, {"n": 2}))
@@ -47,6 +47,7 @@ async def opened(
     losses: Losses | None = None,
     most_letters: int = 1000,
     most_bytes: int = 1024**2,
+    patience: float = 5.0,
 ) -> AsyncIterator[LetterStore]:
     store = LetterStore(
         str(folder / "state"),
@@ -54,6 +55,7 @@ async def opened(
         losses or Losses(),
         most_letters=most_letters,
         most_bytes=most_bytes,
+        patience=patience,
     )
     await store.start()
     try:
@@ -281,3 +283,36 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
         pass
     with pytest.raises(StoreError, match="closed"):
         await store.keep(letter())
+
+
+async def test_a_file_that_somebody_holds_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    async with opened(tmp_path, patience=0.3) as store:
+        await store.keep(letter())
+        with locked(tmp_path / "state"):
+            async with asyncio.timeout(2):
+                with pytest.raises(StoreError):
+                    await store.keep(letter(2))
+            assert store.state == "down"
+            async with asyncio.timeout(2):
+                with pytest.raises(StoreError):
+                    await store.begin_replay(letter().id, "t", force=False)
+        # Who did not hear has not begun.
+        await eventually_found(store, letter())
+        assert store.state == "up"
+        assert await store.keep(letter(3))
+
+
+async def eventually_found(store: LetterStore, wanted: Letter) -> None:
+    for _ in range(100):
+        found = await store.find(wanted.id)
+        if found is not None and found.outline.state is LetterState.WAITING:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is still marked")
+
+
+async def test_each_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        (level,) = await store._ask(lambda table: table._run("PRAGMA synchronous").fetchone())
+        (mode,) = await store._ask(lambda table: table._run("PRAGMA journal_mode").fetchone())
+    assert (level, mode) == (2, "wal"), "FULL"

@@ -1,5 +1,10 @@
 """Dead letters for tests that need some."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from proxy.policy.letters import Category, Letter, LetterState, Missing, Outline, Run, letter_id
 
 CREATED = 4_000_000_000.0
@@ -48,3 +53,15 @@ def letter(
         fallback="",
         runs=(Run(created, "failed", ({"n": 1, "outcome": "5xx", "status": 503},)),),
     )
+
+
+@contextmanager
+def locked(state_dir: Path) -> Iterator[None]:
+    """Nobody can write letters meanwhile."""
+    db = sqlite3.connect(state_dir / "letters.db", isolation_level=None)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        db.rollback()
+        db.close()

@@ -58,12 +58,15 @@ class LetterStore:
         *,
         most_letters: int = MOST_LETTERS,
         most_bytes: int = MOST_BYTES,
+        patience: float = _PATIENCE,
     ) -> None:
+        """*patience*: seconds that a command may take."""
         self._folder = folder
         self._path = str(Path(folder) / FILE)
         self._clock = clock
         self._losses = losses
         self._most = (most_letters, most_bytes)
+        self._patience = patience
         self._thread: FileThread[Table] | None = None
         self._presence: Presence | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -104,7 +107,7 @@ class LetterStore:
         try:
             if not folder.is_dir():
                 folder.mkdir(mode=0o700)
-            db = open_file(self._path, _PATIENCE * _LOCK_SHARE, LAYOUT)
+            db = open_file(self._path, self._patience * _LOCK_SHARE, LAYOUT)
             self._presence = Presence(self._path, new_token())
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -226,10 +229,10 @@ class LetterStore:
             raise StoreError("the file of the dead letters is closed")
         job: Job[Table] = Job(work, only_reads=only_reads)
         self._thread.put(job)
-        await asyncio.wait([job.told], timeout=_PATIENCE)
+        await asyncio.wait([job.told], timeout=self._patience)
         if not job.told.done():
             job.is_void = True  # unless it has begun
-            job.error = FileFailure(f"no answer within {_PATIENCE:.0f} s")
+            job.error = FileFailure(f"no answer within {self._patience:g} s")
         self._note(job.error)
         if job.error is not None:
             raise job.error
