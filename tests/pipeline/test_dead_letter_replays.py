@@ -208,6 +208,16 @@ async def test_a_replay_goes_under_its_own_key_whoever_sends_it() -> None:
         assert len(upstream.requests) == 2
 
 
+async def test_nor_does_it_need_any_to_have_a_key() -> None:
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, f"{KEEPS}\nidempotency: {{scope_required: true}}")) as proxy,
+    ):
+        letter = await dead(proxy, KEY, "Authorization: Bearer first")
+        upstream.usual = answer(ok())
+        assert (await replayed(proxy, letter))["result"] == "succeeded"
+
+
 async def test_what_its_client_sent_again_meanwhile_does_not_run_twice() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,

@@ -146,6 +146,15 @@ async def test_these_are_no_failures(policy: str, behaviour: Behaviour, status: 
         assert metrics.total("holdfast_dead_letters_total", route="all") == 0
 
 
+async def test_nobody_else_tells_of_letters() -> None:
+    liar = answer(ok(b"", "Holdfast-Dead-Letter: 0123"))
+    async with (
+        ScriptedUpstream(usual=liar) as upstream,
+        running(one_route(upstream, KEEPS)) as proxy,
+    ):
+        assert (await post(proxy)).all("Holdfast-Dead-Letter") == []
+
+
 async def test_a_list_of_ones_own_is_heeded() -> None:
     async with (
         ScriptedUpstream(usual=answer(response(500))) as upstream,

@@ -72,7 +72,7 @@ async def test_the_client_is_answered_once_the_letter_is_on_disk(
 
 
 async def test_a_long_response_waits_with_its_head_and_is_not_read_on() -> None:
-    body = b"x" * 3_000_000
+    body = b"x" * 24_000_000  # more than the system keeps for us
     sent = 0
 
     async def stream(visit: Visit) -> None:
@@ -94,6 +94,7 @@ async def test_a_long_response_waits_with_its_head_and_is_not_read_on() -> None:
             # Longer than its timeout, which reaches up to the head.
             await asyncio.sleep(0.4)
             assert not given.done()
+            assert sent < len(body) // 2, "it is slowed down meanwhile"
         answered = await given
         assert (answered.status, answered.body == body) == (503, True)
         assert answered.get("Holdfast-Dead-Letter")
