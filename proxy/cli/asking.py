@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import click
+
 from proxy.cli.admin import Answer, refused
 
 _OK = 200
@@ -14,9 +16,7 @@ def good(answer: Answer, admin: str, token: str | None, words: Mapping[str, str]
     """
     if answer.status == _OK and answer.content:
         return answer
-    error = refused(admin, token, answer)
-    error.message = complaint(answer, admin, token, words)
-    raise error
+    raise click.ClickException(complaint(answer, admin, token, words))
 
 
 def complaint(answer: Answer, admin: str, token: str | None, words: Mapping[str, str]) -> str:

@@ -64,7 +64,7 @@ _plain_option = click.option("--plain", is_flag=True, help="Plain text, without 
 _json_option = click.option("--json", "as_json", is_flag=True, help="As the admin listener has it.")
 
 
-@click.group()
+@click.group(epilog="\b\nExample:\n  holdfast dlq list")
 def dlq() -> None:
     """Look at dead letters, send them again, or drop them.
 
@@ -76,7 +76,13 @@ def dlq() -> None:
 @dlq.command("list", epilog="\b\nExample:\n  holdfast dlq list --route charges --oldest")
 @_route_option
 @click.option("--oldest", is_flag=True, help="The oldest ones first, not the newest.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, _PAGE))
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, _PAGE),
+    help="Show at most so many.",
+)
 @_plain_option
 @_json_option
 @admin_option

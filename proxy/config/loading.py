@@ -135,9 +135,7 @@ def _beside(first: Mapping) -> Mapping:
     return Mapping(first.spot, {"state_dir": Entry("state_dir", spot, scalar)})
 
 
-def _options(
-    listen: SequenceOf[str] | None, admin: str | None, state_dir: str | None
-) -> Mapping:
+def _options(listen: SequenceOf[str] | None, admin: str | None, state_dir: str | None) -> Mapping:
     """What the command line and the environment say, as if it were a last file."""
     entries: dict[str, Entry[Node]] = {}
     if listen:

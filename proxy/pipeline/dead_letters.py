@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, new_letter_id
+from proxy.policy.failures import Category, category
 from proxy.policy.fields import HOP_BY_HOP, nominated
 from proxy.policy.hints import NO_ADVICE, read_advice
 from proxy.policy.keeping import may_have_run
@@ -30,7 +31,6 @@ from proxy.policy.letters import (
     Outline,
     ReplayResult,
     Run,
-    category_of,
     headers_to_keep,
 )
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
@@ -160,7 +160,8 @@ class LetterWriter:
             target=exchange.target,
             request_id=exchange.request_id,
             error=str(last.status) if kind is None else kind.value,
-            category=category_of(kind),
+            # A response becomes a letter only if its status is listed.
+            category=category(kind or last.status, frozenset({last.status})) or Category.PERMANENT,
             why=last.why or "",
             used=len(attempts),
             allowed=self._allowed,

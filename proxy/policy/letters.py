@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.policy.failures import Category
 from proxy.policy.outcome import Kind
 from proxy.policy.refusal import Reason
 
@@ -26,21 +27,6 @@ FAILED = {
 """Answers of ours in place of a response that no attempt brought.
 
 All others are refusals: the request was not wanted, now or at all, and its client knows."""
-
-_TRANSIENT = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT})
-
-
-class Category(StrEnum):
-    """Whether the same request is likely to fare better later."""
-
-    TRANSIENT = "transient"
-    PERMANENT = "permanent"
-
-
-def category_of(kind: Kind | None) -> Category:
-    """That of a request that failed in this way; None: with a status that is listed."""
-    is_transient = kind is None or kind in _TRANSIENT
-    return Category.TRANSIENT if is_transient else Category.PERMANENT
 
 
 class LetterState(StrEnum):

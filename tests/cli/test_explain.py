@@ -89,6 +89,7 @@ Its policy:
   throttle: false                       # off, built-in
   idempotency: false                    # off, built-in
   fallback: false                       # off, built-in
+  dead_letter: false                    # off, built-in
 
 The upstream spare:
   urls: [http://127.0.0.1:2]            # holdfast.yaml:5

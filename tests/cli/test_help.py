@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def test_every_help_has_an_example_of_its_own(path: tuple[str, ...]) -> None:
 def test_examples_are_right(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is understood: it fails for want of a file or a proxy, not of its usage."""
     for example in examples(help_of(*path)):
-        words = re.split(r" [|>] ", example)[0].split()[1:]
+        words = shlex.split(re.split(r" [|>] ", example)[0])[1:]
         command: click.Command = main
         context = click.Context(main)
         while isinstance(command, click.Group):

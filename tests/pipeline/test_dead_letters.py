@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.policy.letters import Category, Letter, LetterState, Missing
+from proxy.policy.failures import Category
+from proxy.policy.letters import Letter, LetterState, Missing
 from tests.support import (
     Behaviour,
     End,

@@ -7,11 +7,9 @@ from hypothesis import given, strategies as st
 
 from proxy.policy.letters import (
     FAILED,
-    Category,
     LetterState,
     Missing,
     Obstacle,
-    category_of,
     headers_to_keep,
     letter_id,
     read_letter_id,
@@ -28,23 +26,6 @@ HEADERS = (
     (b"X-A", b"1"),
     (b"x-a", b"2"),
 )
-
-
-@pytest.mark.parametrize(
-    ("kind", "category"),
-    [
-        (None, Category.TRANSIENT),
-        (Kind.CONNECT, Category.TRANSIENT),
-        (Kind.RESET, Category.TRANSIENT),
-        (Kind.TIMEOUT, Category.TRANSIENT),
-        (Kind.PROTOCOL, Category.PERMANENT),
-        (Kind.CERTIFICATE, Category.PERMANENT),
-        (Kind.BUSY, Category.PERMANENT),
-        (Kind.UNKNOWN, Category.PERMANENT),
-    ],
-)
-def test_category(kind: Kind | None, category: Category) -> None:
-    assert category_of(kind) is category
 
 
 def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> None:

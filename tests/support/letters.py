@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proxy.policy.letters import Category, Letter, LetterState, Missing, Outline, Run, letter_id
+from proxy.policy.failures import Category
+from proxy.policy.letters import Letter, LetterState, Missing, Outline, Run, letter_id
 
 CREATED = 4_000_000_000.0
 """In a distant future: to the real clock nothing of it has expired."""

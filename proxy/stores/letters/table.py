@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Callable
 
 from proxy.core import Clock
+from proxy.policy.failures import Category
 from proxy.policy.letters import (
-    Category,
     Letter,
     LetterCounts,
     LetterState,
