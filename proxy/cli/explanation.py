@@ -118,6 +118,8 @@ class Explanation:
             yield from self._attempt_lines(attempt, unjudged)
         for number, way in enumerate(self.forecast.ways):
             yield from _wrapped(("" if number == 0 else "Or: ") + self._end(subject, way))
+            if way.course.is_kept:
+                yield "It is kept as a dead letter."
             yield from _wrapped(_key(subject, way))
             remedies = self._remedies(subject, way)
             if remedies:
@@ -180,6 +182,7 @@ class Explanation:
                     "text": self._end(subject, way),
                     "remedies": self._remedies(subject, way),
                     "key": way.course.fate,
+                    "dead_letter": way.course.is_kept,
                 }
                 for way in self.forecast.ways
             ]

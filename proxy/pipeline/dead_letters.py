@@ -26,6 +26,7 @@ from proxy.policy.keeping import may_have_run
 from proxy.policy.letters import (
     FAILED,
     Letter,
+    LetterRules,
     LetterState,
     Missing,
     Outline,
@@ -37,13 +38,8 @@ from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
 from proxy.policy.response_head import ResponseHead
-from proxy.policy.settings import (
-    USUAL_OUTCOMES,
-    FallbackSettings,
-    RouteSettings,
-    UpstreamSettings,
-)
-from proxy.policy.verdict import Result, is_listed
+from proxy.policy.settings import FallbackSettings, RouteSettings, UpstreamSettings
+from proxy.policy.verdict import Result
 from proxy.stores import StoreError
 
 _log = logging.getLogger("holdfast")
@@ -64,7 +60,7 @@ class LetterWriter:
         assert settings.dead_letter is not None  # noqa: S101 - for the type checker
         self._settings = settings.dead_letter
         self._route = settings.name
-        self._on = USUAL_OUTCOMES if settings.retry is None else settings.retry.on
+        self._rules = LetterRules(settings.dead_letter, settings, upstream)
         self._allowed = 1 if settings.retry is None else settings.retry.attempts
         self._refused = upstream.refused
         self._drawer = drawer
@@ -74,20 +70,15 @@ class LetterWriter:
 
     def may_want(self, exchange: Exchange) -> bool:
         """Whether it becomes a letter if it fails."""
-        return (
-            exchange.method in self._settings.methods
-            and not exchange.upgrade
-            and not exchange.is_replay
-        )
+        if exchange.is_replay:
+            return False
+        return self._rules.may_want(exchange.method, is_tunnel=bool(exchange.upgrade))
 
     def wants(self, exchange: Exchange, result: Result) -> bool:
         """Whether it becomes a letter, now that it ended like this."""
         if exchange.client_is_gone or not self.may_want(exchange):
             return False
-        kind = result.kind
-        if kind is None:
-            return is_listed(self._on, result, self._refused)
-        return kind not in {Kind.CANCELLED, Kind.TRUNCATED}
+        return self._rules.wants(result)
 
     def wants_response(self, exchange: Exchange, head: ResponseHead) -> bool:
         """The same of one whose last attempt brought this response."""
@@ -95,7 +86,7 @@ class LetterWriter:
         if status < FIRST_FAILURE:
             return False
         advice = NO_ADVICE
-        if status in self._on.hinted:
+        if self._rules.heeds_hint(status):
             advice = read_advice(status, head.lines[1:], self._clock.wall())
         return self.wants(exchange, Result(None, status, advice=advice))
 

@@ -73,7 +73,7 @@ def _ways(courses: list[Course]) -> tuple[Way, ...]:
     alike: dict[tuple[object, ...], list[Course]] = {}
     for course in courses:
         last = course.attempts[-1].why if course.attempts else None
-        way = (len(course.attempts), last, course.falls_back, course.answer)
+        way = (len(course.attempts), last, course.falls_back, course.answer, course.is_kept)
         alike.setdefault(way, []).append(course)
     return tuple(
         Way(those[0], (min(c.ended for c in those), max(c.ended for c in those)))

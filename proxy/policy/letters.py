@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.policy.failures import Category
-from proxy.policy.outcome import Kind
+from proxy.policy.outcome import FIRST_FAILURE, Kind
 from proxy.policy.refusal import Reason
+from proxy.policy.settings import (
+    USUAL_OUTCOMES,
+    DeadLetterSettings,
+    RouteSettings,
+    UpstreamSettings,
+)
+from proxy.policy.verdict import Result, is_listed
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
@@ -27,6 +34,34 @@ FAILED = {
 """Answers of ours in place of a response that no attempt brought.
 
 All others are refusals: the request was not wanted, now or at all, and its client knows."""
+
+
+class LetterRules:
+    """Which requests of a route become letters."""
+
+    __slots__ = ("_methods", "_on", "_refused")
+
+    def __init__(
+        self, settings: DeadLetterSettings, route: RouteSettings, upstream: UpstreamSettings
+    ) -> None:
+        self._methods = settings.methods
+        self._on = USUAL_OUTCOMES if route.retry is None else route.retry.on
+        self._refused = upstream.refused
+
+    def may_want(self, method: str, *, is_tunnel: bool) -> bool:
+        """Whether a request becomes a letter if it fails."""
+        return method in self._methods and not is_tunnel
+
+    def heeds_hint(self, status: int) -> bool:
+        """Whether what a response with *status* says about waiting matters."""
+        return status in self._on.hinted
+
+    def wants(self, result: Result) -> bool:
+        """Whether one that may becomes a letter, now that its last attempt ended like this."""
+        kind = result.kind
+        if kind is None:
+            return result.status >= FIRST_FAILURE and is_listed(self._on, result, self._refused)
+        return kind not in {Kind.CANCELLED, Kind.TRUNCATED}
 
 
 class LetterState(StrEnum):

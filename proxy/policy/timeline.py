@@ -18,6 +18,7 @@ from proxy.policy.bucket import Bucket, Waiter
 from proxy.policy.budget import Budget
 from proxy.policy.hints import NO_ADVICE, Advice, read_advice
 from proxy.policy.keeping import Fate, fate_of
+from proxy.policy.letters import LetterRules
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.permits import LocalPermits
 from proxy.policy.reasons import Why
@@ -68,6 +69,8 @@ class Course:
     falls_back: bool = False
     fate: Fate | None = None
     """What becomes of its key; None if it has none, or nobody can tell yet."""
+    is_kept: bool = False
+    """Whether it becomes a dead letter."""
     ended: float = 0.0
     """Seconds after it began; infinite if nothing ends it."""
 
@@ -254,6 +257,15 @@ class _Play:
                 Reason.TIMEOUT if self._expired else Reason(kind.value), "No response came."
             )
         course.fate = self._fate(0 if course.answer else attempt.status)
+        course.is_kept = self._is_kept(result)
+
+    def _is_kept(self, result: Result) -> bool:
+        subject, settings = self._subject, self._subject.route.dead_letter
+        if settings is None:
+            return False
+        rules = LetterRules(settings, subject.route, subject.upstream)
+        may_be = rules.may_want(subject.method, is_tunnel=subject.is_tunnelled)
+        return may_be and rules.wants(result)
 
     def _falls_back(self, result: Result) -> bool:
         subject = self._subject

@@ -185,6 +185,21 @@ def test_outcomes_run_out() -> None:
     )
 
 
+def test_a_dead_letter(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(f"{FILE}    dead_letter: true\n")
+    assert timeline("POST", "/poor", "--outcome", "reset").startswith(
+        "  1. reset: not_repeatable (it may have run, and may not run twice)\n"
+        "The client gets 502 reset from Holdfast at once.\n"
+        "It is kept as a dead letter.\n"
+        "To have it sent again"
+    )
+    assert "dead letter" not in timeline("POST", "/poor", "--outcome", "404")
+    assert "dead letter" not in timeline("GET", "/poor", *["--outcome", "503"] * 2)
+    assert '"dead_letter": true' in explained_as_it_is(
+        "POST", "/poor", "--outcome", "503", "--json"
+    )
+
+
 def test_chance_decides_how_it_ends() -> None:
     fields = ("-H", "Holdfast-Timeout: 80ms")
     assert timeline("GET", "/v1/x", *fields, "--outcome", "503", "--outcome", "200") == (
@@ -366,6 +381,7 @@ def test_for_programs() -> None:
             "text": "The client gets the upstream's 200 with Holdfast-Attempts: 2 at once.",
             "remedies": [],
             "key": None,
+            "dead_letter": False,
         }
     ]
 

@@ -1,7 +1,8 @@
 """What ``explain`` foretells is what a proxy does, for the same chance and the same outcomes.
 
 For each configuration, each script is played twice: by ``explain``, and by an upstream behind
-a running proxy. Attempts, reasons, waits and the client's answer must be the same.
+a running proxy. Attempts, reasons, waits, the client's answer and whether the request becomes a
+dead letter must be the same.
 """
 
 from dataclasses import dataclass
@@ -141,6 +142,28 @@ SETUPS = {
         f"retry: {{{QUICK}}}\nthrottle: {{rate: 30/s, burst: 1}}", scripts=("503 503 200",)
     ),
     "no retries": Setup("idle_timeout: 1m"),
+    "dead letters": Setup(
+        f"retry: {{on: [default, 403+hint], {QUICK}}}\ndead_letter: true",
+        scripts=(
+            "200",
+            "503 503 503",
+            "reset reset reset",
+            "500",
+            "404",
+            "403",
+            "protocol",
+            "truncated",
+            "503 403:retry-after-ms=15 403:retry-after-ms=15",
+            "503:x-should-retry=false",
+        ),
+    ),
+    "dead letters of GET, without retries": Setup("dead_letter: {methods: [GET]}"),
+    "dead letters before a fallback": Setup(
+        "fallback: {status: 203, on: [500, 503]}\ndead_letter: true"
+    ),
+    "dead letters of what was let through": Setup(
+        f"retry: {{{QUICK}}}\ndead_letter: true\nthrottle: {{rate: 1/h, burst: 1, max_wait: 1s}}"
+    ),
 }
 
 
@@ -180,6 +203,7 @@ CHOICES = {
     "honours_key": "true | false",
     "refused": "[421,425,429] | [429,503]",
     "budget": "true | {ratio: 0,min_per_second: 0.1}",
+    "dead_letter": "false | true",
 }
 REQUESTS = (("GET",), ("POST",), ("POST", KEY), ("PATCH", KEY, "Authorization: a"), ("DELETE", KEY))
 WORDS = (
@@ -197,7 +221,8 @@ async def test_at_random(seed: int, tmp_path: Path) -> None:
         "timeout: {timeout}\n"
         "retry: {{attempts: {attempts}, on: {on}, unsafe: {unsafe}, retry_after: {retry_after},\n"
         "  backoff: {{base: {base}, max: 25ms, strategy: {strategy}, jitter: {jitter}}}}}\n"
-        "throttle: {throttle}\nidempotency: {idempotency}\nfallback: {fallback}".format(**chosen),
+        "throttle: {throttle}\nidempotency: {idempotency}\nfallback: {fallback}\n"
+        "dead_letter: {dead_letter}".format(**chosen),
         "honours_key: {honours_key}\nrefused: {refused}\nbudget: {budget}".format(**chosen),
         roll=dice.choice((0.0, 0.3, 0.99)),
     )
@@ -228,7 +253,7 @@ async def test_another_upstream_is_asked(
         config = one_route(upstream, route, options="honours_key: true")
         config = config.replace("upstreams:", top)
         course = foretold(config, asked, words * 3, 0.5, tmp_path / "holdfast.yaml")
-        _, *attempts = await done(config, asked, 0.5)
+        _, _, *attempts = await done(config, asked, 0.5)
         assert course.falls_back == (len(other.requests) == 1)
         assert len(attempts) == len(course.attempts) + course.falls_back
 
@@ -307,7 +332,7 @@ def behaviour(outcome: Outcome) -> Behaviour:
 
 
 def happened(course: Course) -> list[object]:
-    """Reason and wait of each attempt, and what the client gets; to be compared."""
+    """What the client gets, whether there is a letter, reason and wait of each attempt."""
     attempts = [
         (
             str(a.why),
@@ -320,7 +345,7 @@ def happened(course: Course) -> list[object]:
         code = course.answer.status
     else:
         code = 203 if course.falls_back else course.attempts[-1].status
-    return [code, *attempts]
+    return [code, course.is_kept, *attempts]
 
 
 def recorded(record: LogRecord) -> list[object]:
@@ -333,4 +358,4 @@ def recorded(record: LogRecord) -> list[object]:
         )
         for a in record["attempts"]
     ]
-    return [record["code"], *attempts]
+    return [record["code"], "dead_letter" in record, *attempts]

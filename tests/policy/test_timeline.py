@@ -10,6 +10,7 @@ from proxy.policy.refusal import Reason
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     BudgetSettings,
+    DeadLetterSettings,
     FallbackSettings,
     IdempotencySettings,
     Rate,
@@ -270,3 +271,49 @@ def test_fallback(of: Subject, words: list[str], *, falls_back: bool) -> None:
     course = play(of, *words)
     assert course.falls_back == falls_back
     assert course.is_over
+
+
+LETTERED = replace(ROUTE, dead_letter=DeadLetterSettings())
+WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"GET"})))
+
+
+@pytest.mark.parametrize(
+    ("of", "words", "is_kept"),
+    [
+        pytest.param(subject("POST", route=LETTERED), ["503"], True, id="a listed status"),
+        pytest.param(subject("POST", route=LETTERED), ["reset"], True, id="no response"),
+        pytest.param(subject("POST", route=LETTERED), ["protocol"], True, id="be it not listed"),
+        pytest.param(subject("PUT", route=LETTERED), ["timeout"], True, id="too late"),
+        pytest.param(subject("PUT", route=LETTERED), ["503", "503"], False, id="not over yet"),
+        pytest.param(subject("PUT", route=LETTERED), ["503", "200"], False, id="recovered"),
+        pytest.param(subject("POST", route=LETTERED), ["500"], False, id="a status not listed"),
+        pytest.param(subject("POST", route=LETTERED), ["429"] * 3, True, id="refused"),
+        pytest.param(subject("POST", route=LETTERED), ["truncated"], False, id="cut short"),
+        pytest.param(subject("GET", route=LETTERED), ["503"] * 3, False, id="another method"),
+        pytest.param(subject("POST"), ["503"], False, id="no letters"),
+        pytest.param(
+            subject("POST", route=replace(LETTERED, retry=None)), ["503"], True, id="no retries"
+        ),
+        pytest.param(
+            subject("POST", route=replace(LETTERED, fallback=FIXED.fallback)),
+            ["503"],
+            True,
+            id="before its fallback",
+        ),
+        pytest.param(
+            subject("POST", "Content-Length: 2", route=replace(LETTERED, max_body=1)),
+            ["503"],
+            False,
+            id="not even tried",
+        ),
+        pytest.param(subject("GET", route=WEBSOCKETS), ["503"] * 3, True, id="the methods"),
+        pytest.param(
+            subject("GET", "Upgrade: websocket", "Connection: upgrade", route=WEBSOCKETS),
+            ["503"],
+            False,
+            id="a tunnel",
+        ),
+    ],
+)
+def test_what_becomes_a_dead_letter(of: Subject, words: list[str], *, is_kept: bool) -> None:
+    assert play(of, *words).is_kept == is_kept
