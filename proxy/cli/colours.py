@@ -1,15 +1,16 @@
-"""Tables in colour, for terminals. The only file that needs ``rich``."""
+"""Pages and progress in colour, for terminals. The only file that needs ``rich``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import Progress
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from proxy.cli.overview import Line, Overview, overview
-from proxy.cli.tables import Table, Tone, cut, widths
+from proxy.cli.tables import Cell, Line, Page, Table, Tone, cut, widths
 from proxy.cli.told import Told
 
 _HEADING = "bold"
@@ -18,7 +19,8 @@ _HEADING = "bold"
 class ColourScreen:
     """Draws on a terminal; while it is entered, each drawing takes the place of the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[Told], Page]) -> None:
+        self._look = look
         # Names are shown as they are, whatever brackets or numbers there are in them.
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
@@ -31,9 +33,9 @@ class ColourScreen:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, status: dict[str, object]) -> None:
+    def show(self, content: dict[str, object]) -> None:
         """Draw."""
-        self._draw(Group(*self._drawn(overview(Told(status)))))
+        self._draw(Group(*self._drawn(self._look(Told(content)))))
 
     def complain(self, text: str) -> None:
         """Say why there is nothing to draw."""
@@ -41,15 +43,16 @@ class ColourScreen:
 
     def _draw(self, what: RenderableType) -> None:
         if self._live is None:
-            self._console.print(what)
+            self._console.print(what, soft_wrap=True)  # a long line stays one, to be copied
         else:
             self._live.update(what, refresh=True)
 
-    def _drawn(self, shown: Overview) -> Iterator[RenderableType]:
-        for line in shown.lines:
+    def _drawn(self, page: Page) -> Iterator[RenderableType]:
+        for line in page.lines:
             yield _line(line)
-        for table in shown.tables:
-            yield Text()
+        for number, table in enumerate(page.tables):
+            if number or page.lines:
+                yield Text()
             yield Text(table.title, _HEADING)
             yield _table(table, self._console.width)
 
@@ -75,3 +78,18 @@ def _table(table: Table, room: int) -> RichTable:
             )
         )
     return drawn
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[Cell], None]]:
+    """A bar that grows with each call; above it stands what was not good."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    with Progress(console=console) as drawn:
+        task = drawn.add_task(what, total=total)
+
+        def step(done: Cell) -> None:
+            if done.tone is not Tone.GOOD:
+                console.print(Text(done.text, done.tone.value))
+            drawn.advance(task)
+
+        yield step

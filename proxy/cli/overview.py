@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.cli.tables import Cell, Column, Table, Tone
+from proxy.cli.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.told import Told, printable
 from proxy.cli.wording import brief, several, share, short, span
 
@@ -18,19 +18,8 @@ _FEW_RECOVERIES = 0.5
 """Below this share of retries that worked they are mostly in vain."""
 _DASH = Cell("-")
 
-Line = Sequence[Cell]
-"""Pieces of text that follow each other."""
 
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """All that is shown."""
-
-    lines: list[Line]
-    tables: list[Table]
-
-
-def overview(status: Told) -> Overview:
+def overview(status: Told) -> Page:
     """What ``/status`` tells."""
     # Requests that no route took matter only if there are any.
     routes = [
@@ -47,7 +36,7 @@ def overview(status: Told) -> Overview:
         _table("Throttles", "of", _throttled(routes, upstreams), _THROTTLES),
         _addresses(status.part("addresses")),
     )
-    return Overview(list(_lines(status)), [table for table in tables if table.rows])
+    return Page(list(_lines(status)), [table for table in tables if table.rows])
 
 
 # The process.

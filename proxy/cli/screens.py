@@ -4,21 +4,24 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
 import click
 
-from proxy.cli.overview import Overview, overview
-from proxy.cli.tables import plain
+from proxy.cli.tables import Cell, Page, plain
 from proxy.cli.told import Told
 
 _SEPARATOR = "-" * 8
 """Between the texts of two looks."""
 
+Look = Callable[[Told], Page]
+"""How a person wants to see an answer."""
+
 
 class Screen(Protocol):
-    """Shows what ``/status`` told; it is entered while one answer follows another."""
+    """Shows what the listener told; it is entered while one answer follows another."""
 
     def __enter__(self) -> object: ...
 
@@ -30,26 +33,41 @@ class Screen(Protocol):
         /,
     ) -> None: ...
 
-    def show(self, status: dict[str, object]) -> None:
+    def show(self, content: dict[str, object]) -> None:
         """Show it."""
 
     def complain(self, text: str) -> None:
         """Say why there is nothing to show."""
 
 
-def screen_for(*, plain_text: bool, as_json: bool) -> Screen:
+def screen_for(look: Look, *, plain_text: bool, as_json: bool) -> Screen:
     """The one that was asked for, or that suits standard output."""
     if as_json:
         return _JsonScreen()
+    if has_colours(plain_text=plain_text):
+        from proxy.cli.colours import ColourScreen  # noqa: PLC0415 - may be missing elsewhere
+
+        return ColourScreen(look)
+    return _PlainScreen(look)
+
+
+def has_colours(*, plain_text: bool) -> bool:
+    """Whether standard output is to be in colour."""
     no_colour = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    if not (plain_text or no_colour) and sys.stdout.isatty():
-        try:
-            from proxy.cli.colours import ColourScreen  # noqa: PLC0415 - may be missing, see below
-        except ImportError:  # no rich, no colours
-            pass
-        else:
-            return ColourScreen()
-    return _PlainScreen()
+    if plain_text or no_colour or not sys.stdout.isatty():
+        return False
+    try:
+        import proxy.cli.colours  # noqa: F401, PLC0415 - no rich, no colours
+    except ImportError:
+        return False
+    return True
+
+
+def say(cell: Cell, *, plain_text: bool, is_error: bool = False) -> None:
+    """One line by itself."""
+    has_colour = cell.tone.value and has_colours(plain_text=plain_text)
+    text = click.style(cell.text, fg=cell.tone.value) if has_colour else cell.text
+    click.echo(text, err=is_error)
 
 
 class _Entered:
@@ -67,9 +85,12 @@ class _Entered:
 class _PlainScreen(_Entered):
     """Text without a single escape code, as wide as the terminal, or COLUMNS, or 80."""
 
-    def show(self, status: dict[str, object]) -> None:
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def show(self, content: dict[str, object]) -> None:
         width = shutil.get_terminal_size().columns
-        click.echo("\n".join(_lines(overview(Told(status)), width)))
+        click.echo("\n".join(_lines(self._look(Told(content)), width)))
         self._separate()
 
     def complain(self, text: str) -> None:
@@ -81,18 +102,18 @@ class _PlainScreen(_Entered):
             click.echo(_SEPARATOR)
 
 
-def _lines(shown: Overview, width: int) -> list[str]:
-    lines = ["".join(cell.text for cell in line) for line in shown.lines]
-    for table in shown.tables:
-        lines += ["", *plain(table, width)]
+def _lines(page: Page, width: int) -> list[str]:
+    lines = ["".join(cell.text for cell in line) for line in page.lines]
+    for table in page.tables:
+        lines += [*([""] if lines else []), *plain(table, width)]
     return lines
 
 
 class _JsonScreen(_Entered):
     """What the listener said; one line each if there are many."""
 
-    def show(self, status: dict[str, object]) -> None:
-        click.echo(json.dumps(status, indent=None if self._many else 2))
+    def show(self, content: dict[str, object]) -> None:
+        click.echo(json.dumps(content, indent=None if self._many else 2))
 
     def complain(self, text: str) -> None:
         click.echo(text, err=True)

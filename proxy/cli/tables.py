@@ -1,4 +1,4 @@
-"""Tables for a person: what stands in them, and how they look as plain text.
+"""Lines and tables for a person: what stands in them, and how they look as plain text.
 
 A cell has a tone instead of a colour, so that the same tables can be drawn with colours
 (``colours.py``) and without. Plain tables are ASCII, without escape codes, and fit the
@@ -39,6 +39,8 @@ class Column:
     heading: str
     is_text: bool = False
     """Text is set to the left and may be cut; a number to the right, whole."""
+    is_whole: bool = False
+    """Not even text is cut: it is there to be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: list[Sequence[Cell]] = field(default_factory=list)
+
+
+Line = Sequence[Cell]
+"""Pieces of text that follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that is shown: lines, and tables below them."""
+
+    lines: Sequence[Line]
+    tables: Sequence[Table] = ()
 
 
 def cut(text: str, width: int) -> str:
@@ -74,7 +88,7 @@ def widths(table: Table, room: int) -> list[int]:
         max(len(text) for text in (column.heading, *(row[at].text for row in table.rows)))
         for at, column in enumerate(table.columns)
     ]
-    texts = [at for at, column in enumerate(table.columns) if column.is_text]
+    texts = [at for at, of in enumerate(table.columns) if of.is_text and not of.is_whole]
     spare = room - sum(found) - len(_GAP) * (len(found) - 1)
     while spare < 0:
         widest = max(texts, key=lambda at: found[at], default=None)

@@ -56,6 +56,21 @@ class Told:
         members = value if isinstance(value, list) else []
         return [member for member in members if isinstance(member, str)]
 
+    def pairs(self, name: str) -> list[tuple[str, str]]:
+        """A member that is a list of pairs of texts, fit to be read."""
+        value = self._content.get(name)
+        found = []
+        for member in value if isinstance(value, list) else []:
+            match member:
+                case [str(first), str(second)]:
+                    found.append((legible(first), legible(second)))
+        return found
+
+    def written(self, name: str) -> str | None:
+        """A member that is a text, as it came and fit for nothing yet; else None."""
+        value = self._content.get(name)
+        return value if isinstance(value, str) else None
+
     def members(self) -> Iterator[tuple[str, "Told"]]:
         """Names as they came, to look things up by, and the objects that they have."""
         return ((str(name), Told(value)) for name, value in self._content.items())
@@ -68,3 +83,8 @@ class Told:
 def printable(value: object) -> str:
     """*value* if it is a text, all but plain ASCII made harmless; else an empty one."""
     return _UNPRINTABLE.sub("?", value) if isinstance(value, str) else ""
+
+
+def legible(text: str) -> str:
+    """What somebody wrote, in whatever language, without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "?" for character in text)

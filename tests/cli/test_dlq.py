@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import os
-import pty
-import re
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -13,6 +9,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.letters import Missing
+from tests.cli.terminal import ESCAPE, HOLDFAST, WITHOUT_RICH, Ended, on_terminal
 from tests.support import (
     RunningProxy,
     ScriptedUpstream,
@@ -41,32 +38,14 @@ async def dlq(proxy: RunningProxy, *arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-async def on_a_terminal(proxy: RunningProxy, *arguments: str, **environ: str) -> str:
+async def on_a_terminal(
+    proxy: RunningProxy, *arguments: str, program: Sequence[str] = HOLDFAST, **environ: str
+) -> Ended:
     """What it says on a terminal of 80 columns."""
     url = f"http://127.0.0.1:{proxy.admin_port}"
-    command = [sys.executable, "-m", "proxy", "dlq", *arguments, "--admin", url]
-    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    environ = {**clean, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environ}
-    return await asyncio.to_thread(_run_in_pty, command, environ)
-
-
-def _run_in_pty(command: Sequence[str], environ: dict[str, str]) -> str:
-    child, fd = pty.fork()
-    if not child:  # pragma: no cover - another program in a moment
-        os.execvpe(command[0], list(command), environ)  # noqa: S606 - our own command
-    said = b""
-    try:
-        while data := os.read(fd, 65536):
-            said += data
-    except OSError:
-        pass  # how a terminal says that all is said
-    os.close(fd)
-    os.waitpid(child, 0)
-    return said.decode()
-
-
-def without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    ended = await on_terminal([*program, "dlq", *arguments, "--admin", url], environ)
+    assert ended.status == 0, ended.text
+    return ended
 
 
 async def put(proxy: RunningProxy) -> None:
@@ -94,14 +73,17 @@ async def test_list() -> None:
         assert (status, out.splitlines()) == (
             0,
             [
-                "ID                   TIME        ROUTE   ERROR CATEGORY  TRIES RAN",
-                f"{letter(3).id} 10-02 07:06 all     503   transient 1/3   no",
-                f"{SECOND} 10-02 07:06 charges 503   transient 1/3   yes",
-                f"{FIRST} 10-02 07:06 all     503   transient 1/3   no",
+                "Dead letters, the newest first",
+                "id                    time         route    error  category   tries  ran",
+                f"{letter(3).id}  10-02 07:06  all      503    transient    1/3  no",
+                f"{SECOND}  10-02 07:06  charges  503    transient    1/3  yes",
+                f"{FIRST}  10-02 07:06  all      503    transient    1/3  no",
             ],
         )
         _, out, _ = await dlq(proxy, "list", "--oldest", "--limit", "2")
-        assert [line.split()[0] for line in out.splitlines()[1:]] == [FIRST, SECOND, "and"]
+        title, _, *rows = out.splitlines()
+        assert title == "The oldest 2 dead letters; for more use --limit, or export"
+        assert [row.split()[0] for row in rows] == [FIRST, SECOND]
         _, out, _ = await dlq(proxy, "list", "--route", "charges", "--json")
         assert [one["id"] for one in json.loads(out)["letters"]] == [SECOND]
 
@@ -111,36 +93,37 @@ async def test_a_terminal_gets_colours_and_eighty_columns() -> None:
         await put(proxy)
         await proxy.app._letters.keep(letter(4, route="a-route-with-a-name-that-is-rather-long"))
         said = await on_a_terminal(proxy, "list")
-        assert "\x1b[31m503" in said
-        assert "\x1b[33mtransient" in said
-        assert "\x1b[32mno" in said
-        lines = without_colours(said).splitlines()
-        assert len(lines) == 5
+        assert "\x1b[31m503" in said.text
+        assert "\x1b[33mtransient" in said.text
+        assert "\x1b[32mno" in said.text
+        _, _, _, *rows = lines = said.uncoloured.splitlines()
         assert max(map(len, lines)) <= 80
-        assert all(one in lines[1 + n] for n, one in enumerate((letter(4).id, letter(3).id)))
+        ids = [letter(number).id for number in (4, 3, 2, 1)]
+        assert [row.split()[0] for row in rows] == ids
         for plain in (
             await on_a_terminal(proxy, "list", "--plain"),
             await on_a_terminal(proxy, "list", NO_COLOR="1"),
         ):
-            assert "\x1b" not in plain
-            assert max(map(len, plain.splitlines())) <= 80
+            assert ESCAPE not in plain.text
+            assert max(map(len, plain.text.splitlines())) <= 80
+            assert all(one in plain.text for one in ids)
 
 
 async def test_it_works_without_rich() -> None:
     async with running(CONFIG) as proxy:
         await put(proxy)
-        url = f"http://127.0.0.1:{proxy.admin_port}"
-        program = (
-            "import sys; sys.modules['rich'] = None; sys.stdout.isatty = lambda: True;"
-            f"from proxy.cli import main; main(['dlq', 'list', '--admin', {url!r}])"
-        )
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-        )
-        out, _ = await process.communicate()
-        assert process.returncode == 0
-        assert FIRST.encode() in out
-        assert b"\x1b" not in out
+        said = await on_a_terminal(proxy, "list", program=WITHOUT_RICH)
+        assert FIRST in said.text
+        assert ESCAPE not in said.text
+
+
+async def test_a_terminal_gets_long_lines_whole() -> None:
+    long = "{'name': 'Zoë', " + "'amount': 100, " * 20 + "}"
+    async with running(CONFIG) as proxy:
+        await proxy.app._letters.keep(letter(body=long.encode(), may_have_run=True))
+        said = await on_a_terminal(proxy, "show", FIRST)
+        assert "may have run: \x1b[33myes" in said.text
+        assert long in said.uncoloured.splitlines()
 
 
 async def test_show() -> None:
@@ -274,7 +257,7 @@ async def test_a_terminal_gets_a_bar() -> None:
     ):
         await failing_posts(proxy, 3)
         upstream.usual = answer(ok())
-        said = without_colours(await on_a_terminal(proxy, "replay", "--all"))
+        said = (await on_a_terminal(proxy, "replay", "--all")).uncoloured
         assert "100%" in said
         assert "3 of 3 were sent and are gone, 0 stay" in said
 

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.overview import Overview, overview
-from proxy.cli.tables import Tone
+from proxy.cli.overview import overview
+from proxy.cli.tables import Page, Tone
 from proxy.cli.told import Told
 
 QUIET: dict[str, Any] = {"requests": {}, "errors": 0, "in_flight": 0, "upstreams": ["payments"]}
 
 
-def of(routes: dict[str, Any] | None = None, /, **members: object) -> Overview:
+def of(routes: dict[str, Any] | None = None, /, **members: object) -> Page:
     return overview(Told({"routes": routes or {}, **members}))
 
 
-def cells(shown: Overview, title: str) -> dict[str, dict[str, tuple[str, Tone]]]:
+def cells(shown: Page, title: str) -> dict[str, dict[str, tuple[str, Tone]]]:
     """A table by its rows' names and its headings."""
     found: dict[str, dict[str, tuple[str, Tone]]] = {}
     for table in shown.tables:

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.cli.tables import Cell, Column, Table, cut, plain
+from proxy.cli.told import legible
 
 COLUMNS = (Column("route", is_text=True), Column("requests"), Column("which", is_text=True))
 
@@ -59,3 +60,21 @@ def test_no_line_is_too_wide(rows: list[tuple[str, str, str]], room: int) -> Non
 def test_where_there_is_no_room_at_all_names_keep_eight_characters() -> None:
     lines = plain(table(("a-name-that-is-long", "123456", "503 x30000")), 10)
     assert lines[2].startswith("a-n..ong  ")
+
+
+def test_what_is_to_be_copied_is_never_cut() -> None:
+    columns = (Column("id", is_text=True, is_whole=True), Column("route", is_text=True))
+    row = (Cell("18f3a2b4c5d0a1b2c3d4"), Cell("orders-of-the-second-generation"))
+    lines = plain(Table("Letters", columns, [row]), 34)
+    assert lines[2] == "18f3a2b4c5d0a1b2c3d4  order..ation"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Zoë zahlt 5 €, 你好 🙂", "Zoë zahlt 5 €, 你好 🙂"),
+        ("\x1b[31m\x07\x9b\u202e\u2028\ud800\n", "?[31m??????"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_not_shown(text: str, expected: str) -> None:
+    assert legible(text) == expected

@@ -1,0 +1,95 @@
+"""Sending dead letters again, and saying what became of them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from proxy.cli.admin import Answer, ask
+from proxy.cli.asking import complaint
+from proxy.cli.progress import progress
+from proxy.cli.screens import say
+from proxy.cli.tables import Cell, Tone
+
+_PATIENCE = 3600.0
+"""Seconds: a replay takes as long as its route's timeout, and some have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """How letters are sent again, and how that is shown."""
+
+    headers: Sequence[tuple[str, str]]
+    force: bool
+    admin: str
+    token: str | None
+    plain_text: bool
+    as_json: bool
+
+    def one(self, letter: str) -> bool:
+        """Send it; whether it is gone."""
+        answer = self._send(letter)
+        is_gone = _is_gone(answer)
+        if self.as_json:
+            click.echo(json.dumps(answer.content))
+        else:
+            say(self._result(answer), plain_text=self.plain_text, is_error=not is_gone)
+        return is_gone
+
+    def all(self, letters: Sequence[str]) -> bool:
+        """Send one after another; whether all of them are gone."""
+        if self.as_json:
+            are_gone = [self.one(letter) for letter in letters]
+            return all(are_gone)
+        gone = 0
+        with progress("sending", len(letters), plain_text=self.plain_text) as step:
+            for letter in letters:
+                answer = self._send(letter)
+                gone += _is_gone(answer)
+                result = self._result(answer)
+                step(Cell(f"{letter} {result.text}", result.tone))
+        stay = len(letters) - gone
+        text = f"{gone} of {len(letters)} were sent and are gone, {stay} stay"
+        say(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
+        return not stay
+
+    def _send(self, letter: str) -> Answer:
+        return ask(
+            self.admin,
+            "POST",
+            f"/dead-letters/{letter}/replay",
+            token=self.token,
+            patience=_PATIENCE,
+            body=json.dumps({"headers": self.headers, "force": self.force}).encode(),
+        )
+
+    def _result(self, answer: Answer) -> Cell:
+        """What became of it in one line."""
+        told = answer.told
+        if _is_gone(answer):
+            return Cell(f"sent, the upstream answered {told.count('status')}", Tone.GOOD)
+        if not told.text("result"):
+            return Cell(f"not sent: {self._why_not(answer)}", Tone.WARNING)
+        ran = ", it may have run" if told.is_true("may_have_run") else ""
+        record = told.text("record")
+        hint = f" (its key: holdfast keys show {record})" if record else ""
+        text = f"{told.text('result')}: {told.text('error')}{ran}: {told.text('detail')}{hint}"
+        return Cell(text, Tone.BAD)
+
+    def _why_not(self, answer: Answer) -> str:
+        match answer.problem:
+            case "letter_may_have_run":
+                return "it may have run; find out, then drop it or use --force"
+            case "letter_uncertain":
+                return (
+                    "a replay of it was interrupted by a crash and may have run; find out, then "
+                    "drop it or use --force"
+                )
+            case "letter_replaying" | "letter_without_body" | "letter_without_route":
+                return answer.text("detail")
+        return complaint(answer, self.admin, self.token)
+
+
+def _is_gone(answer: Answer) -> bool:
+    return answer.text("result") == "succeeded"

@@ -1,0 +1,27 @@
+"""How far a command is that does one thing after another."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+
+import click
+
+from proxy.cli.screens import has_colours
+from proxy.cli.tables import Cell
+
+
+def progress(
+    what: str, total: int, *, plain_text: bool
+) -> AbstractContextManager[Callable[[Cell], None]]:
+    """What it gives is called after each step: a bar grows, or there is one more line."""
+    if has_colours(plain_text=plain_text):
+        from proxy.cli.colours import bar  # noqa: PLC0415 - may be missing elsewhere
+
+        return bar(what, total)
+    return _lines(total)
+
+
+@contextmanager
+def _lines(total: int) -> Iterator[Callable[[Cell], None]]:
+    numbers = count(1)
+    yield lambda done: click.echo(f"{next(numbers)}/{total} {done.text}")
