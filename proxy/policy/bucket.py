@@ -203,8 +203,10 @@ class Bucket(Generic[W]):
     def _wait_behind(self, ahead: int, now: float) -> float:
         wait = self.permits.wait(now, self._held + ahead + 1)
         if now < self._opens:
-            # As if nobody came after it; the more there are, the sooner each of them goes.
-            share = 0.0 if self.settings.rates else SPREAD * ahead / (ahead + 1)
+            # As if nobody came after it; the more there are, the sooner each of them goes. Who
+            # holds a permit cannot use it before the end of the pause, and comes back first.
+            others = ahead + self._held
+            share = 0.0 if self.settings.rates else SPREAD * others / (others + 1)
             return max(wait, self._opens - now + share)
         if self._spread is not None:
             return max(wait, self._spread.wait(now, ahead))

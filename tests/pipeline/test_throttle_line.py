@@ -38,9 +38,9 @@ CLOSED = "throttle: {rate: 1/h, burst: 1, max_wait: none}\ntimeout: none"
 """After one call nothing moves until the limit is changed."""
 
 
-async def open_to(proxy: RunningProxy, rate: str) -> None:
-    """Another limit for those in line: one that lets them go."""
-    proxy.config.write_text(proxy.config.read_text().replace("rate: 1/h", f"rate: {rate}"))
+async def open_to(proxy: RunningProxy, rate: str, closed: str = "rate: 1/h") -> None:
+    """Another limit for those in line: one that lets them go, in place of what is *closed*."""
+    proxy.config.write_text(proxy.config.read_text().replace(closed, f"rate: {rate}"))
     assert (await proxy.admin("POST", "/-/reload")).status == 200
 
 
@@ -84,7 +84,8 @@ async def test_five_hundred_are_served_in_the_order_of_their_coming_though_a_hun
             crowd[number].wire.reset()
         await in_line(proxy, CROWD - len(leaving))
         assert upstream.requests == []
-        await open_to(proxy, "1000/s")
+        # One after the other, over connections that are there: who needs a new one is overtaken.
+        await open_to(proxy, "500/s, burst: 1", closed="rate: 1/h, burst: 20")
         staying = [number for number in range(CROWD) if number not in leaving]
         for number in staying:
             assert (await crowd[number].response()).status == 200

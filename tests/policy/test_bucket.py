@@ -529,6 +529,17 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
     assert story.until(2).outs == {"a": 0.1, "b": 0.6}
 
 
+def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
+    bucket: Bucket[Caller] = Bucket(limits(), LocalPermits(limits(), START))
+    assert bucket.take(START)
+    bucket.hold(START)
+    assert bucket.pause(START, 0.1) == []
+    assert bucket.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
+    hindrance = bucket.hindrance(START, 0.3)
+    assert hindrance is not None
+    assert hindrance.cause is DEADLINE
+
+
 def test_another_pause_stops_the_spread() -> None:
     story = Story(limits())
     story.pause(1.0)
