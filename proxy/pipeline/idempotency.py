@@ -44,6 +44,8 @@ from proxy.stores import Claims, StoreError
 
 _ASK_AGAIN = 1.0
 """Seconds after which a store is asked at the latest, should its news have been missed."""
+_SOON_READ = 16 * 1024
+"""Bytes that no client is behind with."""
 _GRAIN = 0.01
 """Seconds to be sure that a lease has ended."""
 _LONGEST_ADVICE = 5
@@ -130,7 +132,10 @@ class Idempotency:
         flight = self._flights.get(claim.name)
         if flight is not None:
             return await self._beside(exchange, claim, flight)
-        claimed = await self._ask(claim)
+        try:
+            claimed: Claimed | None = await self._claims.claim(claim)
+        except StoreError:
+            claimed = None
         if claimed is not None and claimed.answer is Answer.NEW:
             return await self._own(exchange, self._flights.begin(claim))
         if claimed is not None and claimed.answer is Answer.BUSY and self._waits:
@@ -287,7 +292,7 @@ class Idempotency:
             exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
         if exchange.client_is_gone:
             raise asyncio.CancelledError  # as it would have been but for its key
-        if exchange.is_behind:
+        if exchange.bytes_sent > _SOON_READ and exchange.is_behind:
             await exchange.caught_up()  # it was read ahead of its client
         return refusal
 

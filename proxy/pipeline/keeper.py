@@ -65,7 +65,7 @@ class Keeper(ABC):
             exchange.relay_head(head, pieces, complete=False)
         if (head.has_body and head.content_length > self._limit) or is_stream_of_events(lines):
             self._stop_keeping()
-        else:
+        elif pieces:
             self._keep(pieces)
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:

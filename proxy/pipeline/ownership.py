@@ -85,7 +85,8 @@ class Ownership(Keeper):
         without a key: that saves two more turns, and a tenth of what a key costs.
         """
         super().relay_head(head, pieces, complete=complete)
-        if not complete or self._early is not None or self._fate(head.status) is not Fate.KEPT:
+        # As the fate of a key is decided, for an attempt that has ended well.
+        if not complete or head.status not in self._settings.keep or self.exchange.fallback:
             return
         response = self.response(lasts=True)
         if response is None:

@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+_tuple = tuple.__new__
+"""Makes a named tuple in a third of the time that calling its class takes."""
+
 LEFT_FOR = 10.0
 """Seconds for which the outcome of a key that was set free waits for those who waited for it."""
 
@@ -175,7 +178,10 @@ def new_record(ask: Claim, *, now: float, wall: float) -> Record:
     _, owner, fingerprint, route, lease, ttl, _, _ = ask
     # It expires with its time and not with its lease: else a crash would make the key look as
     # if nobody had ever used it.
-    return Record(State.IN_FLIGHT, owner, fingerprint, route, wall, now + lease, wall + ttl)
+    return _tuple(
+        Record,
+        (State.IN_FLIGHT, owner, fingerprint, route, wall, now + lease, wall + ttl, b""),
+    )
 
 
 def is_owned(record: Record | None, owner: str) -> bool:
@@ -189,15 +195,9 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
         return None
     result = ending.result if ending.state is State.DONE else b""
     # Nobody owns it any more: what was the owner's need not be kept.
-    return Record(
-        ending.state,
-        "",
-        record.fingerprint,
-        record.route,
-        record.created,
-        0.0,
-        wall + ending.ttl,
-        result,
+    _, _, fingerprint, route, created, _, _, _ = record
+    return _tuple(
+        Record, (ending.state, "", fingerprint, route, created, 0.0, wall + ending.ttl, result)
     )
 
 

@@ -198,7 +198,7 @@ async def the_others(proxy: RunningProxy, *, replayed: bool) -> None:
 # 35: a flood of distinct keys.
 
 
-@pytest.mark.parametrize("bounds", ["entries: 20", "bytes: 4KiB"])
+@pytest.mark.parametrize("bounds", ["entries: 20", "bytes: 16KiB"])
 async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> None:
     till = Till()
     keys = [f"key-{number}" for number in range(300)]
