@@ -65,10 +65,14 @@ def explain(
     faults; 2: wrong usage.
     """
     # In here, so that --help does not wait for them.
-    from proxy.cli.explanation import explain_request  # noqa: PLC0415
-    from proxy.cli.request_words import read_field, read_outcome, read_request  # noqa: PLC0415
-    from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415
-    from proxy.core import SystemClock  # noqa: PLC0415
+    from proxy.cli.explanation import explain_request  # noqa: PLC0415 - see above
+    from proxy.cli.request_words import (  # noqa: PLC0415 - see above
+        read_field,
+        read_outcome,
+        read_request,
+    )
+    from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
+    from proxy.core import SystemClock  # noqa: PLC0415 - see above
 
     asked = read_request(method, url, [read_field(field) for field in fields])
     outcomes = [read_outcome(word) for word in words]

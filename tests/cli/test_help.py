@@ -54,7 +54,7 @@ def test_every_help_has_an_example_of_its_own(path: tuple[str, ...]) -> None:
 
 
 @PATHS
-def test_examples_are_right(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_are_right(path: tuple[str, ...]) -> None:
     """Each is understood: it fails for want of a file or a proxy, not of its usage."""
     for example in examples(help_of(*path)):
         words = shlex.split(re.split(r" [|>] ", example)[0])[1:]
@@ -64,8 +64,8 @@ def test_examples_are_right(path: tuple[str, ...], monkeypatch: pytest.MonkeyPat
             found = command.get_command(context, words.pop(0))
             assert found is not None
             command = found
-        monkeypatch.setattr(command, "callback", lambda **_: None)
-        assert CliRunner().invoke(command, words).exit_code == 0, example
+        # Reads the words as the command would, and runs nothing.
+        command.make_context(command.name, words)
 
 
 @PATHS
