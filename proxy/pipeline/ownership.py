@@ -63,7 +63,8 @@ class Ownership(Keeper):
             self._give_up()
             raise
         except Exception:
-            await self._settle(self._fate(0), _FAILED)
+            if not self._is_settled:
+                await self._settle(self._fate(0), _FAILED)
             raise
         if self._is_settled:
             return refusal
@@ -141,7 +142,7 @@ class Ownership(Keeper):
 
         The store is told behind our back: who gives up has no time to wait.
         """
-        if self._early is not None:
+        if self._early is not None or self._is_settled:
             return
         fate = self._fate(self.status)
         if fate is Fate.KEPT:
