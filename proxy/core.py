@@ -258,6 +258,9 @@ class Pass(Protocol):
         Raises :class:`Refused` if it is not going to be before *deadline*.
         """
 
+    def close(self) -> None:
+        """The request is over, or will not be sent."""
+
 
 class Stream(Protocol):
     """The upstream's side of a response that is being relayed."""

@@ -87,7 +87,7 @@ class LetterWriter:
             return False
         advice = NO_ADVICE
         if self._rules.heeds_hint(status):
-            advice = read_advice(status, head.lines[1:], self._clock.wall())
+            advice = read_advice(status, head.fields(), self._clock.wall())
         return self.wants(exchange, Result(None, status, advice=advice))
 
     # Writing them.

@@ -166,7 +166,7 @@ class Entrance:
 
     def heed(self, head: ResponseHead, gates: list[Gate]) -> None:
         """If the upstream refused a call and said for how long, leave it alone for so long."""
-        wait = read_advice(head.status, head.lines[1:], self.clock.wall()).wait
+        wait = read_advice(head.status, head.fields(), self.clock.wall()).wait
         if wait:
             now = self.clock.monotonic()
             # A caller's own limit is none of the others' business.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Collection
 from proxy.core import Exchange, Refused
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
-from proxy.pipeline.entrance import Entrance
+from proxy.pipeline.entrance import Entrance, Passed
 from proxy.policy.budget import Budget
 from proxy.policy.outcome import Attempt, Pause
 from proxy.policy.refusal import Reason, Refusal
@@ -71,12 +71,9 @@ class Forward:
                 if passed is None:
                     deadline = give_up - _AFTERWARDS
                     passed = await entrance.enter(exchange, deadline, is_retry=False)
-                try:
-                    attempt = await self.upstream.attempt(
-                        exchange, give_up, judge=passed.judge, permit=passed
-                    )
-                finally:
-                    passed.close()
+                attempt = await self.upstream.attempt(
+                    exchange, give_up, judge=passed.judge, permit=passed
+                )
             if attempt.kind is not None:
                 attempt = await self.unless_stale(exchange, attempt)
         finally:
@@ -111,8 +108,9 @@ class Forward:
 
     def give_up(self, exchange: Exchange) -> float:
         """When an attempt that begins now must have its connection."""
+        limit = self._timeout if exchange.asked_timeout is None else self._limit(exchange)
         # Nobody waits for the client just now, so no other time is uncounted.
-        return exchange.started + self._limit(exchange) + exchange.client_wait + _AFTERWARDS
+        return exchange.started + limit + exchange.client_wait + _AFTERWARDS
 
     def attempt(
         self,
@@ -122,61 +120,47 @@ class Forward:
         judge: Judge | None = None,
         avoid: Collection[str] = (),
         pause: Pause | None = None,
+        passed: Passed | None = None,
     ) -> Awaitable[Attempt]:
-        """One attempt, when its turn has come; see :meth:`Upstream.attempt`."""
-        if self.entrance is not None or self._attempt_deadlines is not None:
-            return self._attempt_in_turn(
-                exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause
-            )
-        if self._budget is not None and not exchange.attempts:
-            self._count_first(self._budget, exchange.started)
-        return self.upstream.attempt(
-            exchange, self.give_up(exchange), fresh=fresh, judge=judge, avoid=avoid, pause=pause
-        )
+        """One attempt, when its turn has come: at once if it *passed* the entrance before.
 
-    async def _attempt_in_turn(
+        For the rest see :meth:`Upstream.attempt`.
+        """
+        entrance, upstream, budget = self.entrance, self.upstream, self._budget
+        if entrance is not None:
+            passed = passed or entrance.pass_at_once(exchange)
+            if passed is None:
+                return self._stand_in_line(
+                    entrance, exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause
+                )
+            passed.then, judge = judge, passed.judge
+        if budget is not None and not exchange.attempts:
+            started = exchange.started
+            if upstream.fleet.breakers is None or upstream.fleet.admits(started):
+                budget.first(started)
+        give_up = self.give_up(exchange)
+        attempt = upstream.attempt(
+            exchange, give_up, fresh=fresh, judge=judge, avoid=avoid, pause=pause, permit=passed
+        )
+        deadlines = self._attempt_deadlines
+        return attempt if deadlines is None else _within(deadlines, exchange, attempt)
+
+    async def _stand_in_line(
         self,
+        entrance: Entrance,
         exchange: Exchange,
         *,
-        fresh: bool = False,
-        judge: Judge | None = None,
-        avoid: Collection[str] = (),
-        pause: Pause | None = None,
+        fresh: bool,
+        judge: Judge | None,
+        avoid: Collection[str],
+        pause: Pause | None,
     ) -> Attempt:
-        entrance, deadlines = self.entrance, self._attempt_deadlines
-        passed, ticket = None, None
-        if entrance is not None:
-            passed = entrance.pass_at_once(exchange)
-            if passed is None:
-                deadline = self.give_up(exchange) - _AFTERWARDS
-                is_retry = bool(exchange.attempts)
-                passed = await entrance.enter(exchange, deadline, is_retry=is_retry)
-            passed.then, judge = judge, passed.judge
-        if self._budget is not None and not exchange.attempts:
-            self._count_first(self._budget, exchange.started)
-        if deadlines is not None:
-            # From here on: it is the upstream's time, not that of those before us in line.
-            ticket = deadlines.start_attempt(exchange)
-        try:
-            return await self.upstream.attempt(
-                exchange,
-                self.give_up(exchange),
-                fresh=fresh,
-                judge=judge,
-                avoid=avoid,
-                pause=pause,
-                permit=passed,
-            )
-        finally:
-            if deadlines is not None and ticket is not None:
-                deadlines.finish(ticket)
-                exchange.attempt_expired = False
-            if passed is not None:
-                passed.close()
-
-    def _count_first(self, budget: Budget, now: float) -> None:
-        if self.upstream.fleet.admits(now):
-            budget.first(now)
+        deadline = self.give_up(exchange) - _AFTERWARDS
+        is_retry = bool(exchange.attempts)
+        passed = await entrance.enter(exchange, deadline, is_retry=is_retry)
+        return await self.attempt(
+            exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause, passed=passed
+        )
 
     async def unless_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
@@ -201,3 +185,18 @@ class Forward:
         if exchange.upgrade or not self.upstream.may_repeat(exchange):
             return False
         return exchange.body is None or exchange.body.lost is None
+
+
+async def _within(
+    deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]
+) -> Attempt:
+    """Make the attempt within a time of its own.
+
+    From here on: it is the upstream's time, not that of those before us in line.
+    """
+    ticket = deadlines.start_attempt(exchange)
+    try:
+        return await attempt
+    finally:
+        deadlines.finish(ticket)
+        exchange.attempt_expired = False

@@ -58,12 +58,12 @@ class Keeper(ABC):
         self.status = head.status
         if not head.has_date:
             exchange.stamp(head)
-        lines = self._head = b"\r\n".join(head.lines)
+        self._head = head.text
         if complete:
             self._withheld_head, self._withheld_pieces = head, pieces
         else:
             exchange.relay_head(head, pieces, complete=False)
-        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(lines):
+        if (head.has_body and head.content_length > self._limit) or is_stream_of_events(head.text):
             self._stop_keeping()
         elif pieces:
             self._keep(pieces)

@@ -1,8 +1,8 @@
 """The stage of a route that may send a request more than once, or falls back."""
 
-import asyncio
+from collections.abc import Awaitable
 
-from proxy.core import Clock, Exchange, Refused
+from proxy.core import Clock, Exchange
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.dead_letters import LetterWriter
 from proxy.pipeline.fallback import Fallback
@@ -10,7 +10,6 @@ from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.run import Run
 from proxy.policy.budget import Budget
-from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
 from proxy.policy.verdict import RetryRules
 
@@ -52,26 +51,9 @@ class Retry:
         self.listens_to = rules.statuses | covered
         """Statuses after which it matters how long the upstream asks us to wait."""
 
-    async def handle(self, exchange: Exchange) -> Refusal | None:
+    def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
         """Relay a response, the first good one or the last, or say why there is none."""
-        forward = self.forward
-        if exchange.upgrade:
-            return await self._tunnel(exchange)
-        ticket = forward.start_clock(exchange)
-        if exchange.expired:
-            return TOO_LATE
-        run = Run(self, exchange)
-        try:
-            return await run.until_settled()
-        except asyncio.CancelledError:
-            run.settle_cancelled()
-            raise
-        except Refused:
-            run.settle(Why.NOT_RETRYABLE_KIND)  # the client's own body is bad
-            raise
-        finally:
-            run.give_back_budget()
-            forward.stop_clock(ticket)
+        return self._tunnel(exchange) if exchange.upgrade else Run(self, exchange).until_over()
 
     async def _tunnel(self, exchange: Exchange) -> Refusal | None:
         """One attempt, and no verdict: what went through a tunnel cannot be sent again."""

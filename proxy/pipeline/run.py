@@ -65,8 +65,8 @@ class Run:
     def __init__(self, stage: "Retry", exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
-        self._made = 0
-        """Attempts that count: one that only found a stale connection does not."""
+        self._made = 1
+        """Attempts that count, with the one under way: one that only found a stale connection does not."""
         self._known = 0
         """Attempts on record when the present one was to begin."""
         self._settled = 0
@@ -84,24 +84,42 @@ class Run:
         self._spent: float | None = None
         """When it was charged for the one under way."""
 
-    async def until_settled(self) -> Refusal | None:
+    async def until_over(self) -> Refusal | None:
         """Make attempts until none may follow; the client has its response, or gets a refusal."""
+        exchange, forward = self._exchange, self._stage.forward
+        ticket = forward.start_clock(exchange)
+        if exchange.expired:
+            return TOO_LATE
+        try:
+            try:
+                attempt = await forward.attempt(exchange, judge=self._judge_head)
+                if attempt.kind is None and attempt.status < FIRST_FAILURE:
+                    # Nearly always: what follows below comes to this.
+                    attempt.why = Why.SUCCESS
+                    exchange.route.recorder.judged(Why.SUCCESS)
+                    return None
+                return await self._go_on_after(attempt)
+            except Refused as refused:
+                return await self._not_let_through(refused)
+        except asyncio.CancelledError:
+            self._settle_cancelled()
+            raise
+        finally:
+            if self._taken_at is not None:
+                self._give_back_budget(self._taken_at)
+            forward.stop_clock(ticket)
+
+    async def _go_on_after(self, attempt: Attempt) -> Refusal | None:
+        """The first *attempt* was not good: see what comes next, as often as need be."""
         exchange, stage = self._exchange, self._stage
         while True:
-            try:
-                attempt = await self._next_attempt()
-                if attempt.kind is not None:
-                    attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
-            except Refused as refused:
-                why = _NOT_LET_THROUGH.get(refused.refusal.reason)
-                if why is None:
-                    raise
-                return await self._left_alone(why, refused.refusal)
+            if attempt.kind is not None:
+                attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
             verdict = self._verdict_on(attempt)
             if exchange.client_is_gone and (verdict.pause is not None or self._falls_back):
                 raise asyncio.CancelledError  # it left while the response was set aside
             if verdict.pause is None:
-                self.settle(verdict.why)
+                self._settle(verdict.why)
                 if self._falls_back and stage.fallback is not None:
                     if self._leaves_letter and stage.letters is not None:
                         await stage.letters.before_fallback(exchange, stage.fallback.settings)
@@ -110,14 +128,13 @@ class Run:
             refusal = await self._wait(verdict.pause)
             if refusal is not None:
                 return refusal
+            attempt = await self._next_attempt()
 
     # One attempt.
 
     def _next_attempt(self) -> Awaitable[Attempt]:
         exchange, forward = self._exchange, self._stage.forward
         self._made += 1
-        if self._made == 1:
-            return forward.attempt(exchange, judge=self._judge_head)
         earlier = exchange.attempts
         self._known = len(earlier)
         self._verdict = None
@@ -145,10 +162,10 @@ class Run:
             exchange.route.recorder.waited(waited)
         exchange.end_wait()
         if not goes_on:
-            self.settle(Why.SHUTDOWN)
+            self._settle(Why.SHUTDOWN)
             return DRAINING
         if exchange.expired or self._stage.forward.time_left(exchange, clock.monotonic()) <= 0:
-            self.settle(Why.DEADLINE)
+            self._settle(Why.DEADLINE)
             return TOO_LATE
         return None
 
@@ -159,7 +176,7 @@ class Run:
         stage = self._stage
         advice = read_advice(
             head.status,
-            head.lines[1:],
+            head.fields(),
             stage.clock.wall(),
             wants_wait=head.status in stage.listens_to,
         )
@@ -238,16 +255,14 @@ class Run:
         self._taken_at = now
         return True
 
-    def give_back_budget(self) -> None:
+    def _give_back_budget(self, taken_at: float) -> None:
         """Return what a retry was charged that never began."""
-        budget, taken_at = self._stage.budget, self._taken_at
-        if budget is not None and taken_at is not None:
-            self._taken_at = None
-            budget.give_back(taken_at, self._stage.clock.monotonic())
+        if self._stage.budget is not None:
+            self._stage.budget.give_back(taken_at, self._stage.clock.monotonic())
 
     # Ending.
 
-    def settle(self, why: Why) -> None:
+    def _settle(self, why: Why) -> None:
         """No attempt follows the last one, and this is why."""
         recorder = self._exchange.route.recorder
         attempts = self._exchange.attempts[self._settled :]
@@ -261,7 +276,7 @@ class Run:
         recorder.judged(why)
         self._settled += len(attempts)
 
-    def settle_cancelled(self) -> None:
+    def _settle_cancelled(self) -> None:
         """The request was cancelled: its client left, our time is up, or we cut it off.
 
         The last is how a client learns that its response broke off. And it may happen
@@ -270,20 +285,24 @@ class Run:
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is not None and exchange.code and last.kind in (None, Kind.TRUNCATED):
-            self.settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
+            self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
             return
         in_line = len(exchange.attempts) == self._known
         begun = last is not None and not in_line and (last.sent or self._falls_back)
         if not begun and self._taken_at is None:
             self._taken_at = self._spent  # nothing of the retry under way was sent
-        self.settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+        self._settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
 
-    async def _left_alone(self, why: Why, refusal: Refusal) -> Refusal | None:
-        """The next attempt is not let through, by no fault of its own."""
-        stage, exchange = self._stage, self._exchange
+    async def _not_let_through(self, refused: Refused) -> Refusal | None:
+        """The next attempt is not let through; or the client's own body is bad: raised again."""
+        stage, exchange, refusal = self._stage, self._exchange, refused.refusal
+        why = _NOT_LET_THROUGH.get(refusal.reason)
+        if why is None:
+            self._settle(Why.NOT_RETRYABLE_KIND)
+            raise refused
         if len(exchange.attempts) == self._known:
             self._taken_at = self._spent  # no attempt came of it
-        self.settle(why)
+        self._settle(why)
         fallback = stage.fallback
         if why is not Why.BREAKER_OPEN or fallback is None or not fallback.covers_open_breaker:
             return refusal
@@ -311,7 +330,7 @@ class Run:
             return refused.refusal
         finally:
             exchange.fallback = has_answered or exchange.code != 0
-        self.settle(_end_of(attempt))
+        self._settle(_end_of(attempt))
         return answer_for(exchange, attempt)
 
 

@@ -19,17 +19,15 @@ _ROUNDING = 1e-9
 class Budget:
     """The retries of one upstream."""
 
-    __slots__ = ("_firsts", "_reserve", "_retries", "settings")
+    __slots__ = ("_firsts", "_reserve", "_retries", "first", "settings")
 
     def __init__(self, settings: BudgetSettings) -> None:
         self.settings = settings
         self._reserve = settings.min_per_second * settings.window
         self._firsts = Window(settings.window)
         self._retries = Window(settings.window)
-
-    def first(self, now: float) -> None:
-        """A request is tried for the first time."""
-        self._firsts.add(now)
+        self.first = self._firsts.add
+        """Called with the time when a request is tried for the first time."""
 
     def take(self, now: float) -> bool:
         """Whether one more retry may be; if so, it is counted."""

@@ -3,8 +3,8 @@
 import re
 from http import HTTPStatus
 
-USUAL = frozenset(b"HTTP/1.1 %d %b" % (s, s.phrase.encode()) for s in HTTPStatus)
-"""The lines that nearly every response begins with."""
+USUAL = {s.value: b"HTTP/1.1 %d %b\r\n" % (s, s.phrase.encode()) for s in HTTPStatus}
+"""What nearly every response begins with, by its status."""
 
 _NAMES = {status.value: status.phrase.encode() for status in HTTPStatus}
 

@@ -125,6 +125,7 @@ class ClientConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._loop = self.server.same_task  # only now: start() itself has a task
         peer = transport.get_extra_info("peername")
         self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
         if transport.get_extra_info("sslcontext") is not None:
@@ -288,6 +289,14 @@ class ClientConnection(RequestHandler):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
+        """Read on: aiohttp says so after every body, whether it had stopped or not.
+
+        Each time it would feed its parser nothing and resume the transport.
+        """
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     # Bytes going out.
 

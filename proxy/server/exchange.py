@@ -222,17 +222,17 @@ class ClientExchange(OutgoingExchange):
     def _begin_response(self, head: ResponseHead) -> list[bytes]:
         """The status line and the end-to-end fields, ours among them."""
         self.code = head.status
-        lines = head.lines
         if not head.has_date:
             self.stamp(head)
-        lines.append(self.id_line)
+        lines = [head.text, self.id_line]
         if len(self.attempts) > 1:
             lines.append(b"Holdfast-Attempts: %d" % len(self.attempts))
         if self.dead_letter:
             lines.append(b"Holdfast-Dead-Letter: " + self.dead_letter.encode())
         edits = self.route.response_edits
         if edits is not None:
-            lines = [lines[0], *edits.apply(lines[1:])]
+            first, *fields = b"\r\n".join(lines).split(b"\r\n")
+            lines = [first, *edits.apply(fields)]
         lines.append(head.via_line() if head.via else OUR_VIA)
         return lines
 
@@ -321,7 +321,7 @@ class ClientExchange(OutgoingExchange):
         """Give a response the time of its arrival, if it does not tell its own."""
         if not head.has_date:
             head.has_date = True
-            head.lines.append(date_line())
+            head.add(date_line())
 
     def answer_kept(self, response: KeptResponse) -> None:
         """Give the client what the first request with its key was answered."""

@@ -17,6 +17,7 @@ from proxy.server.connection import UNREAD_GRACE, ClientConnection
 from proxy.server.exchange import ClientExchange
 from proxy.server.leaving import Lookout
 from proxy.server.replay_memory import ReplayMemory
+from proxy.server.same_task import same_task
 from proxy.server.serve import serve
 from proxy.server.site import Site
 from proxy.sockets import address_of, make_way
@@ -35,6 +36,7 @@ class ProxyServer(Server):
         """Replaced by a reload; requests under way keep what they began with."""
         self.clock = clock
         self.outbox = outbox
+        self.same_task = same_task(self._loop)
         self.replay_memory = ReplayMemory()
         self.lookout = Lookout()
         self.is_draining = False

@@ -200,7 +200,7 @@ class ReplayExchange(OutgoingExchange):
         """Give a response the time of its arrival, if it does not tell its own."""
         if not head.has_date:
             head.has_date = True
-            head.lines.append(date_line())
+            head.add(date_line())
 
     @property
     def is_behind(self) -> bool:

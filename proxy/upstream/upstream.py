@@ -62,13 +62,19 @@ class Upstream:
         may keep the response of a failure from the client. Addresses to *avoid*
         are taken only if there is no better one. *pause* is the wait that came
         before, for the record. A *permit* is needed where somebody limits how many
-        requests are sent.
+        requests are sent; it is closed at the end, however that comes.
         Raises :class:`proxy.core.Refused` if every address is left alone for now,
         and if the client's own body is at fault.
         """
         now = self._clock.monotonic()
         fleet = self.fleet
-        pool = fleet.only or fleet.pick(now, avoid)
+        try:
+            pool = fleet.only or fleet.pick(now, avoid)
+        except Refused:
+            if permit is not None:
+                permit.hold()
+                permit.close()
+            raise
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
         if permit is not None:
             attempt.queued = permit.queued
@@ -99,9 +105,11 @@ class Upstream:
             call.fail(Kind.UNKNOWN)
         finally:
             exchange.stream = None
-            if permit is not None and not call.has_begun:
-                permit.hold()  # unless it is held: no byte has gone out
             exchange.route.recorder.attempted(attempt)
+            if permit is not None:
+                if not call.has_begun:
+                    permit.hold()  # unless it is held: no byte has gone out
+                permit.close()
         return attempt
 
     def may_repeat(self, exchange: Exchange) -> bool:

@@ -518,7 +518,7 @@ async def test_whether_another_attempt_would_be_let_in() -> None:
 
 def head(status: int, *lines: bytes) -> ResponseHead:
     made = ResponseHead(status, b"HTTP/1.1 %d" % status)
-    made.lines += lines
+    made.text = b"\r\n".join((made.text, *lines))
     return made
 
 
