@@ -100,6 +100,12 @@ class RequestBody(Protocol):
     def hold(self) -> None:
         """It will be sent again: nothing of it is given up before :meth:`begin`."""
 
+    def whole(self) -> bytes | None:
+        """All of it, before it is first sent, if it is here; None: :meth:`read_whole` has it.
+
+        It is kept as long as it may be needed.
+        """
+
     async def read_whole(self) -> bytes:
         """All of it, before it is first sent; it is kept as long as it may be needed.
 
@@ -258,8 +264,11 @@ class Pass(Protocol):
         Raises :class:`Refused` if it is not going to be before *deadline*.
         """
 
-    def close(self) -> None:
-        """The request is over, or will not be sent."""
+    def close(self, *, sent: bool = True) -> None:
+        """The request is over; if it was not *sent*, nothing is spent on it.
+
+        That means as little as :meth:`hold` once the turn is over.
+        """
 
 
 class Stream(Protocol):

@@ -25,18 +25,19 @@ class Outbox:
     as if the message had gone out at once. But bytes may still come in before.
     """
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_loop", "waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.WriteTransport, tuple[bytes, _Told]] = {}
+        self.waiting: dict[asyncio.WriteTransport, tuple[bytes, _Told]] = {}
+        """What goes out at the end of the present turn."""
 
     def put(self, transport: asyncio.WriteTransport, data: bytes, unsent: _Told = None) -> None:
         """Write *data* when the present turn ends.
 
         If the transport begins to close before that, *unsent* is called instead.
         """
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting:
             self._loop.call_soon(self._send)
         elif transport in waiting:
@@ -45,10 +46,10 @@ class Outbox:
 
     def take_back(self, transport: asyncio.WriteTransport) -> bool:
         """Give up what waits for *transport*; False if that has gone out already."""
-        return self._waiting.pop(transport, None) is not None
+        return self.waiting.pop(transport, None) is not None
 
     def _send(self) -> None:
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for transport, (data, unsent) in waiting.items():
             if not transport.is_closing():
                 transport.write(data)

@@ -102,8 +102,7 @@ class Entrance:
         try:
             self._ask_breakers(self.clock.monotonic())  # a lot may have happened meanwhile
         except Refused:
-            passed.hold()
-            passed.close()
+            passed.close(sent=False)
             raise
         return passed
 
@@ -278,8 +277,10 @@ class Passed:
         self._is_spent = True
         return True
 
-    def close(self) -> None:
-        """The attempt is over: its places are free, and what it did not spend."""
+    def close(self, *, sent: bool = True) -> None:
+        """The attempt is over: its places are free, and what it did not spend (core.Pass)."""
+        if not sent:
+            self.hold()
         if self._held or self._timer is not None:
             self.let_go()
         for gate in self._gates:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.records import Claim, Ending
 from proxy.policy.results import BadResult, Result
-from proxy.stores import Claims, StoreError
+from proxy.stores import Claims, ClaimsAtOnce, StoreError
 
 _log = logging.getLogger("holdfast")
 
@@ -90,10 +90,13 @@ class Flights:
     def __init__(self, claims: Claims, clock: Clock, recorder: StoreRecorder | None = None) -> None:
         """*recorder* is that of the store, where there is one outside this process."""
         self.claims = claims
+        self.at_once = claims.at_once
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, Flight] = {}
+        self.get = self._by_name.get
+        """Called with the name of a record: the flight that owns its key, or None."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._renewals: dict[float, asyncio.TimerHandle] = {}
         """When leases of each length are renewed next, as long as there are any."""
@@ -108,10 +111,6 @@ class Flights:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def get(self, name: str) -> Flight | None:
-        """The flight whose key has that record, if there is one."""
-        return self._by_name.get(name)
-
     def begin(self, claim: Claim) -> Flight:
         """The key was claimed."""
         flight = self._by_name[claim.name] = Flight(claim)
@@ -119,12 +118,13 @@ class Flights:
             self._renew_later(claim.lease)
         return flight
 
-    def settle_at_once(self, flight: Flight, ending: Ending, result: Result) -> bool | None:
-        """As :meth:`settle`, where the store does not keep us waiting; None if it would."""
+    def settle_at_once(
+        self, claims: ClaimsAtOnce, flight: Flight, ending: Ending, result: Result
+    ) -> bool:
+        """As :meth:`settle`, where the store does not keep us waiting."""
         claim = flight.claim
-        is_kept = self.claims.settle_at_once(claim.name, claim.owner, ending)
-        if is_kept is not None:
-            self._end(flight, result)
+        is_kept = claims.settle_at_once(claim.name, claim.owner, ending)
+        self._end(flight, result)
         return is_kept
 
     async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:

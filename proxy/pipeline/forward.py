@@ -187,9 +187,7 @@ class Forward:
         return exchange.body is None or exchange.body.lost is None
 
 
-async def _within(
-    deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]
-) -> Attempt:
+async def _within(deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]) -> Attempt:
     """Make the attempt within a time of its own.
 
     From here on: it is the upstream's time, not that of those before us in line.

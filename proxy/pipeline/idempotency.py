@@ -44,8 +44,6 @@ from proxy.stores import Claims, StoreError
 
 _ASK_AGAIN = 1.0
 """Seconds after which a store is asked at the latest, should its news have been missed."""
-_SOON_READ = 16 * 1024
-"""Bytes that no client is behind with."""
 _GRAIN = 0.01
 """Seconds to be sure that a lease has ended."""
 _LONGEST_ADVICE = 5
@@ -126,45 +124,40 @@ class Idempotency:
         return self._keyed(exchange, fields)
 
     async def _keyed(self, exchange: Exchange, fields: KeyFields) -> Refusal | None:
-        claim = await self._identify(exchange, fields)
-        if isinstance(claim, Refusal):
-            return claim
-        flight = self._flights.get(claim.name)
+        key = read_key(fields.keys)
+        if key is None:
+            return self._without_key(exchange, fields)
+        settings, known = self._settings, exchange.known_record
+        if settings.scope_required and not fields.caller and not known:
+            return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
+        body, whole = exchange.body, b""
+        if body is not None:
+            whole = body.whole() or await body.read_whole()
+        name = exchange.record = known or record_name(self._route, fields.caller, key)
+        claim = Claim(
+            name,
+            new_token(),
+            fingerprint(exchange.method, exchange.target, fields.content, whole),
+            self._route,
+            settings.lease,
+            settings.ttl,
+            self._takes_over,
+        )
+        flight = self._flights.get(name)
         if flight is not None:
             return await self._beside(exchange, claim, flight)
-        try:
-            claimed: Claimed | None = await self._claims.claim(claim)
-        except StoreError:
-            claimed = None
+        at_once = self._flights.at_once
+        claimed = await self._ask(claim) if at_once is None else at_once.claim_at_once(claim)
         if claimed is not None and claimed.answer is Answer.NEW:
             return await self._own(exchange, self._flights.begin(claim))
         if claimed is not None and claimed.answer is Answer.BUSY and self._waits:
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
-    async def _identify(self, exchange: Exchange, fields: KeyFields) -> Claim | Refusal:
-        """Which key it is, whose, and for what; needs the whole body."""
-        settings = self._settings
-        keys, caller, content = fields
-        key = read_key(keys)
-        if key is None and keys:
+    def _without_key(self, exchange: Exchange, fields: KeyFields) -> Refusal:
+        if fields.keys:
             return self._refuse(exchange, self._invalid, KeyResult.INVALID)
-        if key is None:
-            return self._refuse(exchange, self._missing, KeyResult.MISSING)
-        known = exchange.known_record
-        if settings.scope_required and not caller and not known:
-            return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
-        body = b"" if exchange.body is None else await exchange.body.read_whole()
-        exchange.record = known or record_name(self._route, caller, key)
-        return Claim(
-            exchange.record,
-            new_token(),
-            fingerprint(exchange.method, exchange.target, content, body),
-            self._route,
-            settings.lease,
-            settings.ttl,
-            self._takes_over,
-        )
+        return self._refuse(exchange, self._missing, KeyResult.MISSING)
 
     async def _ask(self, claim: Claim) -> Claimed | None:
         """Ask the store for the key; None if it does not say."""
@@ -281,20 +274,12 @@ class Idempotency:
             return self._turn_away(exchange, _BUSY)
         return await self._own(exchange, flight)
 
-    async def _own(self, exchange: Exchange, flight: Flight) -> Refusal | None:
+    def _own(self, exchange: Exchange, flight: Flight) -> Awaitable[Refusal | None]:
         """The key is ours: run, whatever becomes of the client."""
-        self._count(exchange, KeyResult.NEW)
+        exchange.key_result = KeyResult.NEW
+        exchange.route.recorder.keyed(KeyResult.NEW)
         ownership = Ownership(exchange, flight, self._flights, self._settings, self._refused)
-        exchange.keeper = ownership
-        try:
-            refusal = await ownership.run(self._inner)
-        finally:
-            exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
-        if exchange.client_is_gone:
-            raise asyncio.CancelledError  # as it would have been but for its key
-        if exchange.bytes_sent > _SOON_READ and exchange.is_behind:
-            await exchange.caught_up()  # it was read ahead of its client
-        return refusal
+        return ownership.run(self._inner)
 
     async def _without_store(self, exchange: Exchange) -> Refusal | None:
         """Nobody can tell whether it ran before."""

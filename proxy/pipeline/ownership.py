@@ -6,14 +6,16 @@ from typing import Any
 from proxy.core import Exchange, Handler, Refused
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
-from proxy.policy.keeping import Fate, fate_of, state_after
+from proxy.policy.keeping import Fate, fate_of, head_to_keep, is_stream_of_events, state_after
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Ending, State
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import Fallback, NotKept, Result, pack
+from proxy.policy.results import Fallback, InHand, KeptResponse, NotKept, Result, pack
 from proxy.policy.settings import IdempotencySettings
 
+_SOON_READ = 16 * 1024
+"""Bytes that no client is behind with."""
 _FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
 
 
@@ -54,20 +56,32 @@ class Ownership(Keeper):
     async def run(self, inner: Handler) -> Refusal | None:
         """Run it to its end, tell the store, and then let the client have the last of it."""
         exchange = self.exchange
+        exchange.keeper = self
         refusal: Refusal | None
         try:
-            refusal = await inner(exchange)
-        except Refused as refused:
-            refusal = refused.refusal
-        except asyncio.CancelledError:
-            self._give_up()
-            raise
-        except Exception:
+            try:
+                refusal = await inner(exchange)
+            except Refused as refused:
+                refusal = refused.refusal
+            except asyncio.CancelledError:
+                self._give_up()
+                raise
+            except Exception:
+                if not self._is_settled:
+                    await self._settle(self._fate(0), _FAILED)
+                raise
             if not self._is_settled:
-                await self._settle(self._fate(0), _FAILED)
-            raise
-        if self._is_settled:
-            return refusal
+                await self._conclude(refusal)
+        finally:
+            exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
+        if exchange.client_is_gone:
+            raise asyncio.CancelledError  # as it would have been but for its key
+        if exchange.bytes_sent > _SOON_READ and exchange.is_behind:
+            await exchange.caught_up()  # it was read ahead of its client
+        return refusal
+
+    async def _conclude(self, refusal: Refusal | None) -> None:
+        """It has ended: tell the store how, unless it knows."""
         if self._early is not None:
             await asyncio.wait((self._early,))
         else:
@@ -77,7 +91,6 @@ class Ownership(Keeper):
                 fate = Fate.UNSTORED
             await self._settle(fate, refusal or response or self._without_response())
         self.deliver()
-        return refusal
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         """The head; if it is all, and the store does not keep us waiting, it is settled at once.
@@ -85,20 +98,29 @@ class Ownership(Keeper):
         The client then has its response before this turn of the loop is over, as it would
         without a key: that saves two more turns, and a tenth of what a key costs.
         """
-        super().relay_head(head, pieces, complete=complete)
-        # As the fate of a key is decided, for an attempt that has ended well.
-        if not complete or head.status not in self._settings.keep or self.exchange.fallback:
+        at_once, exchange = self._flights.at_once, self.exchange
+        if not complete or at_once is None or not self._is_to_be_kept(head, pieces):
+            super().relay_head(head, pieces, complete=complete)
             return
-        response = self.response(lasts=True)
-        if response is None:
-            return
-        ending = Ending(State.DONE, self._settings.ttl, pack(self._flight.claim.name, response))
-        is_kept = self._flights.settle_at_once(self._flight, ending, response)
-        if is_kept is not None:
-            self._is_settled = True
-            if not is_kept:
-                self.exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
-            self.deliver()
+        if not head.has_date:
+            exchange.stamp(head)
+        response = KeptResponse(head.status, head_to_keep(head.text, lasts=True), b"".join(pieces))
+        self._is_settled = True
+        ending = Ending(State.DONE, self._settings.ttl, InHand.of(response))
+        if not self._flights.settle_at_once(at_once, self._flight, ending, response):
+            exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
+        if not exchange.client_is_gone:
+            exchange.relay_head(head, pieces, complete=True)
+
+    def _is_to_be_kept(self, head: ResponseHead, pieces: list[bytes]) -> bool:
+        """As the fate of a key is decided, for an attempt that has ended well."""
+        settings = self._settings
+        return (
+            head.status in settings.keep
+            and not self.exchange.fallback
+            and sum(map(len, pieces)) <= settings.max_response
+            and not is_stream_of_events(head.text)
+        )
 
     def outlive_client(self) -> bool:
         """The client has left after its request was sent: its result is worth having.

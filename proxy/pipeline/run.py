@@ -66,7 +66,8 @@ class Run:
         self._stage = stage
         self._exchange = exchange
         self._made = 1
-        """Attempts that count, with the one under way: one that only found a stale connection does not."""
+        """Attempts that count, the one under way among them: one that only found a stale
+        connection does not."""
         self._known = 0
         """Attempts on record when the present one was to begin."""
         self._settled = 0

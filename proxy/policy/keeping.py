@@ -78,7 +78,8 @@ _STATES = {Fate.KEPT: State.DONE, Fate.UNSTORED: State.UNSTORED}
 
 def is_stream_of_events(head: bytes) -> bool:
     """Whether a response with this head goes on for as long as somebody listens."""
-    return _events(head) is not None
+    # The first asks for less, and takes half the time.
+    return b"/event-stream" in head.lower() and _events(head) is not None
 
 
 _events = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search
@@ -94,8 +95,12 @@ def head_to_keep(head: bytes, *, lasts: bool) -> bytes:
 
 
 def _fields(*names: bytes) -> Callable[[bytes, bytes], bytes]:
-    """Replaces all fields of these names, each of which may be a pattern."""
-    pattern = rb"\r\n(?:%b):[^\r\n]*" % b"|".join(names)
+    """Replaces all fields of these names, each of which may be a pattern.
+
+    The look-ahead is there for speed: most fields are told from these by one letter.
+    """
+    beginnings = bytes({name[0] for name in names})
+    pattern = rb"\r\n(?=[%b])(?:%b):[^\r\n]*" % (beginnings, b"|".join(names))
     return re.compile(pattern, re.IGNORECASE).sub
 
 
@@ -108,5 +113,6 @@ _of_the_moment = _fields(
     b"retry-after",
     b"server-timing",
     b"trace(?:parent|state|response)",
-    b"(?:x-)?ratelimit[^:\r\n]*",
+    b"ratelimit[^:\r\n]*",
+    b"x-ratelimit[^:\r\n]*",
 )

@@ -48,7 +48,9 @@ _FIELDS: dict[bytes, int] = {
 
 _NAMES = b"|".join(re.escape(name) for name in sorted(_FIELDS))
 _BEGINNINGS = bytes({letter for name in _FIELDS for letter in (name[0], name.upper()[0])})
-_cut_out = re.compile(rb"\r\n(?=[%b])(%b):[ \t]*([^\r]*)" % (_BEGINNINGS, _NAMES), re.IGNORECASE).split
+_cut_out = re.compile(
+    rb"\r\n(?=[%b])(%b):[ \t]*([^\r]*)" % (_BEGINNINGS, _NAMES), re.IGNORECASE
+).split
 """What is left before, between and behind our fields, and in between their names and values.
 
 The look-ahead is there for speed: most fields are told from ours by one letter."""
@@ -111,7 +113,7 @@ class ResponseHead:
         return b"Via: %b, 1.1 %b" % (b", ".join(self.via), PSEUDONYM.encode())
 
 
-def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:
+def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
     """Sort the fields of *head*, the response up to its empty line, to a request by *method*.
 
     The parser has checked the grammar. Raises :class:`BadResponse`.

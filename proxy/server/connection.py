@@ -8,7 +8,8 @@ our own words for errors, and knowing at any moment which request is served.
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
@@ -21,7 +22,8 @@ from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import LARGE_HEAD, refusal_for
-from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
+from proxy.server.responses import CLOSE, LingeringClose, Written
+from proxy.server.serve import serve
 from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ UNREAD_GRACE = 5.0
 _SLOW_HEAD = Refusal(Reason.SLOW_CLIENT, "The request's head did not come in time.", close=True)
 _BAD_LINE = Refusal(Reason.BAD_REQUEST, "The request line is malformed.", close=True)
 _OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=True)
+
+_Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 _is_request_line = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/\d\.\d\r").fullmatch
 
@@ -144,6 +148,8 @@ class ClientConnection(RequestHandler):
             self._abort_timer.cancel()
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
+        if self.exchange is not None:
+            self.exchange.lose_client(exc or ConnectionResetError("Connection lost"))
         super().connection_lost(exc)
 
     def force_close(self) -> None:
@@ -355,16 +361,17 @@ class ClientConnection(RequestHandler):
         self._answer(exchange, refusal_for(exc, self.max_line_size))
         return LingeringClose(self)
 
-    async def finish_response(
-        self, request: BaseRequest, resp: StreamResponse, start_time: float | None
-    ) -> tuple[StreamResponse, bool]:
-        """The handler is done (aiohttp's hook): all that it would do has been done.
+    def _handle_request(
+        self, request: BaseRequest, start_time: float | None, request_handler: _Handler
+    ) -> Coroutine[Any, Any, tuple[StreamResponse, bool]]:
+        """Begin to serve a request (aiohttp's hook).
 
-        But for the errors' lingering, and its care for a declined upgrade.
+        The parent's would put two coroutines around ours, for errors that ours does not
+        raise and for responses that it has written itself.
         """
-        if resp is KEEP_ALIVE and not self._upgraded:
-            return resp, False
-        return await super().finish_response(request, resp, start_time)
+        if request_handler is not self._request_handler:
+            return super()._handle_request(request, start_time, request_handler)  # an error
+        return serve(cast("ClientExchange", request))
 
     def _reject(self, refusal: Refusal, linger: float = LINGERING) -> None:
         """Answer bytes that will never be a request, and close."""

@@ -147,15 +147,6 @@ class ClientExchange(OutgoingExchange):
         """Whether the drain has run out of time for it."""
         return self.client.is_cut
 
-    def take_replay_memory(self, size: int) -> bool:
-        """Whether *size* more bytes of its body may be kept."""
-        limit = self.site.settings.limits.replay_memory
-        return self.client.server.replay_memory.take(size, limit)
-
-    def give_back_replay_memory(self, size: int) -> None:
-        """They are kept no longer."""
-        self.client.server.replay_memory.give_back(size)
-
     def begin_wait(self, reason: str) -> None:
         """It waits for its turn, or between two attempts."""
         self.waiting_for = reason
@@ -450,6 +441,12 @@ class ClientExchange(OutgoingExchange):
         self.route.recorder.finished(self)
         self.client.end(self)
 
+    def lose_client(self, exc: BaseException) -> None:
+        """The connection is lost; whoever reads the body shall know."""
+        self.was_left_waiting = self.waiting_since > 0
+        if not self.payload.is_eof():
+            self.payload.set_exception(exc)
+
     def cancel(self) -> None:
         """End it where it is (the drain's time is up)."""
         if self._task is not None:
@@ -461,10 +458,7 @@ class ClientExchange(OutgoingExchange):
         """aiohttp: the handler has returned."""
 
     def _cancel(self, exc: BaseException) -> None:
-        """aiohttp: the connection is lost; whoever reads the body shall know."""
-        self.was_left_waiting = self.waiting_since > 0
-        if not self.payload.is_eof():
-            self.payload.set_exception(exc)
+        """aiohttp: the connection is lost, in the middle of an error."""
 
     @property
     def protocol(self) -> "ClientConnection":

@@ -39,7 +39,9 @@ class OutgoingExchange(Exchange):
         if not rest:
             rest = self._rest = self._make_rest(whole)
         host = self.head.host if preserve_host and self.head.host else authority
-        target = rewrite(self.target, self.route.settings.strip_prefix, base_path)
+        target, strip_prefix = self.target, self.route.settings.strip_prefix
+        if strip_prefix or base_path:
+            target = rewrite(target, strip_prefix, base_path)
         start = f"{self.method} {target} HTTP/1.1\r\nHost: "
         return start.encode("utf-8", "surrogateescape") + host + b"\r\n" + rest
 

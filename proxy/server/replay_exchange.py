@@ -39,6 +39,10 @@ class LetterBody:
     def hold(self) -> None:
         """It stays."""
 
+    def whole(self) -> bytes:
+        """All of it."""
+        return self._data
+
     async def read_whole(self) -> bytes:
         """All of it."""
         return self._data

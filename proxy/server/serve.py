@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+from typing import cast
+
+from aiohttp.web import BaseRequest, StreamResponse
 
 from proxy.core import Refused
 from proxy.pipeline.answers import DRAINING
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
-from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose, Written
+from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose
 
 _UNKNOWN = Refusal(Reason.UNKNOWN, "The request could not be served.", close=True)
 _CLIENT_LEFT = 499
@@ -17,8 +20,14 @@ _SWITCHING = 101
 _log = logging.getLogger("holdfast")
 
 
-async def serve(exchange: ClientExchange) -> Written:
-    """Handle one request. Raises only if its client is gone."""
+_GO_ON = (KEEP_ALIVE, False)
+
+
+async def serve(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
+    """Handle one request: whether its connection goes on, in the words of aiohttp.
+
+    Raises only if its client is gone.
+    """
     client = exchange.client
     if client.writing_paused:
         await _until_caught_up(exchange)
@@ -41,11 +50,13 @@ async def serve(exchange: ClientExchange) -> Written:
     finally:
         exchange.finish()
     if exchange.keep_alive and not client.server.is_draining:
-        return KEEP_ALIVE
-    if not exchange.payload.is_eof():
-        return LingeringClose(client)
-    client.bound_flush()
-    return CLOSE
+        return _GO_ON
+    if exchange.payload.is_eof():
+        client.bound_flush()
+        ending = CLOSE
+    else:
+        ending = LingeringClose(client)
+    return await client.finish_response(cast("BaseRequest", exchange), ending, None)
 
 
 async def _until_caught_up(exchange: ClientExchange) -> None:

@@ -40,12 +40,26 @@ class PermitStore(Protocol):
         """
 
 
+class ClaimsAtOnce(Protocol):
+    """A store that keeps nobody waiting: see :class:`Claims`."""
+
+    def claim_at_once(self, ask: Claim) -> Claimed:
+        """Get a key, or hear why not."""
+
+    def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool:
+        """End what *owner* has begun; False if the key is not its own any more."""
+
+
 class Claims(Protocol):
     """Has the record of every idempotency key; each method is one step for everybody.
 
     The rules are those of :mod:`proxy.policy.records`. All of them raise
     :class:`StoreError`, within the time that the store is given.
     """
+
+    @property
+    def at_once(self) -> ClaimsAtOnce | None:
+        """The same without waiting, where that is possible."""
 
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not.
@@ -55,9 +69,6 @@ class Claims(Protocol):
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
-
-    def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool | None:
-        """The same without waiting, for a store that can do so; None for any other."""
 
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""

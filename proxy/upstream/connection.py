@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
 
     def _parse_head(self, call: "Call", data: bytes) -> None:
         if not self._raw:
-            if self._take_back(call, self.transport):
+            if self.transport in self._outbox.waiting and self._take_back(call, self.transport):
                 self._fail(Kind.RESET)
                 return
             call.attempt.received = True

@@ -121,7 +121,8 @@ class Pool:
             if longest_idle is not None and age > longest_idle:
                 return None
             idle.pop()
-            if age <= connection.keepalive and not connection.is_closing:
+            transport = connection.transport
+            if age <= connection.keepalive and transport is not None and not transport.is_closing():
                 return connection
             connection.close()
         return None
@@ -226,7 +227,8 @@ class Pool:
 
     def give_back(self, connection: Connection, *, used: bool = True) -> None:
         """Keep it for the next request, unless there are enough."""
-        if self._closed or connection.is_closing:
+        transport = connection.transport
+        if self._closed or transport is None or transport.is_closing():
             connection.close()
         elif not self._waiters or not self._offer(connection):
             if used:

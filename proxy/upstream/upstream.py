@@ -68,13 +68,7 @@ class Upstream:
         """
         now = self._clock.monotonic()
         fleet = self.fleet
-        try:
-            pool = fleet.only or fleet.pick(now, avoid)
-        except Refused:
-            if permit is not None:
-                permit.hold()
-                permit.close()
-            raise
+        pool = fleet.only or self._pick(now, avoid, permit)
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
         if permit is not None:
             attempt.queued = permit.queued
@@ -107,10 +101,17 @@ class Upstream:
             exchange.stream = None
             exchange.route.recorder.attempted(attempt)
             if permit is not None:
-                if not call.has_begun:
-                    permit.hold()  # unless it is held: no byte has gone out
-                permit.close()
+                permit.close(sent=call.has_begun)
         return attempt
+
+    def _pick(self, now: float, avoid: Collection[str], permit: Pass | None) -> Pool | None:
+        """The address to try; see :meth:`Fleet.pick`."""
+        try:
+            return self.fleet.pick(now, avoid)
+        except Refused:
+            if permit is not None:
+                permit.close(sent=False)
+            raise
 
     def may_repeat(self, exchange: Exchange) -> bool:
         """Whether the request does no harm here if it runs twice."""
@@ -124,7 +125,9 @@ class Upstream:
 
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
         """Whether a second attempt could send the same, too."""
-        if exchange.upgrade or not self.may_repeat(exchange):
+        if exchange.upgrade:
+            return False
+        if exchange.method not in REPEATABLE_METHODS and not self.may_repeat(exchange):
             return False
         return exchange.body is None or exchange.body.will_be_kept()
 

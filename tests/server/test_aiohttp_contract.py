@@ -6,6 +6,7 @@ production. The minor version is pinned for the same reason.
 
 import asyncio
 import inspect
+import re
 from importlib.metadata import version
 
 import pytest
@@ -21,6 +22,7 @@ from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import refusal_for
 from proxy.server.parser import parser_name
 from proxy.server.responses import CLOSE, KEEP_ALIVE
+from proxy.server.same_task import same_task
 
 LINE, FIELD, FIELDS = 100, 101, 20
 HOST = b"Host: a\r\n"
@@ -98,6 +100,8 @@ async def test_connection_has_a_queue_of_messages_and_their_bodies() -> None:
         ("data_received", ["self", "data"]),
         ("pause_writing", ["self"]),
         ("resume_writing", ["self"]),
+        ("resume_reading", ["self", "resume_parser"]),
+        ("_handle_request", ["self", "request", "start_time", "request_handler"]),
         ("close", ["self"]),
         ("force_close", ["self"]),
     ],
@@ -106,6 +110,33 @@ def test_hook_has_the_signature_that_we_override_or_call(
     method: str, parameters: list[str]
 ) -> None:
     assert list(inspect.signature(getattr(RequestHandler, method)).parameters) == parameters
+
+
+async def test_connection_knows_whether_it_reads_and_who_serves_it() -> None:
+    connection = RequestHandler(web.Server(_never_called), loop=asyncio.get_running_loop())
+    assert connection._reading_paused is False
+    assert connection._request_handler is _never_called
+
+
+def test_request_is_served_by_what_the_loop_of_its_connection_makes_of_the_handler() -> None:
+    source = inspect.getsource(RequestHandler.start)
+    assert "loop = self._loop\n" in source
+    assert "coro = self._handle_request(request, start, request_handler)\n" in source
+    assert "resp, reset = await task\n" in source
+    asked = set(re.findall(r"\bloop\.(\w+)\(", source))
+    assert asked == {"create_future", "create_task", "time", "call_at"}
+    with asyncio.Runner() as runner:
+        loop = same_task(runner.get_loop())
+        assert all(callable(getattr(loop, name)) for name in asked)
+
+
+async def test_body_that_is_here_is_the_only_piece_in_its_buffer() -> None:
+    _, body = parse(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\n\r\nbody")[0]
+    assert body.is_eof()
+    assert list(body._buffer) == [b"body"]
+    assert body._buffer_offset == 0
+    body._buffer.popleft()
+    assert body.at_eof()
 
 
 async def test_what_is_put_in_place_of_the_parser_gets_the_bytes() -> None:

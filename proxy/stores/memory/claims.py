@@ -71,6 +71,11 @@ class MemoryClaims:
         self._spare = 0
         """Those of them that may be given up."""
 
+    @property
+    def at_once(self) -> "MemoryClaims":
+        """Nobody has to wait for anything here."""
+        return self
+
     def __len__(self) -> int:
         return len(self._open) + len(self._ended)
 
@@ -81,6 +86,10 @@ class MemoryClaims:
 
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not."""
+        return self.claim_at_once(ask)
+
+    def claim_at_once(self, ask: Claim) -> Claimed:
+        """The same without waiting."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         name = ask.name
         self._asked += 1
@@ -100,10 +109,11 @@ class MemoryClaims:
             self._forget(name)  # it has expired, or its owner has fallen silent
         assert after is not None  # noqa: S101 - for the type checker
         size = len(name) + OVERHEAD
-        if not self._make_room(1, size, wall):
-            self._tidy_open(wall)
-            if not self._make_room(1, size, wall):
-                return Claimed(Answer.FULL)
+        most, records = self._settings, len(self._open) + len(self._ended)
+        if (self.used + size > most.bytes or records >= most.entries) and not self._has_room(
+            size, wall
+        ):
+            return Claimed(Answer.FULL)
         self._open[name] = after
         self.used += size
         return YOURS
@@ -166,16 +176,16 @@ class MemoryClaims:
 
     def _end(self, name: str, record: Record, ttl: float, wall: float) -> None:
         """It has run: from now on it may be given up."""
-        if not self._make_room(0, len(record.result), wall):
+        result = len(record.result)
+        if self.used + result > self._settings.bytes and not self._make_room(0, result, wall):
             # That it has run must not be forgotten, whatever becomes of its result.
-            record = record._replace(state=State.UNSTORED, result=b"")
+            record, result = record._replace(state=State.UNSTORED, result=b""), 0
         del self._open[name]
         self._ended[name] = record
         queue = self._queues.get(ttl)
         if queue is None:
             queue = self._queues[ttl] = deque()
         queue.append(name)
-        result = len(record.result)
         self.used += result
         self._spare += len(name) + OVERHEAD + result
 
@@ -207,6 +217,13 @@ class MemoryClaims:
         self.used -= len(name) + OVERHEAD + len(record.result)
 
     # Room.
+
+    def _has_room(self, size: int, wall: float) -> bool:
+        """Whether there is room for one more record, if need be after some have gone."""
+        if self._make_room(1, size, wall):
+            return True
+        self._tidy_open(wall)
+        return self._make_room(1, size, wall)
 
     def _make_room(self, records: int, size: int, wall: float) -> bool:
         """Give up what may be given up, until so much more fits; nothing if it never will."""

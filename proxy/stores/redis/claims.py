@@ -22,6 +22,9 @@ from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, SETTLE, SHOW
 class RedisClaims:
     """Has the record of every key, and shares them with all other instances."""
 
+    at_once = None
+    """Nothing is done here without waiting."""
+
     def __init__(self, link: Link, prefix: str) -> None:
         self._link = link
         self._prefix = prefix
@@ -77,14 +80,6 @@ class RedisClaims:
             self._channel,
             name,
         )
-
-    def settle_at_once(
-        self,
-        name: str,
-        owner: str,
-        ending: Ending,
-    ) -> None:
-        """Nothing is done here without waiting."""
 
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""

@@ -38,6 +38,9 @@ _T = TypeVar("_T")
 class SqliteStore:
     """Has the record of every key, and shares them with the processes of this machine."""
 
+    at_once = None
+    """Nothing is done here without waiting."""
+
     def __init__(self, settings: SqliteSettings, clock: Clock, recorder: StoreRecorder) -> None:
         self._settings = settings
         self._clock = clock
@@ -105,14 +108,6 @@ class SqliteStore:
         Done even if it takes too long: what is known of a key is better late than lost.
         """
         return await self._ask("settle", lambda table: table.settle(name, owner, ending))
-
-    def settle_at_once(
-        self,
-        name: str,
-        owner: str,
-        ending: Ending,
-    ) -> None:
-        """Nothing is done here without waiting."""
 
     async def renew(self, name: str, owner: str, lease: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
