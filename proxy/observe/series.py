@@ -46,7 +46,8 @@ class Histogram:
 
     def observe(self, seconds: float) -> None:
         # Left, because Prometheus counts `le`: a value on a bound is within it.
-        self.counts[bisect_left(self.bounds, seconds)] += 1
+        bounds = self.bounds
+        self.counts[0 if seconds <= bounds[0] else bisect_left(bounds, seconds)] += 1
         self.total += seconds
 
     @property

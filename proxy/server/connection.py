@@ -48,6 +48,7 @@ _OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=Tru
 
 _Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
+_parse = RequestHandler.data_received  # a call of super() takes longer than that of a function
 _is_request_line = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/\d\.\d\r").fullmatch
 
 
@@ -231,7 +232,7 @@ class ClientConnection(RequestHandler):
             self._reject(_BAD_LINE)
             return
         self._fed = len(data) if in_body else self._fed + len(data)
-        super().data_received(data)
+        _parse(self, data)
         if len(messages) > known:
             # Each of their heads is in what was fed since the head before.
             others = known or exchange is not None

@@ -266,10 +266,12 @@ async def subprocess_proxy(
     files: Mapping[str, str] | None = None,
     *arguments: str,
     first: str = "",
+    program: Sequence[str] = ("proxy",),
 ) -> AsyncIterator[ProxyProcess]:
     """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end.
 
-    *first* is what the shell that starts it shall do before, such as ``ulimit -n 64``.
+    *first* is what the shell that starts it shall do before, such as ``ulimit -n 64``. Another
+    *program* is a module that does what ``proxy`` does, and arguments of its own.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -277,7 +279,7 @@ async def subprocess_proxy(
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             process = await asyncio.create_subprocess_exec(
                 *("sh", "-c", f'{first or ":"}; exec "$@"', "sh"),
-                *(sys.executable, "-m", "proxy", "run", "-c", str(path), *arguments),
+                *(sys.executable, "-m", *program, "run", "-c", str(path), *arguments),
                 cwd=ROOT,
                 stdout=out,
                 stderr=err,

@@ -1,0 +1,80 @@
+"""The hot path gets no heavier unnoticed: calls and memory per request, which no machine changes.
+
+Time would tell more and mean less: it varies by half from one minute to the next. A case that
+has become lighter deserves a lower bound, and one that must become heavier a word in the commit.
+Counted with Python 3.11; others make calls of their own, and get some room for them. Memory
+is that of a request at its height, above where it began.
+"""
+
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests.bounds.weighing import light_upstream
+from tests.support import RawClient, one_route, request, subprocess_proxy
+
+WARM_UP, COUNTED = 100, 101
+ROOM = 0 if sys.version_info < (3, 12) else 15
+"""Calls that another Python may make besides."""
+
+POLICIES = "defaults: {retry: true, throttle: 1000000/s}"
+KEYS = "store: {url: memory, entries: 1000000, bytes: 1GiB}\ndefaults: {idempotency: true}"
+EVERYTHING = KEYS.replace("true}", "true, retry: true, throttle: 1000000/s}")
+BODY = b'"%b"' % (b"x" * 1022)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is sent to which proxy, and the most that it may take."""
+
+    top: str
+    method: str
+    calls: int
+    kibibytes: float
+    key: bool = False
+
+    def request(self, number: int) -> bytes:
+        """The same again, but for its key."""
+        fields = ["Content-Type: application/json"] if self.method == "POST" else []
+        if self.key:
+            fields.append(f"Idempotency-Key: 8d5e2b7a-{number}")
+        return request(self.method, "/", *fields, body=BODY if self.method == "POST" else None)
+
+
+CASES = {
+    "bare GET": Case("", "GET", 140, 3.7),
+    "bare POST": Case("", "POST", 166, 5.2),
+    "GET, policies": Case(POLICIES, "GET", 160, 4.0),
+    "POST, policies": Case(POLICIES, "POST", 191, 5.6),
+    "POST with a key": Case(KEYS, "POST", 262, 7.5, key=True),
+    "POST with a key, policies": Case(EVERYTHING, "POST", 282, 7.8, key=True),
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
+async def test_request_takes_no_more_than_it_did(case: Case, tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    async with (
+        light_upstream() as upstream,
+        subprocess_proxy(
+            one_route(upstream, top=f"access_log: notable\n{case.top}"),
+            program=("tests.bounds.counted_proxy", str(counts)),
+        ) as proxy,
+    ):
+        async with RawClient(proxy.port) as client:
+            for number in range(WARM_UP + COUNTED):
+                await client.send(case.request(number))
+                assert (await client.response(case.method)).status == 200
+        proxy.signal(signal.SIGTERM)
+        assert await proxy.exit_status() == 0
+    counted = json.loads(counts.read_text())
+    assert len(counted) == WARM_UP + COUNTED
+    calls = median(calls for calls, _ in counted[WARM_UP:])
+    kibibytes = median(size for _, size in counted[WARM_UP:]) / 1024
+    assert calls <= case.calls + ROOM
+    assert kibibytes <= case.kibibytes
