@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.records import Claim, Ending
-from proxy.policy.results import BadResult, Result
+from proxy.policy.results import BadResult, Result, unpack
 from proxy.stores import Claims, ClaimsAtOnce, StoreError
 
 _log = logging.getLogger("holdfast")
@@ -118,13 +118,11 @@ class Flights:
             self._renew_later(claim.lease)
         return flight
 
-    def settle_at_once(
-        self, claims: ClaimsAtOnce, flight: Flight, ending: Ending, result: Result
-    ) -> bool:
+    def settle_at_once(self, claims: ClaimsAtOnce, flight: Flight, ending: Ending) -> bool:
         """As :meth:`settle`, where the store does not keep us waiting."""
         claim = flight.claim
         is_kept = claims.settle_at_once(claim.name, claim.owner, ending)
-        self._end(flight, result)
+        self._end(flight, ending.result)
         return is_kept
 
     async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
@@ -141,13 +139,13 @@ class Flights:
         finally:
             self._end(flight, result)
 
-    def _end(self, flight: Flight, result: Result | Turn) -> None:
+    def _end(self, flight: Flight, result: Result | Turn | bytes) -> None:
         name = flight.claim.name
         # A lost lease may have brought another one of the same name.
         if self._by_name.get(name) is flight:
             del self._by_name[name]
         if flight.waiting is not None:
-            flight.conclude(result)
+            flight.conclude(unpack(name, result) if isinstance(result, bytes) else result)
 
     # What goes on whoever leaves.
 

@@ -29,7 +29,7 @@ from proxy.policy.idempotency_key import (
     record_name,
 )
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Answer, Claim, Claimed
+from proxy.policy.records import Answer, Claim, Claimed, make
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.results import (
     BadResult,
@@ -134,15 +134,9 @@ class Idempotency:
         if body is not None:
             whole = body.whole() or await body.read_whole()
         name = exchange.record = known or record_name(self._route, fields.caller, key)
-        claim = Claim(
-            name,
-            new_token(),
-            fingerprint(exchange.method, exchange.target, fields.content, whole),
-            self._route,
-            settings.lease,
-            settings.ttl,
-            self._takes_over,
-        )
+        same = fingerprint(exchange.method, exchange.target, fields.content, whole)
+        terms = (self._route, settings.lease, settings.ttl, self._takes_over)
+        claim = make(Claim, (name, new_token(), same, *terms, ""))
         flight = self._flights.get(name)
         if flight is not None:
             return await self._beside(exchange, claim, flight)

@@ -8,10 +8,10 @@ from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
 from proxy.policy.keeping import Fate, fate_of, head_to_keep, is_stream_of_events, state_after
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Ending, State
+from proxy.policy.records import Ending, State, make
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import Fallback, InHand, KeptResponse, NotKept, Result, pack
+from proxy.policy.results import Fallback, NotKept, Result, in_hand, pack
 from proxy.policy.settings import IdempotencySettings
 
 _SOON_READ = 16 * 1024
@@ -104,10 +104,10 @@ class Ownership(Keeper):
             return
         if not head.has_date:
             exchange.stamp(head)
-        response = KeptResponse(head.status, head_to_keep(head.text, lasts=True), b"".join(pieces))
+        response = in_hand(head_to_keep(head.text, lasts=True), b"".join(pieces))
         self._is_settled = True
-        ending = Ending(State.DONE, self._settings.ttl, InHand.of(response))
-        if not self._flights.settle_at_once(at_once, self._flight, ending, response):
+        ending = make(Ending, (State.DONE, self._settings.ttl, response))
+        if not self._flights.settle_at_once(at_once, self._flight, ending):
             exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
         if not exchange.client_is_gone:
             exchange.relay_head(head, pieces, complete=True)

@@ -12,6 +12,8 @@ from hashlib import blake2b, sha256
 from operator import itemgetter
 from typing import NamedTuple
 
+from proxy.policy.records import make
+
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 LONGEST = 255
@@ -73,7 +75,7 @@ class KeyReader:
             _sort(caller)
         if len(content) > 2:
             _sort(content)
-        return KeyFields(keys, caller, content)
+        return make(KeyFields, (keys, caller, content))
 
 
 _KINDS_OF_CONTENT = (b"content-type", b"content-encoding")

@@ -52,9 +52,10 @@ class InHand(bytes):
 
     __slots__ = ()
 
-    @classmethod
-    def of(cls, response: KeptResponse) -> "InHand":
-        return cls(response.head + _END_OF_HEAD + response.body)
+
+def in_hand(head: bytes, body: bytes) -> InHand:
+    """A :class:`KeptResponse` for this process alone."""
+    return InHand(head + _END_OF_HEAD + body)
 
 
 def pack(name: str, result: Result) -> bytes:
