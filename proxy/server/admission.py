@@ -16,6 +16,7 @@ from proxy.policy.target import ASTERISK, split_target
 from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import LARGE_HEAD
+from proxy.server.whole_body import WholeBody, take_whole
 
 _VERSION = Refusal(Reason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
 _METHOD = Refusal(Reason.METHOD, "CONNECT and TRACE are not served here.", close=True)
@@ -84,9 +85,16 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
     if length:
         if settings.max_body is not None and length != CHUNKED and length > settings.max_body:
             return TOO_LARGE
-        if exchange.client.has_broken_body(exchange):
+        payload = exchange.payload
+        if payload.is_eof():
+            data = take_whole(payload)
+            if settings.max_body is not None and len(data) > settings.max_body:
+                return TOO_LARGE
+            exchange.body = WholeBody(exchange, data)
+        elif exchange.client.has_broken_body(exchange):
             return MALFORMED
-        exchange.body = ClientBody(exchange, exchange.payload, length, expects=expects)
+        else:
+            exchange.body = ClientBody(exchange, payload, length, expects=expects)
     if exchange.message.upgrade:
         exchange.upgrade = (
             head.upgrade.lower() == b"websocket"

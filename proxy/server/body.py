@@ -1,11 +1,12 @@
 """A request body on its way in, read from aiohttp's parser, and kept while it may be needed.
 
 A body that is here when its request is sent goes out with the head, in one
-piece. Any other is read piece by piece; on a route that retries each piece is
-kept as well, so that another attempt can begin from the first byte while the
-rest is still to come. That has two limits: the route's ``buffer`` for one body,
-and ``limits.replay_memory`` for all of them. Beyond either the body streams
-past once, and what was kept of it is let go.
+piece; one that was here already when its request was admitted is in
+``whole_body.py``. Any other is read piece by piece; on a route that retries each
+piece is kept as well, so that another attempt can begin from the first byte while
+the rest is still to come. That has two limits: the route's ``buffer`` for one body,
+and ``limits.replay_memory`` for all of them. Beyond either the body streams past
+once, and what was kept of it is let go.
 """
 
 import asyncio
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
 
 TOO_LARGE = Refusal(Reason.BODY_TOO_LARGE, "Send a smaller body.", close=True)
-_TOO_LARGE_TO_KEEP = Refusal(
+TOO_LARGE_TO_KEEP = Refusal(
     Reason.BODY_TOO_LARGE, "Send a smaller body: with a key, all of it has to be kept.", close=True
 )
-_NO_ROOM = Refusal(
+NO_ROOM = Refusal(
     Reason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
 )
 MALFORMED = Refusal(Reason.BAD_REQUEST, "The request's body is malformed.", close=True)
@@ -110,7 +111,7 @@ class ClientBody:
                 self._streams = True
             else:
                 self.waits_for_continue = False
-                whole = self._whole = _take_whole(self._payload)
+                whole = self._whole = self._payload.read_nowait()
                 self._count(len(whole))
                 if self.is_kept or len(whole) > self._buffer:
                     self._reserve(len(whole))
@@ -128,7 +129,7 @@ class ClientBody:
         """All of it, before it is first sent."""
         self.is_kept = True
         if self.length > self._buffer:
-            raise Refused(_TOO_LARGE_TO_KEEP)
+            raise Refused(TOO_LARGE_TO_KEEP)
         if not self._payload.is_eof():
             pieces = []
             while data := await self._receive():
@@ -138,7 +139,7 @@ class ClientBody:
             self._whole = b"".join(pieces)
         whole = self.begin()
         if self.lost is not None or whole is None:
-            raise Refused(_NO_ROOM if self.lost is Why.BUFFER_FULL else _TOO_LARGE_TO_KEEP)
+            raise Refused(NO_ROOM if self.lost is Why.BUFFER_FULL else TOO_LARGE_TO_KEEP)
         return whole
 
     def kept(self) -> bytes | None:
@@ -283,15 +284,3 @@ class ClientBody:
         self._seen += size
         if self._limit is not None and self._seen > self._limit:
             raise Refused(TOO_LARGE)
-
-
-def _take_whole(payload: StreamReader) -> bytes:
-    """All of a body that is here.
-
-    Mostly it came in one piece. That one is taken as it is: ``read_nowait()`` asks a timer
-    and splits chunks, which takes 5,000 instructions, and there is no flow left to control.
-    """
-    pieces = payload._buffer  # noqa: SLF001 - has its contract test
-    if len(pieces) == 1 and not payload._buffer_offset:  # noqa: SLF001 - as above
-        return pieces.popleft()
-    return payload.read_nowait()

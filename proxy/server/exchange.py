@@ -31,6 +31,7 @@ from proxy.server.outgoing import OutgoingExchange
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
+from proxy.server.whole_body import WholeBody
 from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ClientExchange(OutgoingExchange):
         "writer",
     )
 
-    body: ClientBody | None
+    body: ClientBody | WholeBody | None
 
     def __init__(
         self,
