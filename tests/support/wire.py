@@ -198,4 +198,6 @@ class Wire(asyncio.Protocol):
 def own_descriptors() -> set[int]:
     """Descriptors of all wires that are open: the test's own, not the proxy's."""
     transports = [wire.transport for wire in _wires if wire.is_open]
-    return {transport.get_extra_info("socket").fileno() for transport in transports}
+    sockets = [transport.get_extra_info("socket") for transport in transports]
+    # One that is closing may have lost its socket already.
+    return {sock.fileno() for sock in sockets if sock is not None}
