@@ -48,11 +48,11 @@ class Case:
 
 CASES = {
     "bare GET": Case("", "GET", 140, 3.7),
-    "bare POST": Case("", "POST", 166, 5.2),
+    "bare POST": Case("", "POST", 163, 5.2),
     "GET, policies": Case(POLICIES, "GET", 160, 4.0),
-    "POST, policies": Case(POLICIES, "POST", 191, 5.6),
-    "POST with a key": Case(KEYS, "POST", 262, 7.5, key=True),
-    "POST with a key, policies": Case(EVERYTHING, "POST", 282, 7.8, key=True),
+    "POST, policies": Case(POLICIES, "POST", 186, 5.5),
+    "POST with a key": Case(KEYS, "POST", 251, 7.3, key=True),
+    "POST with a key, policies": Case(EVERYTHING, "POST", 271, 7.6, key=True),
 }
 
 
