@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_ARGS ?=
+QUICK ?=
 JOBS ?= 2
 
 ifneq ($(shell command -v uv 2>/dev/null),)
@@ -40,11 +41,12 @@ check: $(VENV)/.dev ## lint, format and types; changes nothing
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile
 
-bench: $(VENV)/.bench ## measure CPU and latency beside Envoy (BENCH_ARGS=--quick for a short look)
-	@$(BIN)/python -m bench.run $(BENCH_ARGS)
+bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUICK=1: in two minutes)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 clean: ## remove .venv and everything generated
-	rm -rf $(VENV) build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find bench -path 'bench/results/*' -type f ! -name 'published.*' -delete
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Editable installs: a change of the code needs no new one.

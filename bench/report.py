@@ -1,102 +1,96 @@
-"""From samples to a table: medians, ratios within a round, and how far they spread."""
+"""The tables for people, made from what :mod:`bench.results` keeps."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from bench.load import Scenario
-from bench.rounds import Series
+from bench.figures import METRICS, Ratio
 
-AA_TOLERANCE = 0.03
+Content = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """One proxy's figures over another's, round by round."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, series: Series, scenario: Scenario, above: str, below: str) -> "Ratio":
-        pairs = zip(series[above], series[below], strict=True)
-        ratios = [a.figure(scenario) / b.figure(scenario) for a, b in pairs]
-        return cls(median(ratios), min(ratios), max(ratios))
-
-    def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+def markdown(content: Content) -> str:
+    """The whole run: what was promised, every case, and what is missing."""
+    return "\n".join(_paragraphs(content))
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one scenario showed."""
-
-    title: str
-    medians: dict[str, float]
-    """Microseconds, by name of the proxy."""
-    ratio: Ratio
-    """The subject over the peer that it is held against."""
-    bar: float | None = None
-    """The most that the ratio may be."""
-    twins: Ratio | None = None
-    """The subject over another instance of itself: how much to believe of the rest."""
-    twins_must_agree: bool = False
-
-    def faults(self) -> Iterable[str]:
-        """What is wrong, one sentence each."""
-        if self.bar is not None and self.ratio.median > self.bar:
-            yield f"{self.title}: {self.ratio.median:.2f} times the peer, the bar is {self.bar:g}"
-        if self.twins is not None and self.twins_must_agree:
-            apart = abs(self.twins.median - 1)
-            if apart > AA_TOLERANCE:
-                yield f"{self.title}: two instances of one build are {apart:.1%} apart"
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """As Markdown; the first row is the heading."""
+    heading, *others = rows
+    return "\n".join(_row(row) for row in (heading, ["---"] * len(heading), *others)) + "\n"
 
 
-def find(
-    scenario: Scenario, series: Series, subject: str, peer: str, bar: float | None = None
-) -> Finding:
-    """Sum up the rounds of one scenario."""
-    twin = f"{subject}:twin"
-    twins = Ratio.of(series, scenario, subject, twin) if twin in series else None
-    return Finding(
-        title=scenario.title,
-        medians={
-            name: median(sample.figure(scenario) for sample in samples)
-            for name, samples in series.items()
-        },
-        ratio=Ratio.of(series, scenario, subject, peer),
-        bar=bar,
-        twins=twins,
-        twins_must_agree=scenario.steady,
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def _paragraphs(content: Content) -> Iterator[str]:
+    yield heading(content) + "\n"
+    yield "## Bars\n"
+    yield bars(content["bars"])
+    for case in content["cases"].values():
+        yield f"## {case['title'][0].upper()}{case['title'][1:]}\n"
+        yield case_table(case)
+    if content["left_out"]:
+        yield "## Left out\n"
+        yield "\n".join(missing(content["left_out"])) + "\n"
+
+
+def heading(content: Content) -> str:
+    """How the run was made, in a few sentences."""
+    plan, machine = content["plan"], content["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    broken_off = "" if content["complete"] else " **The run was broken off: cases are missing.**"
+    return (
+        f"{content['at']}, commit {content['commit']}: {plan['rounds']} interleaved rounds of"
+        f" {plan['seconds']:g} s, {content['took_seconds']} s in all. Ratios are medians of those"
+        f" within a round, with the lowest and the highest.{broken_off}\n\n"
+        f"{machine['cores']} cores ({machine['cpu']}), load {machine['load_before']} before."
+        f" {versions}."
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """How long it took from start to ready."""
-
-    seconds: list[float]
-    bar: float
-
-    def faults(self) -> Iterable[str]:
-        """What is wrong, one sentence each."""
-        if median(self.seconds) > self.bar:
-            yield f"{self}, the bar is {self.bar:g} s"
-
-    def __str__(self) -> str:
-        return f"start to ready: {median(self.seconds):.2f} s"
+def bars(judgements: dict[str, Content]) -> str:
+    """Every bar and what was found."""
+    rows = [["what", "found", "bar", "met"]]
+    for bar in judgements.values():
+        limit = (
+            f"at most {bar['most']:g}" if bar["most"] is not None else f"at least {bar['least']:g}"
+        )
+        figure = "" if bar["figure"] is None else f"{bar['figure']:.3g}"
+        met = {True: "yes", False: "**no**", None: f"unknown: {bar['why']}"}[bar["met"]]
+        rows.append([bar["what"], figure, limit, met])
+    return table(rows)
 
 
-def markdown(findings: Sequence[Finding], names: Sequence[str], peer: str) -> str:
-    """The table, ready for the README."""
-    rows = [
-        ["µs", *names, f"ratio to {peer}", "bar", "A/A"],
-        ["---"] * (len(names) + 4),
+def case_table(case: Content) -> str:
+    """Figures of every contender, then the ratios."""
+    if not case["contenders"]:
+        return "Nobody could take part.\n"
+    metrics = [
+        name
+        for name in case["metrics"]
+        if any(name in one["medians"] for one in case["contenders"].values())
     ]
-    for finding in findings:
-        figures = [f"{finding.medians[name]:.0f}" for name in names]
-        bar = "" if finding.bar is None else f"{finding.bar:g}"
-        twins = "" if finding.twins is None else str(finding.twins)
-        rows.append([finding.title, *figures, str(finding.ratio), bar, twins])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = [["", *(METRICS[name].title for name in metrics)]]
+    for name, contender in case["contenders"].items():
+        found = contender["medians"]
+        cells = [METRICS[one].text(found[one]) if one in found else "" for one in metrics]
+        rows.append([name, *cells])
+    ratios = {(one["of"], one["to"], one["metric"]): one for one in case["ratios"]}
+    for above, below in dict.fromkeys((one["of"], one["to"]) for one in case["ratios"]):
+        found = [ratios.get((above, below, metric)) for metric in metrics]
+        rows.append([f"*{above} / {below}*", *(_ratio(one) for one in found)])
+    return table(rows)
+
+
+def _ratio(one: Content | None) -> str:
+    return "" if one is None else str(Ratio(one["median"], one["low"], one["high"]))
+
+
+def missing(left_out: Sequence[dict[str, str]]) -> Iterator[str]:
+    """Who was left out of which cases, and why: one line for each reason."""
+    cases: dict[tuple[str, str], list[str]] = {}
+    for one in left_out:
+        cases.setdefault((one["contender"], one["why"]), []).append(one["case"])
+    for (contender, why), names in cases.items():
+        yield f"- {contender} is missing from {', '.join(names)}: {why}"

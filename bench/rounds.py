@@ -1,68 +1,116 @@
-"""Rounds: every proxy under every load, one after the other, again and again.
+"""Rounds: every contender under its load, one after the other, again and again.
 
 What the machine does besides changes from minute to minute, so figures are
 compared within a round only, and the order turns with each round.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 from bench import tools
-from bench.load import Sample, Scenario, measure
-from bench.peers import SHARING, Place, Running, free_port, started, store, upstream
+from bench.cases import Case, Contender
+from bench.figures import mean
+from bench.loads import Figures, Load, Plan
+from bench.processes import Running
+from bench.proxies import PROXIES, started
+from bench.stage import Stage
 
-Series = dict[str, list[Sample]]
-"""By name of the proxy: one sample per round."""
+
+@dataclass(slots=True)
+class Measured:
+    """What the rounds of one case brought."""
+
+    series: dict[str, list[Figures]] = field(default_factory=dict)
+    """By name of the contender: one measurement per round."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """By name of the contender: why there is none."""
+
+    def leave_out(self, contender: Contender, why: tools.BenchFailed) -> None:
+        """One that fails is of no use to the others of its round."""
+        self.series.pop(contender.name, None)
+        self.left_out[contender.name] = str(why)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How long to measure."""
-
-    rounds: int
-    seconds: int
-    """Of each measurement; a round has one per proxy."""
-    warm_up: int = 1
-    """Seconds under load before the first round."""
+Processes = Mapping[str, Running | tools.BenchFailed]
+"""By name of the process: itself, or why there is none."""
 
 
 @contextmanager
-def all_running(names: Iterable[str]) -> Iterator[dict[str, Running]]:
-    """These proxies, side by side. One named ``NAME:twin`` is another instance of NAME."""
-    core, _ = tools.cores()
+def all_running(cases: Sequence[Case], stage: Stage) -> Iterator[Processes]:
+    """All that these need, side by side. They have the same upstream."""
+    contenders = {one.process: one for case in cases for one in case.contenders}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
-        origin = stack.enter_context(upstream(folder))
-        kinds = {name: name.removesuffix(":twin") for name in names}
-        shared = stack.enter_context(store(folder)).port if SHARING & {*kinds.values()} else 0
-        running = {}
-        for name, kind in kinds.items():
-            place = Place(free_port(), origin.port, folder, shared)
-            running[name] = stack.enter_context(started(kind, place, core))
-        yield running
+        processes: dict[str, Running | tools.BenchFailed] = {}
+        for name, contender in contenders.items():
+            proxy = started(PROXIES[contender.proxy], stage, cases[0].upstream)
+            try:
+                processes[name] = stack.enter_context(proxy)
+            except tools.BenchFailed as failure:
+                processes[name] = failure
+        yield processes
 
 
-def run_rounds(proxies: dict[str, Running], scenario: Scenario, plan: Plan) -> Series:
-    """Measure all of them, *plan.rounds* times."""
-    _, core = tools.cores()
-    for proxy in proxies.values():
-        measure(proxy, scenario, plan.warm_up, core)
-    series: Series = {name: [] for name in proxies}
-    names = list(proxies)
-    for number in range(plan.rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            series[name].append(measure(proxies[name], scenario, plan.seconds, core))
-    return series
+Source = Callable[[Contender], AbstractContextManager[Running]]
+"""Where the process of a contender comes from."""
 
 
-def start_times(name: str, count: int) -> list[float]:
-    """Seconds from start to the first accepted connection, *count* times."""
-    times = []
-    for _ in range(count):
-        with all_running((name,)) as running:
-            times.append(running[name].ready_after)
-    return times
+def shared(processes: Processes) -> Source:
+    """Those that run all the time."""
+
+    def source(contender: Contender) -> AbstractContextManager[Running]:
+        process = processes[contender.process]
+        if isinstance(process, tools.BenchFailed):
+            raise process
+        return nullcontext(process)
+
+    return source
+
+
+def fresh(case: Case, stage: Stage) -> Source:
+    """One that is started for each measurement."""
+    return lambda contender: started(PROXIES[contender.proxy], stage, case.upstream)
+
+
+def run_rounds(case: Case, source: Source, plan: Plan) -> Measured:
+    """Measure all contenders, as often as *plan* says."""
+    measured = Measured()
+    if case.fresh:
+        loads = {contender.name: contender.load for contender in case.contenders}
+    else:
+        loads = _warmed_up(case, source, plan, measured)
+    measured.series.update((name, []) for name in loads)
+    for number in range(rounds_of(case, plan)):
+        turn = number % len(case.contenders)
+        order = case.contenders[turn:] + case.contenders[:turn]
+        halves: dict[str, list[Figures]] = {name: [] for name in measured.series}
+        # There and back: what gets slower or faster meanwhile does so for all of them alike.
+        for contender in order if case.fresh else order + order[::-1]:
+            if contender.name not in measured.series:
+                continue
+            load = loads[contender.name]
+            try:
+                with source(contender) as process:
+                    ready = load.warmed_up(process, plan) if case.fresh else load
+                    halves[contender.name].append(ready.measure(process, plan))
+            except tools.BenchFailed as failure:
+                measured.leave_out(contender, failure)
+        for name, series in measured.series.items():
+            series.append(mean(halves[name]))
+    return measured
+
+
+def rounds_of(case: Case, plan: Plan) -> int:
+    """A case may want fewer than the plan has."""
+    return plan.rounds if case.rounds is None else min(case.rounds, plan.rounds)
+
+
+def _warmed_up(case: Case, source: Source, plan: Plan, measured: Measured) -> dict[str, Load]:
+    loads: dict[str, Load] = {}
+    for contender in case.contenders:
+        try:
+            with source(contender) as process:
+                loads[contender.name] = contender.load.warmed_up(process, plan)
+        except tools.BenchFailed as failure:
+            measured.leave_out(contender, failure)
+    return loads

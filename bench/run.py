@@ -1,212 +1,133 @@
-"""``make bench``: what a request costs in Holdfast, and in Envoy and nginx beside it.
+"""``make bench``: what a request costs in Holdfast, and in its peers beside it.
 
-CPU comes from each process's own clock, latency from wrk. The proxy under test
-has one core, wrk another. Pass arguments with ``make bench BENCH_ARGS="--quick"``.
+CPU comes from each process's own clock, latency from wrk or from the open-loop tool of
+:mod:`bench.loads.paced`. The proxy under test has one core, the load another. Pass
+arguments with ``make bench BENCH_ARGS="--only get post --rounds 21"``.
 """
 
 import argparse
-import json
-import platform
+import signal
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
+from types import FrameType
 
 from bench import tools
-from bench.load import SCENARIOS, Scenario
-from bench.peers import PROXIES
-from bench.report import Finding, Startup, find, markdown
-from bench.rounds import Plan, Series, all_running, run_rounds, start_times
+from bench.bars import BARS
+from bench.cases import CASES, Case
+from bench.loads import Plan
+from bench.proxies import PROXIES
+from bench.report import markdown
+from bench.results import FOLDER, Results, keep, text_of
+from bench.rounds import all_running, fresh, rounds_of, run_rounds, shared
+from bench.stage import Stage, standing
 
-RESULTS = Path(__file__).parent / "results" / "latest.json"
-
-# The most that Holdfast may need, as a multiple of Envoy; both with a bare route.
-BARS = {"get": 0.9, "post": 1.0, "large": 1.2, "single": 1.0}
-
-START = "start"
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Holdfast against Holdfast: what something costs that a route may have."""
-
-    scenario: Scenario
-    subject: str
-    against: str
-    bar: float
-    """The most that it may cost, as a multiple."""
-
-
-COMPARISONS = (
-    Comparison(
-        Scenario(
-            "routes",
-            "small GET, the last of 1,000 routes against the last of 10, CPU",
-            connections=64,
-            path="/service-last/items",
-        ),
-        "holdfast-1000-routes",
-        "holdfast-10-routes",
-        1.3,
-    ),
-    Comparison(
-        Scenario("retry-get", "small GET, retries on against off, CPU", connections=64),
-        "holdfast-retry",
-        "holdfast",
-        1.15,
-    ),
-    Comparison(
-        Scenario(
-            "retry-post", "POST 1 KiB, retries on against off, CPU", connections=64, post_bytes=1024
-        ),
-        "holdfast-retry",
-        "holdfast",
-        1.15,
-    ),
-    Comparison(
-        Scenario("throttle-get", "small GET, a throttle on against off, CPU", connections=64),
-        "holdfast-throttle",
-        "holdfast",
-        1.1,
-    ),
-    Comparison(
-        Scenario(
-            "redis-get",
-            "small GET at 5,000 a second, a throttle in Redis against none, CPU",
-            connections=64,
-            pause=12,
-        ),
-        "holdfast-redis",
-        "holdfast",
-        1.3,
-    ),
-    Comparison(
-        Scenario(
-            "keyed-post",
-            "POST 1 KiB with a new key each, heeded (in memory) against passed on, CPU",
-            connections=64,
-            post_bytes=1024,
-            keyed=True,
-        ),
-        "holdfast-keys",
-        "holdfast",
-        1.5,
-    ),
-)
+FULL = Plan(rounds=11, seconds=0.7)
+QUICK = Plan(rounds=2, seconds=0.15, idle_connections=1000, stall_seconds=0.3, stall_mib=64)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, keep; 1 if a bar was missed or the figures cannot be trusted."""
+    """Measure, print, keep; 1 if a bar was missed or could not be judged."""
     options = _parser().parse_args(arguments)
-    plan = Plan(3, 1) if options.quick else Plan(options.rounds, options.seconds)
+    plan = QUICK if options.quick else Plan(options.rounds, options.seconds)
+    cases = [case for case in CASES if case.name in options.only]
+    signal.signal(signal.SIGTERM, _stop)
     try:
         tools.require_programs()
-        results = _measure(options, plan)
+        tools.allow_many_descriptors()
+        results = Results(plan)
+        measure(cases, results, options.out or _name(options))
     except tools.BenchFailed as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1
-    columns = list(dict.fromkeys((options.subject, options.peer, *options.beside)))
-    print(_heading(plan))
-    print(markdown(results.findings, columns, options.peer))
-    for remark in results.remarks():
-        print(f"\n{remark}")
-    _keep(plan, results)
-    faults = list(results.faults())
+    print(markdown(results.content()))
+    faults = _faults(results, cases)
     for fault in faults:
         print(f"bench: {fault}", file=sys.stderr)
-    # A short look is for the eye: three rounds of a second are too few to fail anybody.
+    # A short look is for the eye: it is too short to fail anybody.
     return 1 if faults and not options.quick else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=main.__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="of every scenario (default: 7)")
-    parser.add_argument("--seconds", type=int, default=2, help="per measurement (default: 2)")
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s; never fails")
-    names = [*BARS, *(comparison.scenario.name for comparison in COMPARISONS), START]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="scenarios")
-    parser.add_argument("--subject", choices=PROXIES, default="holdfast", help="what to judge")
-    parser.add_argument("--peer", choices=PROXIES, default="envoy", help="what to hold it against")
+    rounds, seconds = FULL.rounds, FULL.seconds
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"of every case ({rounds})")
     parser.add_argument(
-        "--beside", nargs="*", choices=PROXIES, default=["nginx"], help="for reference"
+        "--seconds", type=float, default=seconds, help=f"per measurement ({seconds})"
     )
+    parser.add_argument("--quick", action="store_true", help="under two minutes; never fails")
+    names = [case.name for case in CASES]
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="CASE",
+        help=f"some of: {' '.join(names)}",
+    )
+    parser.add_argument("--out", type=Path, help="where to keep the JSON; the tables go beside it")
     return parser
 
 
-@dataclass(slots=True)
-class Results:
-    """All that a run found out."""
-
-    findings: list[Finding] = field(default_factory=list)
-    samples: dict[str, Series] = field(default_factory=dict)
-    """By name of the scenario."""
-    comparisons: list[Finding] = field(default_factory=list)
-    startup: Startup | None = None
-
-    def remarks(self) -> Iterator[str]:
-        """What does not fit into the table."""
-        for comparison in self.comparisons:
-            yield f"{comparison.title}: {comparison.ratio}"
-        if self.startup is not None:
-            yield str(self.startup)
-
-    def faults(self) -> Iterator[str]:
-        """What is wrong, one sentence each."""
-        for finding in (*self.findings, *self.comparisons):
-            yield from finding.faults()
-        if self.startup is not None:
-            yield from self.startup.faults()
+def _name(options: argparse.Namespace) -> Path:
+    """A full run is not overwritten by a look at a part of it."""
+    is_full = len(options.only) == len(CASES)
+    return FOLDER / f"{'quick' if options.quick else 'latest' if is_full else 'part'}.json"
 
 
-def _measure(options: argparse.Namespace, plan: Plan) -> Results:
-    results = Results()
-    subject, peer = options.subject, options.peer
-    if chosen := [scenario for scenario in SCENARIOS if scenario.name in options.only]:
-        names = dict.fromkeys((subject, f"{subject}:twin", peer, *options.beside))
-        with all_running(names) as proxies:
-            for scenario in chosen:
-                _announce(scenario.title)
-                series = results.samples[scenario.name] = run_rounds(proxies, scenario, plan)
-                bar = BARS[scenario.name]
-                results.findings.append(find(scenario, series, subject, peer, bar))
-    for comparison in COMPARISONS:
-        scenario = comparison.scenario
-        if scenario.name in options.only:
-            _announce(scenario.title)
-            with all_running((comparison.against, comparison.subject)) as proxies:
-                series = results.samples[scenario.name] = run_rounds(proxies, scenario, plan)
-            results.comparisons.append(
-                find(scenario, series, comparison.subject, comparison.against, comparison.bar)
-            )
-    if START in options.only:
-        _announce("start to ready")
-        results.startup = Startup(start_times(subject, count=5), bar=1.0)
-    return results
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C: what was started is ended, what was measured is kept."""
+    raise KeyboardInterrupt
 
 
-def _announce(title: str) -> None:
-    print(f"measuring {title} ...", file=sys.stderr, flush=True)
+def measure(cases: Sequence[Case], results: Results, path: Path) -> None:
+    """Case by case. What was measured is kept, whatever comes after it."""
+    upstreams = {case.upstream for case in cases}
+    proxies = {one.proxy for case in cases for one in case.contenders}
+    with_store = any(PROXIES[proxy].uses_store for proxy in proxies)
+    try:
+        with standing(upstreams, with_store=with_store) as stage:
+            # Starting the proxies takes seconds: cases in a row share them, if they can.
+            for _, group in groupby(cases, key=lambda case: (case.fresh, case.upstream)):
+                _measure_group(list(group), stage, results, path)
+        results.complete = True
+    except KeyboardInterrupt:
+        print("bench: broken off", file=sys.stderr)
+    _keep(results, path)
+    print(f"bench: kept in {path}", file=sys.stderr)
 
 
-def _heading(plan: Plan) -> str:
-    return (
-        f"Medians of {plan.rounds} interleaved rounds of {plan.seconds} s, on one core; ratios "
-        f"within a round, with the lowest and the highest. Python {platform.python_version()}.\n"
+def _measure_group(cases: Sequence[Case], stage: Stage, results: Results, path: Path) -> None:
+    with nullcontext() if cases[0].fresh else all_running(cases, stage) as processes:
+        for case in cases:
+            _announce(case, results)
+            source = fresh(case, stage) if processes is None else shared(processes)
+            results.cases[case.name] = run_rounds(case, source, results.plan)
+            _keep(results, path)
+
+
+def _announce(case: Case, results: Results) -> None:
+    contenders, rounds = len(case.contenders), rounds_of(case, results.plan)
+    print(
+        f"{case.name}: {case.title} ({contenders} in {rounds} rounds) ...",
+        file=sys.stderr,
+        flush=True,
     )
 
 
-def _keep(plan: Plan, results: Results) -> None:
-    """Write everything down, for whoever wants to look closer."""
-    content = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
-        "machine": platform.platform(),
-        "plan": asdict(plan),
-        "results": asdict(results),
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+def _keep(results: Results, path: Path) -> None:
+    content = results.content()
+    keep(path, text_of(content))
+    keep(path.with_suffix(".md"), markdown(content))
+
+
+def _faults(results: Results, cases: Sequence[Case]) -> list[str]:
+    """What was asked about and is not as it should be, one sentence each."""
+    asked = {bar.name for bar in BARS if bar.case in {case.name for case in cases}}
+    found = [f"{one}" for one in results.judgements() if not one.met and one.name in asked]
+    return found if results.complete else [*found, "the run was broken off"]
 
 
 if __name__ == "__main__":

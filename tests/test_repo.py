@@ -64,7 +64,7 @@ def test_image_is_built_from_the_package_and_nothing_else() -> None:
     }
 
 
-@pytest.mark.parametrize("file", ["config/demo.yaml", "bench/holdfast.yaml"])
+@pytest.mark.parametrize("file", ["config/demo.yaml", "bench/proxies/holdfast.yaml"])
 def test_example_tells_editors_its_schema(file: str) -> None:
     first_line = (ROOT / file).read_text().splitlines()[0]
     match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first_line)
