@@ -145,7 +145,8 @@ def _wait_until(
     while time.monotonic() < give_up:
         if process.poll() is not None:
             said = log.read_text(errors="replace").strip().splitlines()
-            words = said[0] if said else f"status {process.returncode}, and said nothing"
+            # The folder is of this run alone.
+            words = said[0].replace(f"{log.parent}/", "") if said else "it said nothing"
             raise tools.BenchFailed(f"{name} ended at once: {words}")
         if ready(port):
             return

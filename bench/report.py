@@ -41,7 +41,7 @@ def heading(content: Content) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     broken_off = "" if content["complete"] else " **The run was broken off: cases are missing.**"
     return (
-        f"{content['at']}, commit {content['commit']}: {plan['rounds']} interleaved rounds of"
+        f"{content['at']}, commit {content['commit']}: {plan['rounds']} interleaved rounds of twice"
         f" {plan['seconds']:g} s, {content['took_seconds']} s in all. Ratios are medians of those"
         f" within a round, with the lowest and the highest.{broken_off}\n\n"
         f"{machine['cores']} cores ({machine['cpu']}), load {machine['load_before']} before."

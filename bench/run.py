@@ -24,8 +24,8 @@ from bench.results import FOLDER, Results, keep, text_of
 from bench.rounds import all_running, fresh, rounds_of, run_rounds, shared
 from bench.stage import Stage, standing
 
-FULL = Plan(rounds=11, seconds=0.7)
-QUICK = Plan(rounds=2, seconds=0.15, idle_connections=1000, stall_seconds=0.3, stall_mib=64)
+FULL = Plan(rounds=13, seconds=0.35)
+QUICK = Plan(rounds=1, seconds=0.1, idle_connections=1000, stall_seconds=0.3, stall_mib=64)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

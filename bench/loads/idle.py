@@ -50,6 +50,7 @@ def _used(port: int) -> socket.socket:
     # Reset when it is closed: thousands that linger would be in the way of the next ones.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.sendall(REQUEST)
-    if not sock.recv(65536).startswith(b"HTTP/1.1 200 "):
+    answer = sock.recv(65536)
+    if not answer.startswith(b"HTTP/1.1 200 ") or answer.endswith(b"\r\n\r\n"):
         raise ConnectionError("a request was not answered with 200")
     return sock

@@ -140,7 +140,8 @@ class Pacer:
             self._begun[descriptor] = (at, answer)
             return
         self.latencies.append(time.monotonic_ns() - at)
-        self.failed += not answer.startswith(b"HTTP/1.1 200 ")
+        # Nor is a success without a body what the upstream sent.
+        self.failed += not answer.startswith(b"HTTP/1.1 200 ") or answer.endswith(b"\r\n\r\n")
         self._free.append(descriptor)
 
 

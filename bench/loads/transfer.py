@@ -21,12 +21,11 @@ Direction = Literal["down", "up"]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One body after the other."""
+    """One body, over a connection of its own."""
 
     direction: Direction
     path: str
     mib: int
-    count: int = 1
 
     def warmed_up(self, proxy: Running, plan: Plan) -> "Transfer":
         """One measurement that nobody looks at."""
@@ -36,15 +35,14 @@ class Transfer:
     def measure(self, proxy: Running, plan: Plan) -> Figures:  # noqa: ARG002 - its bytes say how long it takes
         """What a MiB costs, and how many pass in a second."""
         before, begun = proxy.cpu_seconds(), time.monotonic()
+        size = self.mib * MIB
         with connected(proxy) as client:
-            for _ in range(self.count):
-                if self.direction == "down":
-                    client.get(self.path)
-                else:
-                    client.post(self.path, self.mib * MIB)
+            if self.direction == "up":
+                client.post(self.path, size)
+            elif (received := client.get(self.path)) != size:
+                raise tools.BenchFailed(f"{received} bytes came in place of {size}")
         took, spent = time.monotonic() - begun, proxy.cpu_seconds() - before
-        mib = self.mib * self.count
-        return {"cpu_mib": spent / mib * 1e6, "mib_per_second": mib / took}
+        return {"cpu_mib": spent / self.mib * 1e6, "mib_per_second": self.mib / took}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +96,13 @@ class Client:
         self._sock = sock
         self._buffer = bytearray(PIECE.nbytes)
 
-    def get(self, path: str, stall: float = 0.0) -> None:
-        """Ask for a body and throw it away; after its first bytes wait for *stall* seconds."""
+    def get(self, path: str, stall: float = 0.0) -> int:
+        """Ask for a body and throw it away; after its first bytes wait for *stall* seconds.
+
+        Returns how many bytes it had.
+        """
         self._sock.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
-        self._take_answer(stall)
+        return self._take_answer(stall)
 
     def post(self, path: str, size: int) -> None:
         """Send a body of so many bytes, and wait for the answer."""
@@ -112,7 +113,7 @@ class Client:
             size -= len(PIECE)
         self._take_answer()
 
-    def _take_answer(self, stall: float = 0.0) -> None:
+    def _take_answer(self, stall: float = 0.0) -> int:
         answer = b""
         while b"\r\n\r\n" not in answer:
             data = self._sock.recv(65536)
@@ -123,12 +124,14 @@ class Client:
         if not head.startswith(b"HTTP/1.1 200 "):
             raise tools.BenchFailed(f"a large body got {head.splitlines()[0].decode()}")
         time.sleep(stall)
-        left = content_length(head) - len(body)
+        length = content_length(head)
+        left = length - len(body)
         while left > 0:
             received = self._sock.recv_into(self._buffer)
             if not received:
                 raise tools.BenchFailed(f"a large body ended {left} bytes early")
             left -= received
+        return length
 
 
 def content_length(head: bytes) -> int:

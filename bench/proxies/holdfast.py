@@ -113,7 +113,7 @@ PROXIES = (
     # Workers are for more cores than one: pinned to one, they would only take turns.
     Proxy(
         "holdfast-1-worker",
-        _with_redis(defaults=POLICIES, workers=1),
+        _with_redis(defaults=POLICIES),
         uses_store=True,
         is_pinned=False,
     ),
