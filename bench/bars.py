@@ -1,17 +1,15 @@
 """The bars: how much Holdfast may cost at most, and whether a run showed that it costs no more."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
 from bench.cases import ENVOY, SUBJECT, TWIN
 from bench.figures import Series, ratio
 from bench.loads import Plan
+from bench.rounds import Measured
 
 AA_TOLERANCE = 0.03
-
-Found = Mapping[str, Series]
-"""By name of the case: what its rounds brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +48,16 @@ class Judgement:
         return f"{self.what}: {self.figure:.3g}, the bar is {limit}"
 
 
-def judge(bar: Bar, found: Found, plan: Plan) -> Judgement:
-    """Hold *bar* against what was found."""
-    figure = bar.read(found[bar.case]) if bar.case in found else None
+def judge(bar: Bar, measured: Measured | None, plan: Plan) -> Judgement:
+    """Hold *bar* against what the rounds of its case brought, if it was run."""
+    figure = None if measured is None else bar.read(measured.series)
     why = ""
-    if not bar.needs(plan):
-        why = "this run sent less than the bar speaks of"
+    if measured is None:
+        why = f"case {bar.case} was not run"
     elif figure is None:
-        why = f"case {bar.case} was not run, or lacks one of those that it compares"
+        why = "; ".join(measured.left_out.values()) or "nobody was measured"
+    elif not bar.needs(plan):
+        why = "this run sent less than the bar speaks of"
     met = None
     if figure is not None and not why:
         met = (bar.most is None or figure <= bar.most) and (

@@ -12,7 +12,9 @@
     (``metric``, ``of`` whom ``to`` whom, ``median``, ``low`` and ``high`` of the ratios within a
     round). :data:`bench.figures.METRICS` tells the unit of each metric.
 ``left_out``
-    Who is missing from which case, and why.
+    Who is missing from which case, and why (``case``, ``contender``, ``why``).
+``repeated``
+    Measurements that failed and were made again, in the same shape.
 ``bars``
     By name: ``what``, the ``figure`` found, ``most`` or ``least``, and whether it is ``met``; null
     if that cannot be told, and then ``why``.
@@ -29,7 +31,7 @@ from typing import Any, cast
 from bench import machine as where
 from bench.bars import BARS, Judgement, judge
 from bench.cases import CASES, Case
-from bench.figures import METRICS, Series, medians, ratio
+from bench.figures import METRICS, medians, ratio
 from bench.loads import Plan
 from bench.rounds import Measured
 
@@ -54,8 +56,7 @@ class Results:
 
     def judgements(self) -> list[Judgement]:
         """Every bar, held against what was found."""
-        found: dict[str, Series] = {name: one.series for name, one in self.cases.items()}
-        return [judge(bar, found, self.plan) for bar in BARS]
+        return [judge(bar, self.cases.get(bar.case), self.plan) for bar in BARS]
 
     def content(self) -> dict[str, Any]:
         """All of it, in the shape above."""
@@ -69,6 +70,7 @@ class Results:
             "versions": self.versions,
             "plan": asdict(self.plan),
             "left_out": list(self._left_out()),
+            "repeated": list(self._repeated()),
             "bars": {one.name: _bar(one) for one in self.judgements()},
             "cases": {
                 case.name: _case(case, self.cases[case.name])
@@ -80,6 +82,11 @@ class Results:
     def _left_out(self) -> Iterator[dict[str, str]]:
         for case, measured in self.cases.items():
             for contender, why in measured.left_out.items():
+                yield {"case": case, "contender": contender, "why": why}
+
+    def _repeated(self) -> Iterator[dict[str, str]]:
+        for case, measured in self.cases.items():
+            for contender, why in measured.repeated:
                 yield {"case": case, "contender": contender, "why": why}
 
 

@@ -7,6 +7,8 @@ compared within a round only, and the order turns with each round.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from bench import tools
 from bench.cases import Case, Contender
@@ -15,6 +17,10 @@ from bench.loads import Figures, Load, Plan
 from bench.processes import Running
 from bench.proxies import PROXIES, started
 from bench.stage import Stage
+
+T = TypeVar("T")
+
+TRIES = 3
 
 
 @dataclass(slots=True)
@@ -25,6 +31,8 @@ class Measured:
     """By name of the contender: one measurement per round."""
     left_out: dict[str, str] = field(default_factory=dict)
     """By name of the contender: why there is none."""
+    repeated: list[tuple[str, str]] = field(default_factory=list)
+    """Measurements that failed and were made again: the contender, and what had happened."""
 
     def leave_out(self, contender: Contender, why: tools.BenchFailed) -> None:
         """One that fails is of no use to the others of its round."""
@@ -89,15 +97,35 @@ def run_rounds(case: Case, source: Source, plan: Plan) -> Measured:
             if contender.name not in measured.series:
                 continue
             load = loads[contender.name]
+            once = _cold if case.fresh else _warm
+            attempt = partial(once, contender, load, source, plan)
             try:
-                with source(contender) as process:
-                    ready = load.warmed_up(process, plan) if case.fresh else load
-                    halves[contender.name].append(ready.measure(process, plan))
+                halves[contender.name].append(_patiently(attempt, contender, measured))
             except tools.BenchFailed as failure:
                 measured.leave_out(contender, failure)
         for name, series in measured.series.items():
             series.append(mean(halves[name]))
     return measured
+
+
+def _warm(contender: Contender, load: Load, source: Source, plan: Plan) -> Figures:
+    with source(contender) as process:
+        return load.measure(process, plan)
+
+
+def _cold(contender: Contender, load: Load, source: Source, plan: Plan) -> Figures:
+    with source(contender) as process:
+        return load.warmed_up(process, plan).measure(process, plan)
+
+
+def _patiently(attempt: Callable[[], T], contender: Contender, measured: Measured) -> T:
+    """What *attempt* brings. One that fails is made again, for a machine may be busy."""
+    for _ in range(TRIES - 1):
+        try:
+            return attempt()
+        except tools.BenchFailed as failure:
+            measured.repeated.append((contender.name, str(failure)))
+    return attempt()
 
 
 def rounds_of(case: Case, plan: Plan) -> int:
@@ -110,7 +138,8 @@ def _warmed_up(case: Case, source: Source, plan: Plan, measured: Measured) -> di
     for contender in case.contenders:
         try:
             with source(contender) as process:
-                loads[contender.name] = contender.load.warmed_up(process, plan)
+                attempt = partial(contender.load.warmed_up, process, plan)
+                loads[contender.name] = _patiently(attempt, contender, measured)
         except tools.BenchFailed as failure:
             measured.leave_out(contender, failure)
     return loads

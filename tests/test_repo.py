@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -104,6 +105,18 @@ def test_makefile_lists_what_it_can_do() -> None:
     )
     listed = [line.split()[1] for line in result.stdout.splitlines()]
     assert listed == ["help", "setup", "demo", "test", "check", "bench", "clean"]
+
+
+def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    results = tmp_path / "bench" / "results"
+    for folder in (tmp_path / "proxy", tmp_path / "tests", results, tmp_path / ".venv"):
+        folder.mkdir(parents=True)
+    for name in ("published.json", "published.md", "latest.json", "quick.md"):
+        (results / name).touch()
+    subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - whichever make the developer uses
+    assert {path.name for path in results.iterdir()} == {"published.json", "published.md"}
+    assert not (tmp_path / ".venv").exists()
 
 
 def test_ci_can_be_started() -> None:

@@ -1,10 +1,11 @@
 import pytest
 
-from bench.bars import BARS, Found, judge
+from bench.bars import BARS, judge
 from bench.cases import CASES, ENVOY, SUBJECT, TWIN
 from bench.figures import METRICS
 from bench.loads import Figures, Plan
 from bench.proxies import PROXIES
+from bench.rounds import Measured
 from bench.run import FULL, QUICK
 
 
@@ -14,9 +15,14 @@ def one(metric: str, **values: float) -> dict[str, list[Figures]]:
     return {names.get(name, name): [{metric: value}] for name, value in values.items()}
 
 
+Found = dict[str, dict[str, list[Figures]]]
+"""By name of the case, and of the contender."""
+
+
 def met(name: str, found: Found, plan: Plan = FULL) -> bool | None:
     bar = next(bar for bar in BARS if bar.name == name)
-    return judge(bar, found, plan).met
+    series = found.get(bar.case)
+    return judge(bar, None if series is None else Measured(series), plan).met
 
 
 @pytest.mark.parametrize(
@@ -64,11 +70,21 @@ def test_a_quick_run_does_not_judge_what_it_has_not_sent(name: str) -> None:
     assert met(name, found, QUICK) is None
 
 
-def test_what_cannot_be_judged_says_why() -> None:
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [
+        pytest.param(None, "case get was not run", id="not run"),
+        pytest.param(
+            Measured({SUBJECT: [{"cpu": 40.0}]}, {ENVOY: "envoy is not installed"}),
+            "envoy is not installed",
+            id="no Envoy",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_says_why(measured: Measured | None, why: str) -> None:
     bar = next(bar for bar in BARS if bar.name == "get")
-    assert str(judge(bar, {}, FULL)) == (
-        "CPU per small GET, times Envoy's: not measured (case get was not run, or lacks one of"
-        " those that it compares); the bar is at most 1"
+    assert str(judge(bar, measured, FULL)) == (
+        f"CPU per small GET, times Envoy's: not measured ({why}); the bar is at most 1"
     )
 
 

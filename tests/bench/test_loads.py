@@ -14,7 +14,7 @@ WRK = b"""Running 1m test @ http://127.0.0.1:18999/
 
 
 def test_wrk_is_read_from_its_last_line() -> None:
-    assert parsed(WRK) == {
+    assert parsed(WRK, at_most=1.0) == {
         "requests": 21144,
         "failed": 0,
         "microseconds": 501210,
@@ -25,7 +25,12 @@ def test_wrk_is_read_from_its_last_line() -> None:
 
 def test_wrk_that_says_nothing_has_failed() -> None:
     with pytest.raises(BenchFailed, match="without a word"):
-        parsed(b"")
+        parsed(b"", at_most=1.0)
+
+
+def test_wrk_that_ran_for_too_long_has_failed() -> None:
+    with pytest.raises(BenchFailed, match="did not end when it was told to"):
+        parsed(WRK, at_most=0.5)
 
 
 @pytest.mark.parametrize(

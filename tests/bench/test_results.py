@@ -19,6 +19,7 @@ def results() -> Results:
             ENVOY: [{"cpu": 80.0, "p50": 100.0}, {"cpu": 40.0, "p50": 100.0}],
         },
         left_out={"traefik": "traefik is not installed"},
+        repeated=[(ENVOY, "wrk ended without a word")],
     )
     return Results(
         Plan(rounds=2, seconds=0.5),
@@ -69,6 +70,9 @@ def test_where_when_and_what() -> None:
     assert found["plan"]["rounds"] == 2
     assert found["left_out"] == [
         {"case": "get", "contender": "traefik", "why": "traefik is not installed"}
+    ]
+    assert found["repeated"] == [
+        {"case": "get", "contender": ENVOY, "why": "wrk ended without a word"}
     ]
 
 

@@ -63,11 +63,19 @@ def test_one_that_is_started_anew_each_time_is_measured_once() -> None:
     assert measured.series["a"] == [{"cpu": 1.0}, {"cpu": 2.0}]
 
 
-def test_one_that_fails_is_left_out_and_the_others_go_on() -> None:
-    measured, _ = run(fresh=False, a=[1, 1, 1, 1], b=[2, 2, BenchFailed("3 of 9 failed")])
+def test_one_that_fails_again_and_again_is_left_out_and_the_others_go_on() -> None:
+    failures = [BenchFailed(f"{number} of 9 failed") for number in (1, 2, 3)]
+    measured, _ = run(fresh=False, a=[1, 1, 1, 1], b=[2, 2, *failures])
     assert set(measured.series) == {"a"}
     assert len(measured.series["a"]) == 2
     assert measured.left_out == {"b": "3 of 9 failed"}
+
+
+def test_a_measurement_that_fails_is_made_again_and_that_is_told() -> None:
+    measured, _ = run(fresh=False, a=[1, BenchFailed("wrk ended without a word"), 3, 5, 5])
+    assert measured.series == {"a": [{"cpu": 2.0}, {"cpu": 5.0}]}
+    assert measured.left_out == {}
+    assert measured.repeated == [("a", "wrk ended without a word")]
 
 
 def test_one_that_did_not_start_is_left_out() -> None:
