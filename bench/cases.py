@@ -1,11 +1,10 @@
 """What is measured: a table of cases, those with a bar first.
 
 The subject is ``holdfast-policies``: match, retry, throttle and metrics, as every peer has
-them. Each case names who takes part, under which load, and whose figures are divided by whose.
+them.
 """
 
-from dataclasses import dataclass
-
+from bench.case import Case, Contender
 from bench.loads import Load
 from bench.loads.closed import ClosedLoop
 from bench.loads.idle import Idle
@@ -21,41 +20,6 @@ TWIN = "holdfast-policies:twin"
 """Another instance of the same: how far its figures differ is the noise of all others."""
 ENVOY = "envoy-policies"
 PEERS = (ENVOY, "nginx", "haproxy", "traefik", "caddy")
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A proxy under a load."""
-
-    name: str
-    proxy: str
-    load: Load
-
-    @property
-    def process(self) -> str:
-        """Contenders at the same proxy share its process; a twin has its own."""
-        return self.name if self.name.endswith(":twin") else self.proxy
-
-
-Pair = tuple[str, str]
-"""Whose figures are divided by whose."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Some contenders that take turns."""
-
-    name: str
-    title: str
-    contenders: tuple[Contender, ...]
-    pairs: tuple[Pair, ...]
-    metrics: tuple[str, ...]
-    """Those to show; the first is what it is about."""
-    upstream: Upstream = "nginx"
-    fresh: bool = False
-    """Whether each measurement is of a process just started: memory is never given back."""
-    rounds: int | None = None
-    """If not as many as the plan has."""
 
 
 def _beside_peers(

@@ -8,9 +8,10 @@
     Where, of what, and how long each measurement was.
 ``cases``
     By name: ``title``, ``metrics`` (the first is what it is about), ``contenders`` (by name: the
-    ``proxy`` that it was, ``medians`` and ``samples`` by metric, one per round) and ``ratios``
-    (``metric``, ``of`` whom ``to`` whom, ``median``, ``low`` and ``high`` of the ratios within a
-    round). :data:`bench.figures.METRICS` tells the unit of each metric.
+    ``proxy`` that it was, ``medians`` and ``samples`` by metric, one per round, each the mean of
+    two measurements: a round goes there and back) and ``ratios`` (``metric``, ``of`` whom ``to``
+    whom, ``median``, ``low`` and ``high`` of the ratios within a round).
+    :data:`bench.figures.METRICS` tells the unit of each metric.
 ``left_out``
     Who is missing from which case, and why (``case``, ``contender``, ``why``).
 ``repeated``
@@ -30,7 +31,8 @@ from typing import Any, cast
 
 from bench import machine as where
 from bench.bars import BARS, Judgement, judge
-from bench.cases import CASES, Case
+from bench.case import Case
+from bench.cases import CASES
 from bench.figures import METRICS, medians, ratio
 from bench.loads import Plan
 from bench.rounds import Measured

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from bench import tools
-from bench.cases import Case, Contender
+from bench.case import Case, Contender
 from bench.figures import mean
 from bench.loads import Figures, Load, Plan
 from bench.processes import Running

@@ -1,7 +1,7 @@
 """``make bench``: what a request costs in Holdfast, and in its peers beside it.
 
 CPU comes from each process's own clock, latency from wrk or from the open-loop tool of
-:mod:`bench.loads.paced`. The proxy under test has one core, the load another. Pass
+:mod:`bench.loads.pacer`. The proxy under test has one core, the load another. Pass
 arguments with ``make bench BENCH_ARGS="--only get post --rounds 21"``.
 """
 
@@ -16,7 +16,8 @@ from types import FrameType
 
 from bench import tools
 from bench.bars import BARS
-from bench.cases import CASES, Case
+from bench.case import Case
+from bench.cases import CASES
 from bench.loads import Plan
 from bench.proxies import PROXIES
 from bench.report import markdown

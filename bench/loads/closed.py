@@ -50,7 +50,9 @@ class ClosedLoop:
         counts = self._wrk(proxy, plan.seconds)
         spent = proxy.cpu_seconds() - before
         requests = counts["requests"]
-        if not requests or counts["failed"] > requests * self.may_fail:
+        if not requests:
+            raise tools.BenchFailed("no request was answered")
+        if counts["failed"] > requests * self.may_fail:
             raise tools.BenchFailed(f"{counts['failed']} of {requests} requests failed")
         figures = {
             "cpu": spent / requests * 1e6,

@@ -1,7 +1,7 @@
 import pytest
 
 from bench.loads.closed import least_share, parsed
-from bench.loads.paced import is_complete, percentile, schedule
+from bench.loads.pacer import is_complete, percentile, schedule
 from bench.loads.transfer import content_length
 from bench.tools import BenchFailed
 

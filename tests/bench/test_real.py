@@ -10,16 +10,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from bench.cases import SUBJECT, TWIN, Case, Contender
+from bench.case import Case, Contender
+from bench.cases import SUBJECT, TWIN
 from bench.loads import Figures, Load, Plan
 from bench.loads.closed import ClosedLoop
 from bench.loads.idle import Idle
-from bench.loads.paced import Paced, Pacer, schedule
+from bench.loads.paced import Paced
+from bench.loads.pacer import Pacer, schedule
 from bench.loads.startup import Startup
 from bench.loads.transfer import Stall, Transfer, connected
 from bench.processes import MIB, Running, free_port, running
@@ -83,7 +85,7 @@ def test_what_was_measured_is_kept_when_the_run_is_broken_off(tmp_path: Path) ->
     path = tmp_path / "kept.json"
     results = Results(PLAN)
     cases = [case("start", Startup(), SUBJECT), case("later", BrokenOff(), SUBJECT)]
-    measure(cases, results, path)
+    measure([replace(one, fresh=True) for one in cases], results, path)
     kept = json.loads(path.read_text())
     assert kept["complete"] is False
     assert results.cases.keys() == {"start"}

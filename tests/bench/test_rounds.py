@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bench.cases import Case, Contender
+from bench.case import Case, Contender
 from bench.loads import Figures, Plan
 from bench.processes import Running
 from bench.rounds import Measured, Processes, all_running, run_rounds, shared
