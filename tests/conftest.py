@@ -27,6 +27,7 @@ def pytest_asyncio_loop_factories(
 # What measures time, rates or memory, or uses ports that are in a file: others beside it would
 # be measured as well. ``make test`` runs these by themselves, and all others two at a time.
 ALONE = (
+    "tests/bench/test_real.py",
     "tests/bounds",
     "tests/cli/test_watch.py",
     "tests/faults/test_clock_jumps.py",

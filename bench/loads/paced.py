@@ -12,14 +12,14 @@ from bench.loads.closed import ClosedLoop
 from bench.loads.pacer import CONNECTIONS
 from bench.processes import ROOT, Running
 
-CLOSED_LOOPS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Paced:
     """A part of what the proxy can do at most, one request after the other at equal distances."""
 
     part: float
+    loops: int = 5
+    """How often to look what the proxy can do at most."""
     rate: float = 0.0
     """Requests per second; known once it was seen what the proxy can do."""
 
@@ -29,7 +29,7 @@ class Paced:
         Of their median: the slowest is a matter of chance, and of what else the machine does.
         """
         loop = ClosedLoop(connections=CONNECTIONS).warmed_up(proxy, plan)
-        loops = [loop.measure(proxy, plan) for _ in range(CLOSED_LOOPS)]
+        loops = [loop.measure(proxy, plan) for _ in range(self.loops)]
         return replace(self, rate=self.part * median(found["per_second"] for found in loops))
 
     def measure(self, proxy: Running, plan: Plan) -> Figures:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.case import Case, Contender
-from bench.cases import SUBJECT, TWIN
+from bench.cases import SUBJECT
 from bench.loads import Figures, Load, Plan
 from bench.loads.closed import ClosedLoop
 from bench.loads.idle import Idle
@@ -30,30 +30,24 @@ from bench.run import measure
 from bench.tools import BenchFailed
 from tests.support.tools import tool
 
-PLAN = Plan(rounds=1, seconds=0.1, idle_connections=100, stall_seconds=0.05, stall_mib=8)
+PLAN = Plan(rounds=1, seconds=0.3, idle_connections=100, stall_seconds=0.05, stall_mib=8)
 
 
-def case(name: str, load: Load, *contenders: str) -> Case:
-    return Case(
-        name,
-        name,
-        tuple(Contender(one, one.removesuffix(":twin"), load) for one in contenders),
-        tuple((contenders[0], other) for other in contenders[1:]),
-        ("cpu",),
-        upstream="bodies",
-    )
+def case(name: str, load: Load) -> Case:
+    contender = Contender(SUBJECT, SUBJECT, load)
+    return Case(name, name, (contender,), (), ("cpu",), upstream="bodies")
 
 
 def test_every_load_measures_a_real_holdfast(tmp_path: Path) -> None:
     tool("wrk")
     cases = [
-        case("closed", ClosedLoop(connections=4, body_bytes=MIB), SUBJECT, TWIN),
-        case("paced", Paced(part=0.2), SUBJECT),
-        case("up", Transfer("up", "/", mib=2), SUBJECT),
-        case("down", Transfer("down", f"/bytes/{2 * MIB}", mib=2), SUBJECT),
-        case("stall", Stall(), SUBJECT),
-        case("idle", Idle(), SUBJECT),
-        case("start", Startup(), SUBJECT),
+        case("closed", ClosedLoop(connections=4, body_bytes=MIB)),
+        case("paced", Paced(part=0.1, loops=1)),
+        case("up", Transfer("up", "/", mib=2)),
+        case("down", Transfer("down", f"/bytes/{2 * MIB}", mib=2)),
+        case("stall", Stall()),
+        case("idle", Idle()),
+        case("start", Startup()),
     ]
     results = Results(PLAN)
     measure(cases, results, tmp_path / "kept.json")
@@ -84,7 +78,7 @@ class BrokenOff:
 def test_what_was_measured_is_kept_when_the_run_is_broken_off(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     results = Results(PLAN)
-    cases = [case("start", Startup(), SUBJECT), case("later", BrokenOff(), SUBJECT)]
+    cases = [case("start", Startup()), case("later", BrokenOff())]
     measure([replace(one, fresh=True) for one in cases], results, path)
     kept = json.loads(path.read_text())
     assert kept["complete"] is False
