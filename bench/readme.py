@@ -1,0 +1,84 @@
+"""README.md's figures, made from the run that is published, so that the two cannot drift apart.
+
+They stand between ``<!-- bench -->`` and ``<!-- end of bench -->``. After a full ``make bench``::
+
+    .venv/bin/python -m bench.readme --publish     # quote that run from now on
+    .venv/bin/python -m bench.readme               # write the section again, after a change here
+"""
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import quotes
+from bench.processes import ROOT
+from bench.report import bars, markdown, missing
+from bench.results import FOLDER, PUBLISHED, keep, read, text_of
+
+README = ROOT / "README.md"
+_SECTION = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- end of bench -->)", re.DOTALL)
+
+
+def section(content: dict[str, Any]) -> str:
+    """What README.md says of a run."""
+    run = quotes.Run(content)
+    return "\n".join(
+        (
+            _paragraph(quotes.how(content)),
+            quotes.peers(run),
+            _paragraph(quotes.reading(run)),
+            *_left_out(content),
+            "### What was promised\n",
+            bars(content["bars"]),
+            "### What a policy costs\n",
+            quotes.costs(run),
+            _paragraph(" ".join(quotes.more_costs(run))),
+            "### What one core and one Redis carry\n",
+            _paragraph(" ".join(quotes.capacity(run))),
+        )
+    )
+
+
+def _left_out(content: dict[str, Any]) -> Iterator[str]:
+    if content["left_out"]:
+        yield "\n".join(missing(content["left_out"])) + "\n"
+
+
+def with_section(text: str, content: dict[str, Any]) -> str:
+    """*text* with the section as *content* has it."""
+    made = section(content)
+    return _SECTION.sub(lambda _: made, text)
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write README.md's section."""
+    parser = argparse.ArgumentParser(prog="python -m bench.readme", description=main.__doc__)
+    parser.add_argument(
+        "--publish",
+        type=Path,
+        nargs="?",
+        const=FOLDER / "latest.json",
+        metavar="JSON",
+        help="quote this run (default: the last full one)",
+    )
+    options = parser.parse_args(arguments)
+    content = read(options.publish or PUBLISHED)
+    if not content["complete"]:
+        print("bench: that run was broken off, and is not for others to read", file=sys.stderr)
+        return 1
+    keep(PUBLISHED, text_of(content))
+    keep(PUBLISHED.with_suffix(".md"), markdown(content))
+    README.write_text(with_section(README.read_text(), content))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
