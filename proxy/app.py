@@ -22,11 +22,11 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.observe.notable import hook
+from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
 from proxy.outbox import Outbox
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.breaker import Breaker
 from proxy.policy.failures import transient_statuses
 from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
 from proxy.policy.records import Shown, State
@@ -90,6 +90,7 @@ class App:
             store_state=lambda: None if self._shared is None else self._shared.state,
             transient=lambda: _transient(self.settings),
             letter_counts=lambda: self._letters.counts,
+            letters_counted=lambda: self._letters.counted,
         )
         self._letters = LetterStore(self.settings.state_dir, self._clock, self._metrics)
         self._shared: RedisStore | SqliteStore | None = None
@@ -285,30 +286,41 @@ class App:
 
     def status(self) -> dict[str, object]:
         """What goes on, for a person."""
-        now = self._clock.monotonic()
         return {
             "version": __version__,
             "state": self._state,
-            "uptime_seconds": round(now - self._started, 3),
-            "connections": self._listener.server.open_connections,
-            "keys": {"in_flight": len(self._flights), "waiting": self._flights.waiting},
-            "addresses": {
+            "uptime_seconds": round(self._clock.monotonic() - self._started, 3),
+            **self.reading().told(),
+        }
+
+    async def tell_status(self) -> dict[str, object]:
+        """The same."""
+        return self.status()
+
+    def reading(self) -> Reading:
+        """What was counted and what goes on, at this moment."""
+        now = self._clock.monotonic()
+        return Reading(
+            collected=self._metrics.at_rest(),
+            connections=self._listener.server.open_connections,
+            keys_in_flight=len(self._flights),
+            keys_waiting=self._flights.waiting,
+            addresses={
                 upstream.settings.name: [
-                    {
-                        "address": pool.label,
-                        "open": pool.open_connections,
-                        "idle": pool.idle_connections,
-                        "failing": pool.just_failed(now),
-                        **_breaker_state(pool.breaker, now),
-                    }
+                    AddressState(
+                        address=pool.label,
+                        open=pool.open_connections,
+                        idle=pool.idle_connections,
+                        failing=pool.just_failed(now),
+                        breaker=None if pool.breaker is None else pool.breaker.state(now),
+                    )
                     for pool in upstream.fleet.pools
                 ]
                 for upstream in self._estate.upstreams.values()
             },
-            **self._metrics.snapshot(),
-        }
+        )
 
-    def attempts(self, request_id: str) -> list[dict[str, object]]:
+    async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
         """The recent notable requests that had this id, with each of their attempts."""
         return self._recent.of(request_id)
 
@@ -448,10 +460,6 @@ def _transient(settings: Settings) -> dict[tuple[str, str], frozenset[int]]:
         for route in settings.routes
         for name in _upstreams_of(route)
     }
-
-
-def _breaker_state(breaker: Breaker | None, now: float) -> dict[str, str]:
-    return {} if breaker is None else {"breaker": breaker.state(now).word}
 
 
 def _makes_verdicts(route: RouteSettings) -> bool:

@@ -58,10 +58,10 @@ class Operations(Protocol):
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """The metrics in the format that *accept* asks for, and its content type."""
 
-    def status(self) -> dict[str, object]:
+    async def tell_status(self) -> dict[str, object]:
         """What goes on, in values that JSON can carry."""
 
-    def attempts(self, request_id: str) -> list[dict[str, object]]:
+    async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
         """The recent notable requests with that id, the oldest first, ready for JSON."""
 
     def config(self) -> dict[str, object]:

@@ -25,7 +25,7 @@ class Attempts:
                 "bad_request",
                 "Ask for /attempts?request_id=ID, with the X-Request-Id of an answer.",
             )
-        found = self._operations.attempts(request_id)
+        found = await self._operations.find_attempts(request_id)
         if not found:
             return _unknown(request_id)
         return document({"request_id": request_id, "requests": found})

@@ -48,6 +48,10 @@ class Collected:
     throttles: dict[ThrottleName, ThrottleSeries] = field(default_factory=dict)
     store: StoreSeries | None = None
     """None where nothing is shared."""
+    workers: int = 1
+    """Processes that serve."""
+    worker_restarts: int = 0
+    """How often one had to be replaced."""
     lost_lines: Callable[[], int]
     budgets: Callable[[], Mapping[str, float]]
     breakers: Callable[[], Mapping[str, State]]
@@ -56,6 +60,10 @@ class Collected:
     transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]]
     """By route and upstream: the statuses that may pass by themselves."""
     letter_counts: Callable[[], Mapping[str, LetterCounts]]
+    letters_counted: Callable[[], float]
+    """When they were, in monotonic seconds, which all processes of a machine share."""
+    process: Callable[[], Mapping[str, float]]
+    """What the system knows of this process: the samples of ``process_*``, by their names."""
 
     def outcomes(self) -> Iterator[tuple[str, str, Counter[str]]]:
         """Each route and upstream, with the number of attempts per outcome."""

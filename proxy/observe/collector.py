@@ -243,6 +243,16 @@ class SeriesCollector(Collector):
             "Lines of the access log that could not be written.",
             value=self._collected.lost_lines(),
         )
+        yield GaugeMetricFamily(
+            "holdfast_workers",
+            "Processes that serve.",
+            value=self._collected.workers,
+        )
+        yield CounterMetricFamily(
+            "holdfast_worker_restarts",
+            "Workers that ended by themselves and were replaced.",
+            value=self._collected.worker_restarts,
+        )
         build = GaugeMetricFamily(
             "holdfast_build_info",
             "Always 1; the labels tell what is running.",

@@ -8,12 +8,13 @@ requests count into numbers that nobody reads any more.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from proxy.core import Exchange, StoreRecorder, ThrottleRecorder, ThrottleState
 from proxy.observe.collected import Collected, ThrottleName
 from proxy.observe.collector import SeriesCollector
 from proxy.observe.exposition import expose
+from proxy.observe.processes import ProcessMetrics
 from proxy.observe.series import (
     LATENCY_BOUNDS,
     Histogram,
@@ -25,6 +26,7 @@ from proxy.observe.series import (
     key_series,
 )
 from proxy.observe.status import summary
+from proxy.observe.together import at_rest
 from proxy.policy.breaker import State
 from proxy.policy.letters import LetterCounts, ReplayResult
 from proxy.policy.outcome import Attempt, Kind, Pause
@@ -149,6 +151,7 @@ class Metrics:
         store_state: Callable[[], str | None],
         transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]],
         letter_counts: Callable[[], Mapping[str, LetterCounts]] = dict,
+        letters_counted: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Start from zero.
 
@@ -160,8 +163,10 @@ class Metrics:
         goes on at each throttle in force, *store_state* whether the shared store is
         ``up`` or ``down`` (None where there is none), *transient* after which
         statuses of an upstream a route may hope that the next attempt ends better;
-        *letter_counts* tells how many dead letters each route has.
+        *letter_counts* tells how many dead letters each route has, and
+        *letters_counted* when they were counted.
         """
+        process = ProcessMetrics()
         self._collected = Collected(
             version=version,
             parser=parser,
@@ -173,10 +178,12 @@ class Metrics:
             store_state=store_state,
             transient=transient,
             letter_counts=letter_counts,
+            letters_counted=letters_counted,
+            process=process.values,
         )
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(SeriesCollector(self._collected))
-        ProcessCollector(registry=self._registry)
+        self._registry.register(process)
         self._unmatched = self._collected.routes[UNMATCHED] = RouteSeries()
 
     def route(
@@ -301,6 +308,10 @@ class Metrics:
         else the classic text format.
         """
         return await expose(self._registry, accept)
+
+    def at_rest(self) -> Collected:
+        """All that is counted, as it is now, to be sent to another process."""
+        return at_rest(self._collected)
 
     def snapshot(self) -> dict[str, object]:
         """The same numbers for a person: per route and upstream, ready for JSON."""

@@ -8,7 +8,9 @@ All of it is touched by the event loop's thread alone, so there are no locks.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from proxy.policy.letters import ReplayResult
 from proxy.policy.reasons import KeyResult, Why
@@ -32,6 +34,17 @@ attempts, or for one), while it receives."""
 
 WAIT_SOURCES = ("backoff", "hint")
 """Who chose the wait before another attempt: we, or the upstream."""
+
+
+KeyT = TypeVar("KeyT")
+
+
+def sum_of_counts(parts: Iterable[Mapping[KeyT, int]]) -> dict[KeyT, int]:
+    """The counts of all *parts*, each key with all that there is of it; zeroes stay."""
+    whole: Counter[KeyT] = Counter()
+    for part in parts:
+        whole.update(part)
+    return dict(whole)
 
 
 class Histogram:
@@ -92,6 +105,16 @@ class RouteSeries:
         self.disconnects = dict.fromkeys(PHASES, 0)
         self.duration = Histogram(LATENCY_BOUNDS)
 
+    @classmethod
+    def sum_of(cls, parts: "Sequence[RouteSeries]") -> "RouteSeries":
+        """What all *parts* counted of the same route."""
+        whole = cls()
+        whole.requests = sum_of_counts(part.requests for part in parts)
+        whole.in_flight = sum(part.in_flight for part in parts)
+        whole.disconnects = sum_of_counts(part.disconnects for part in parts)
+        whole.duration = Histogram.sum_of([part.duration for part in parts])
+        return whole
+
     def count_unusual(self, method: str, code: int) -> None:
         """Count the first request of its kind, or one with a method of its own making."""
         key = (method if method in KNOWN_METHODS else OTHER_METHOD, code)
@@ -106,6 +129,17 @@ class RetrySeries:
     def __init__(self) -> None:
         self.verdicts = dict.fromkeys(Why, 0)
         self.waits = {source: Histogram(WAIT_BOUNDS) for source in WAIT_SOURCES}
+
+    @classmethod
+    def sum_of(cls, parts: "Sequence[RetrySeries]") -> "RetrySeries":
+        """What all *parts* counted of the same route."""
+        whole = cls()
+        whole.verdicts = sum_of_counts(part.verdicts for part in parts)
+        whole.waits = {
+            source: Histogram.sum_of([part.waits[source] for part in parts])
+            for source in WAIT_SOURCES
+        }
+        return whole
 
 
 def key_series() -> dict[KeyResult, int]:
@@ -124,6 +158,15 @@ class LetterSeries:
         """Those that could not be kept, or that expired."""
         self.replays = dict.fromkeys(ReplayResult, 0)
 
+    @classmethod
+    def sum_of(cls, parts: "Sequence[LetterSeries]") -> "LetterSeries":
+        """What all *parts* counted of the same route."""
+        whole = cls()
+        whole.kept = sum(part.kept for part in parts)
+        whole.lost = sum(part.lost for part in parts)
+        whole.replays = sum_of_counts(part.replays for part in parts)
+        return whole
+
 
 class ThrottleSeries:
     """What one throttle decided. Its own recorder: to pass costs one addition.
@@ -138,6 +181,15 @@ class ThrottleSeries:
         self._refused = 0
         self.waits = Histogram(WAIT_BOUNDS)
         """Of those that passed after a wait."""
+
+    @classmethod
+    def sum_of(cls, parts: "Sequence[ThrottleSeries]") -> "ThrottleSeries":
+        """What all *parts* decided at the same throttle."""
+        whole = cls()
+        whole._passed = sum(part.decisions()["passed"] for part in parts)
+        whole._refused = sum(part.decisions()["refused"] for part in parts)
+        whole.waits = Histogram.sum_of([part.waits for part in parts])
+        return whole
 
     def __repr__(self) -> str:
         counted = ", ".join(f"{count} {word}" for word, count in self.decisions().items())
@@ -177,6 +229,17 @@ class StoreSeries:
         self.durations = {operation: Histogram(STORE_BOUNDS) for operation in operations}
         """Of those that were answered."""
         self.errors = dict.fromkeys(self.durations, 0)
+
+    @classmethod
+    def sum_of(cls, parts: "Sequence[StoreSeries]") -> "StoreSeries":
+        """How the same store did for all of *parts*."""
+        whole = cls(parts[0].durations)
+        whole.durations = {
+            operation: Histogram.sum_of([part.durations[operation] for part in parts])
+            for operation in whole.durations
+        }
+        whole.errors = sum_of_counts(part.errors for part in parts)
+        return whole
 
     def __repr__(self) -> str:
         return f"<store: {sum(self.errors.values())} errors>"

@@ -33,10 +33,10 @@ class Application:
             return b"# EOF\n", "application/openmetrics-text; version=1.0.0"
         return b"holdfast_build_info 1\n", "text/plain; version=0.0.4; charset=utf-8"
 
-    def status(self) -> dict[str, object]:
+    async def tell_status(self) -> dict[str, object]:
         return {"routes": {"charges": {"in_flight": 3}}}
 
-    def attempts(self, request_id: str) -> list[dict[str, object]]:
+    async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
         return [{"request_id": request_id, "code": 503}] if request_id == "known" else []
 
     def config(self) -> dict[str, object]:

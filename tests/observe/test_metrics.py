@@ -394,6 +394,8 @@ async def test_names_and_labels_follow_the_conventions(
         "holdfast_config_reloads": {"result"},
         "holdfast_config_last_reload_success_timestamp_seconds": set(),
         "holdfast_access_log_dropped": set(),
+        "holdfast_workers": set(),
+        "holdfast_worker_restarts": set(),
         "holdfast_build_info": {"version", "parser"},
     }
     for name, family in ours.items():

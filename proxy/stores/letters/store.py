@@ -73,6 +73,8 @@ class LetterStore:
         self._changed = asyncio.Event()
         self.counts: Mapping[str, LetterCounts] = {}
         """By route, as of a moment ago."""
+        self.counted = 0.0
+        """When that was, in monotonic seconds."""
         self._is_failing = False
 
     def __repr__(self) -> str:
@@ -98,7 +100,7 @@ class LetterStore:
         thread = FileThread(self._open, self._table)
         await thread.start()
         self._thread = thread
-        self.counts = await self._ask(Table.counts, only_reads=True)
+        await self._count()
         for work in (self._keep_sweeping(), self._keep_looking()):
             self._tasks.append(asyncio.create_task(work, name="letters"))
 
@@ -247,6 +249,10 @@ class LetterStore:
             _log.info("dead letters can be kept in %s again", self._path)
         self._is_failing = is_failing
 
+    async def _count(self) -> None:
+        counts = await self._ask(Table.counts, only_reads=True)
+        self.counts, self.counted = counts, self._clock.monotonic()
+
     # What goes on by itself.
 
     async def _keep_sweeping(self) -> None:
@@ -273,6 +279,6 @@ class LetterStore:
             self._changed.clear()
             await asyncio.sleep(_LOOK_SOON)
             try:
-                self.counts = await self._ask(Table.counts, only_reads=True)
+                await self._count()
             except StoreError:
                 continue

@@ -1,0 +1,217 @@
+"""The numbers of several workers as those of one: added up, and never less than before."""
+
+import pickle
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.core import ThrottleState
+from proxy.observe.metrics import Metrics
+from proxy.observe.readings import AddressState, Reading
+from proxy.observe.totals import Totals
+from proxy.policy.breaker import State
+from proxy.policy.reasons import KeyResult, Why
+from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
+
+POLITE = ("route", "charges")
+
+
+@pytest.fixture
+def totals() -> Totals:
+    return Totals("1.2.3", "c", 1700000000.5)
+
+
+def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> Metrics:
+    state = ThrottleState(waiting=waiting, under_way=1, buckets=2, paused=1, paused_for=waiting)
+    return metrics_of(
+        lost_lines=2,
+        budgets={"payments": 2.5},
+        breakers={"payments": breaker},
+        throttles={POLITE: state},
+        store_state=store,
+    )
+
+
+def sent(metrics: Metrics, addresses: tuple[AddressState, ...] = ()) -> Reading:
+    """What arrives of a worker's numbers at the other end of its channel."""
+    reading = Reading(metrics.at_rest(), 3, 2, 1, {"payments": addresses})
+    arrived: Reading = pickle.loads(pickle.dumps(reading))  # noqa: S301 - our own
+    return arrived
+
+
+def serve(
+    metrics: Metrics,
+    exchange: MakeExchange,
+    attempt: MakeAttempt,
+    times: int,
+    *,
+    code: int = 200,
+) -> None:
+    """One request after the other on a route that does everything, and one under way."""
+    recorder = metrics.route("charges", ["payments"], retries=True, keys=True, letters=True)
+    for _ in range(times):
+        tried = attempt()
+        recorder.started()
+        recorder.attempted(tried)
+        recorder.judged(Why.SUCCESS)
+        recorder.keyed(KeyResult.NEW)
+        recorder.lettered(kept=True)
+        recorder.finished(exchange(attempts=[tried], code=code))
+        metrics.throttle(*POLITE).passed()
+        metrics.throttle(*POLITE).delayed(0.2)
+        metrics.store(["take"]).operated("take", 0.001)
+    recorder.started()
+
+
+async def scraped(totals: Totals, *living: Reading) -> dict[str, dict[str, float]]:
+    """Every sample, by its name and labels but for ``process_*``."""
+    text, _ = await totals.exposition(totals.of(living), "")
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        # One name is that of a gauge and of a counter.
+        name = f"{family.name}_total" if family.name in found else family.name
+        found[name] = {
+            f"{sample.name}{sorted(sample.labels.items())}": sample.value
+            for sample in family.samples
+        }
+    return found
+
+
+async def test_all_that_is_counted_is_the_sum(
+    totals: Totals, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    one, other = worker(), worker()
+    serve(one, exchange, attempt, 2)
+    serve(other, exchange, attempt, 3, code=503)
+    told = [sent(one), sent(other)]
+    whole = await scraped(totals, *told)
+    parts = [await scraped(totals, part) for part in told]
+    for name in (
+        "holdfast_requests",
+        "holdfast_requests_in_flight",
+        "holdfast_request_duration_seconds",
+        "holdfast_upstream_attempts",
+        "holdfast_upstream_attempt_duration_seconds",
+        "holdfast_retry_verdicts",
+        "holdfast_retry_wait_seconds",
+        "holdfast_retry_budget_remaining",
+        "holdfast_throttle_decisions",
+        "holdfast_throttle_wait_seconds",
+        "holdfast_idempotency",
+        "holdfast_dead_letter_replays",
+        "holdfast_store_operation_duration_seconds",
+        "holdfast_access_log_dropped",
+    ):
+        names = {sample for part in parts for sample in part[name]}
+        assert whole[name] == pytest.approx(
+            {sample: sum(part[name].get(sample, 0.0) for part in parts) for sample in names}
+        ), name
+    assert sum(whole["holdfast_requests"].values()) == 5
+    assert whole["holdfast_workers"] == {"holdfast_workers[]": 2}
+
+
+async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
+    fine, poor = worker(breaker=0, waiting=1), worker(breaker=2, waiting=4, store="down")
+    addresses = (
+        AddressState("a:1", open=2, idle=1, failing=False, breaker=State.CLOSED),
+        AddressState("a:1", open=3, idle=0, failing=True, breaker=State.OPEN),
+        AddressState("b:1", open=1, idle=1, failing=False, breaker=None),
+    )
+    for metrics in (fine, poor):
+        metrics.store(["take"])
+        metrics.throttle(*POLITE)
+        metrics.route("charges", ["payments"], retries=True)
+    readings = [sent(fine, addresses[:1]), sent(poor, addresses[1:])]
+    whole = totals.of(readings)
+    samples = await scraped(totals, *readings)
+    assert set(samples["holdfast_breaker_state"].values()) == {2}
+    assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
+    assert set(samples["holdfast_throttle_paused"].values()) == {1}
+    assert set(samples["holdfast_dead_letters"].values()) == {2}
+    told = whole.told()
+    assert told["connections"] == 6
+    assert told["keys"] == {"in_flight": 4, "waiting": 2}
+    assert told["addresses"] == {
+        "payments": [
+            {"address": "a:1", "open": 5, "idle": 1, "failing": True, "breaker": "open"},
+            {"address": "b:1", "open": 1, "idle": 1, "failing": False},
+        ]
+    }
+    assert told["store"]["state"] == "down"  # type: ignore[index]  # JSON
+    throttle = told["routes"]["charges"]["throttle"]  # type: ignore[index]  # JSON
+    assert (throttle["under_way"], throttle["buckets"], throttle["paused_for_seconds"]) == (2, 2, 4)
+
+
+async def test_no_counter_goes_back_when_a_worker_ends(
+    totals: Totals, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    one, other = worker(), worker()
+    serve(one, exchange, attempt, 2)
+    serve(other, exchange, attempt, 3)
+    before = await scraped(totals, sent(one), sent(other))
+    totals.bury(sent(other))
+    for living in ([sent(one)], [sent(one), sent(worker())]):
+        after = await scraped(totals, *living)
+        for name, samples in before.items():
+            if name.startswith("process_") or name in {
+                "holdfast_requests_in_flight",
+                "holdfast_retry_budget_remaining",
+                "holdfast_breaker_state",
+                "holdfast_throttle_queue_length",
+                "holdfast_throttle_paused",
+                "holdfast_dead_letters",
+                "holdfast_dead_letters_oldest_timestamp_seconds",
+                "holdfast_workers",
+            }:
+                continue
+            for sample, value in samples.items():
+                assert after[name][sample] >= value, sample
+    everything = await scraped(totals)
+    assert sum(everything["holdfast_requests"].values()) == 3, "of those that are gone"
+    in_flight = (await scraped(totals, sent(one)))["holdfast_requests_in_flight"]
+    assert in_flight == {
+        "holdfast_requests_in_flight[('route', '_unmatched')]": 0,
+        "holdfast_requests_in_flight[('route', 'charges')]": 1,
+    }
+
+
+async def test_what_a_reload_has_let_go_of_does_not_come_back(
+    totals: Totals, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    old, new = worker(), worker()
+    serve(old, exchange, attempt, 2)
+    totals.bury(sent(old))
+    totals.reload_succeeded(1700000001.0, [sent(new)])
+    again = worker()
+    again.route("charges", ["payments"], retries=True)
+    requests = (await scraped(totals, sent(again)))["holdfast_requests"]
+    assert sum(requests.values()) == 0
+
+
+async def test_reloads_are_counted_once_and_not_by_each(totals: Totals) -> None:
+    worker().reload_succeeded(1.0)
+    totals.reload_succeeded(1700000001.0, [])
+    totals.reload_failed()
+    totals.restarts = 3
+    samples = await scraped(totals, sent(worker()), sent(worker()))
+    assert samples["holdfast_config_reloads"] == {
+        "holdfast_config_reloads_total[('result', 'success')]": 1,
+        "holdfast_config_reloads_total[('result', 'failure')]": 1,
+    }
+    assert set(samples["holdfast_worker_restarts"].values()) == {3}
+    last = samples["holdfast_config_last_reload_success_timestamp_seconds"]
+    assert set(last.values()) == {1700000001.0}
+
+
+async def test_the_system_s_own_numbers_are_added_up_too(totals: Totals) -> None:
+    reading = sent(worker())
+    samples = await scraped(totals, reading, reading)
+    own = reading.collected.process()
+    resident = samples["process_resident_memory_bytes"]["process_resident_memory_bytes[]"]
+    assert resident == pytest.approx(3 * own["process_resident_memory_bytes"], rel=0.2)
+    start = samples["process_start_time_seconds"]["process_start_time_seconds[]"]
+    assert start == pytest.approx(own["process_start_time_seconds"])
+    used = samples["process_cpu_seconds"]["process_cpu_seconds_total[]"]
+    totals.bury(reading)
+    after = (await scraped(totals, reading))["process_cpu_seconds"]["process_cpu_seconds_total[]"]
+    assert after >= used
