@@ -7,6 +7,7 @@ likes. Every counter is written by one of the two sides alone, so no lock is nee
 """
 
 import asyncio
+import fcntl
 import os
 import selectors
 import threading
@@ -22,7 +23,12 @@ _MOST_WAITING = 4 * 1024 * 1024
 class LineWriter:
     """Writes ASCII lines to a file descriptor; never blocks, never raises."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, turns: int | None = None) -> None:
+        """*turns* is a file whose lock is held while lines are written, if others write too.
+
+        A pipe takes 4 KiB in one piece; of longer lines, and of several, one process could
+        write into another's. The lock ends with its process, whatever ends that.
+        """
         # A copy of our own: nobody else can close it, and its number cannot come
         # to mean a client's socket. With a closed stdout there is nothing to copy,
         # and every write to -1 fails, which is counted like any other failure.
@@ -30,6 +36,7 @@ class LineWriter:
             self._fd = os.dup(fd)
         except OSError:
             self._fd = -1
+        self._turns = turns
         self._lines: list[str] = []
         self._batches: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -90,7 +97,14 @@ class LineWriter:
 
     def _write_batches(self) -> None:
         while (batch := self._batches.get()) is not None:
-            self._write_batch(batch)
+            if self._turns is None:
+                self._write_batch(batch)
+            else:
+                fcntl.lockf(self._turns, fcntl.LOCK_EX)
+                try:
+                    self._write_batch(batch)
+                finally:
+                    fcntl.lockf(self._turns, fcntl.LOCK_UN)
             self._settled += len(batch)
 
     def _write_batch(self, batch: bytes) -> None:
