@@ -6,6 +6,7 @@ immutable :class:`~proxy.server.site.Site`; a reload builds another and swaps it
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from proxy import __version__
 from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
-from proxy.config import ConfigError, Loaded
+from proxy.config import ConfigError, Fault, Loaded
 from proxy.core import Clock, StoreRecorder, SystemClock
 from proxy.estate import Builder, Contexts, Estate
 from proxy.observe import logs
@@ -60,24 +61,44 @@ class CannotStart(Exception):
     """Why nothing is served; the text says what to do about it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What makes a proxy one of several workers: others listen, show and speak for it."""
+
+    on_left: Callable[[], object]
+    """Called when a connection that it took up has ended."""
+    log_turns: int
+    """The file whose lock is held while lines are written to the log that all share."""
+
+
 class App:
     """One running proxy. Also what the admin listener may see and do of it."""
 
     def __init__(
-        self, load: Callable[[], Loaded], clock: Clock | None = None, log_fd: int | None = None
+        self,
+        load: Callable[[], Loaded],
+        clock: Clock | None = None,
+        log_fd: int | None = None,
+        membership: Membership | None = None,
     ) -> None:
-        """*load* reads the configuration, now and at every reload."""
+        """*load* reads the configuration, now and at every reload.
+
+        With a *membership* it opens no listener, and says nothing of what is the same for all
+        workers; connections come by :meth:`take_up`.
+        """
         self._load = load
+        self._is_worker = membership is not None
         self._estate = Estate()
         self._loaded, contexts = self._prepare()
         self._clock: Clock = clock or SystemClock()
-        self._lines = LineWriter(_STDOUT if log_fd is None else log_fd)
+        turns = None if membership is None else membership.log_turns
+        self._lines = LineWriter(_STDOUT if log_fd is None else log_fd, turns)
         self._access_log = AccessLog(self._lines, self._clock)
         self._recent = Recent(self._clock)
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
-        admin = self._loaded.settings.admin
+        admin = None if self._is_worker else self._loaded.settings.admin
         self._admin = None if admin is None else AdminListener(self, admin)
         self._metrics = Metrics(
             version=__version__,
@@ -105,6 +126,8 @@ class App:
         self._replays = Replays(self._letters, self._clock, self._metrics.replayed)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
+        if membership is not None:
+            self._listener.server.on_left = membership.on_left
         self._put_in_force(built)
 
     def _open_store(self, settings: StoreSettings) -> tuple[PermitStore, Claims]:
@@ -160,7 +183,10 @@ class App:
             if self._shared is not None:
                 await self._shared.start()
             await self._open_letters(self.settings)
-            await self._listener.start()
+            if self._is_worker:
+                self._listener.read_certificates()
+            else:
+                await self._listener.start()
         except StoreError as error:
             await self._close()
             raise CannotStart(str(error)) from error
@@ -168,8 +194,16 @@ class App:
             await self._close()
             raise
         self._state = "ready"
-        _log.info("listening on %s", ", ".join(self.bound))
-        for warning in self._loaded.warnings:
+        if not self._is_worker:
+            _log.info("listening on %s", ", ".join(self.bound))
+        self._say(self._loaded.warnings)
+
+    async def take_up(self, sock: socket.socket, which: int) -> None:
+        """Serve a connection that was accepted elsewhere, on the address number *which*."""
+        await self._listener.take_up(sock, which)
+
+    def _say(self, warnings: Sequence[Fault]) -> None:
+        for warning in warnings:
             _log.warning("%s", warning)
 
     async def _open_letters(self, settings: Settings) -> None:
@@ -190,7 +224,8 @@ class App:
     async def drain(self) -> None:
         """Stop taking requests, let those under way end, and close everything."""
         self._state = "draining"
-        _log.info("draining")
+        if not self._is_worker:
+            _log.info("draining")
         await asyncio.sleep(self.settings.drain_delay)
         self._pauses.end()
         patience = self.settings.drain_timeout
@@ -334,9 +369,9 @@ class App:
             try:
                 # Off the loop: a large file must not hold up anybody's request.
                 loaded, contexts = await asyncio.to_thread(self._prepare)
-                needs_restart = _needs_restart(self.settings, loaded.settings)
-                if needs_restart:
-                    return self._keep_old(needs_restart)
+                changed = needs_restart(self.settings, loaded.settings)
+                if changed:
+                    return self._keep_old(changed)
                 await self._open_letters(loaded.settings)
                 built = self._build(loaded, contexts)
                 # The last that can fail, because it is in force at once.
@@ -351,9 +386,9 @@ class App:
                 return self._keep_old(["the configuration could not be applied, see the log"])
             self._put_in_force(built)
             self._metrics.reload_succeeded(self._clock.wall())
-            _log.info("configuration reloaded")
-            for warning in loaded.warnings:
-                _log.warning("%s", warning)
+            if not self._is_worker:
+                _log.info("configuration reloaded")
+            self._say(loaded.warnings)
             return True, [str(warning) for warning in loaded.warnings]
 
     async def show_key(self, name: str) -> Shown | None:
@@ -412,8 +447,9 @@ class App:
 
     def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
         self._metrics.reload_failed()
-        for line in lines:
-            _log.error("reload refused: %s", line)
+        if not self._is_worker:
+            for line in lines:
+                _log.error("reload refused: %s", line)
         return False, lines
 
 
@@ -477,11 +513,12 @@ def _keeps_letters(route: RouteSettings) -> bool:
     return route.dead_letter is not None
 
 
-def _needs_restart(old: Settings, new: Settings) -> list[str]:
+def needs_restart(old: Settings, new: Settings) -> list[str]:
     """What a reload cannot apply, one line each."""
     pairs = (
         ("listen", old.listen, new.listen),
         ("admin", old.admin, new.admin),
+        ("workers", old.workers, new.workers),
         ("store", old.store, new.store),
         ("state_dir", old.state_dir, new.state_dir),
     )
@@ -490,6 +527,11 @@ def _needs_restart(old: Settings, new: Settings) -> list[str]:
         for key, before, after in pairs
         if before != after
     ]
+
+
+def parser() -> str:
+    """The HTTP parser in use."""
+    return parser_name()
 
 
 def unfit_to_serve() -> str | None:
@@ -502,6 +544,6 @@ def unfit_to_serve() -> str | None:
     )
 
 
-def log_to(stream: TextIO) -> None:
-    """Send what the process says about itself to *stream*."""
-    logs.configure(stream)
+def log_to(stream: TextIO, worker: int | None = None) -> None:
+    """Send what the process says about itself to *stream*; one *worker* of several says which."""
+    logs.configure(stream, worker)

@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "estate": {"core", "outbox", "pipeline", "policy", "upstream"},
     # Dead letters are sent again through both ends of the house:
     "replays": {"core", "pipeline", "policy", "server", "stores"},
-    # Known to app alone, but for the commands that only read a file:
+    # Known to app, and to workers, which show several apps as one; but for the commands that only
+    # read a file:
     "config": {"policy"},
     "observe": {"core", "policy"},
     "admin": {"core", "policy", "sockets"},
@@ -47,7 +48,9 @@ ARROWS: dict[str, set[str]] = {
         "admin",
         "stores",
     },
-    "cli": {"__init__", "app", "config", "core", "policy"},
+    # Several processes that serve as one, each of them an app:
+    "workers": {"__init__", "admin", "app", "config", "core", "observe", "policy", "sockets"},
+    "cli": {"__init__", "app", "config", "core", "policy", "workers"},
     "__main__": {"cli"},
     "demo": set(),  # a world of its own: it only starts the command
 }

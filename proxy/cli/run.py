@@ -12,8 +12,16 @@ _EXAMPLE = "\b\nExample:\n  holdfast run -c holdfast.yaml --watch"
 @click.option("--watch", is_flag=True, help="Reload when the content of a file changes.")
 @click.option("--listen", multiple=True, metavar="ADDRESS", help="Instead of the file's listen.")
 @click.option("--admin", metavar="ADDRESS", help="Instead of the file's admin.")
-def run(files: tuple[str, ...], *, watch: bool, listen: tuple[str, ...], admin: str | None) -> None:
+@click.option("--workers", metavar="N", help="Instead of the file's workers: a number, or auto.")
+def run(
+    files: tuple[str, ...],
+    *,
+    watch: bool,
+    listen: tuple[str, ...],
+    admin: str | None,
+    workers: str | None,
+) -> None:
     """Serve. SIGHUP reloads, SIGTERM drains, a second SIGTERM ends at once."""
     from proxy.cli.serving import serve  # noqa: PLC0415 - aiohttp takes a quarter of a second
 
-    raise SystemExit(serve(files, watch=watch, listen=listen, admin=admin))
+    raise SystemExit(serve(files, watch=watch, listen=listen, admin=admin, workers=workers))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 import uvloop
@@ -16,12 +17,21 @@ from proxy.cli.notify import Notifier
 from proxy.cli.process import prepare, settle
 from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
+from proxy.workers.cores import worker_count
+
+if TYPE_CHECKING:
+    from proxy.workers.supervisor import Supervisor
 
 _log = logging.getLogger("holdfast")
 
 
 def serve(
-    files: tuple[str, ...], *, watch: bool, listen: tuple[str, ...], admin: str | None
+    files: tuple[str, ...],
+    *,
+    watch: bool,
+    listen: tuple[str, ...],
+    admin: str | None,
+    workers: str | None,
 ) -> int:
     """Serve what *files* say; returns the exit status."""
     log_to(sys.stderr)
@@ -31,7 +41,14 @@ def serve(
     prepare()
 
     def read(on_read: OnRead) -> Loaded:
-        return load(files, os.environ, listen=listen or None, admin=admin, on_read=on_read)
+        return load(
+            files,
+            os.environ,
+            listen=listen or None,
+            admin=admin,
+            workers=workers,
+            on_read=on_read,
+        )
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -49,7 +66,7 @@ async def run_until_told(
     """Serve until a signal says otherwise; returns the exit status."""
     notifier = notifier or Notifier()
     with _failing_as("cannot start"):
-        app = App(read)
+        app = _one_or_several(read)
     stop, stop_again = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
@@ -82,6 +99,19 @@ async def run_until_told(
     return await _drain(app, stop_again)
 
 
+def _one_or_several(read: WatchedLoad) -> "App | Supervisor":
+    """A proxy in this process, or in workers under it."""
+    loaded = read()
+    workers = worker_count(loaded.settings)
+    if workers > 1:
+        from proxy.workers.supervisor import Supervisor  # noqa: PLC0415 - one process needs none
+
+        return Supervisor(read, loaded, workers)
+    first = [loaded]
+    # Read already: the app begins with what the decision was made by.
+    return App(lambda: first.pop() if first else read())
+
+
 @contextmanager
 def _failing_as(what: str) -> Iterator[None]:
     """Turn the system's refusals into one line that says *what* they prevent."""
@@ -95,7 +125,7 @@ def _failing_as(what: str) -> Iterator[None]:
         raise click.ClickException(f"{what}: {reason}{of}") from None
 
 
-async def _drain(app: App, stop_again: asyncio.Event) -> int:
+async def _drain(app: "App | Supervisor", stop_again: asyncio.Event) -> int:
     """Exit status: 0 when everything could end, 1 when a second signal cut it short."""
     loop = asyncio.get_running_loop()
     draining = loop.create_task(app.drain())

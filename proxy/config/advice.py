@@ -11,7 +11,7 @@ from proxy.config.kinds.addresses import UpstreamUrl
 from proxy.config.kinds.base import Integer
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Node, Scalar
-from proxy.config.words import ELSEWHERE, NOT_YET, nearest
+from proxy.config.words import ELSEWHERE, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,10 @@ class Advice:
 def unknown_key(entry: Entry[Node], section: type[models.Section]) -> Advice:
     """What the author of *entry* should write instead of it."""
     key, known = entry.key, section.model_fields
-    if key in NOT_YET:
-        return Advice(NOT_YET[key])
     for ours in ELSEWHERE.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
             return Advice(f"write {_rewritten(ours, entry.node)}", outermost)
-        if ours in NOT_YET:
-            return Advice(NOT_YET[ours])
     # Two letters make scope of store, but who writes it knows what it is.
     near = "" if key == "store" else nearest(key, known)
     if near:

@@ -42,6 +42,7 @@ def settings_from(file: models.FileKeys) -> Settings:
         listen=tuple(_listen(entry) for entry in file.listen),
         admin=file.admin,
         admin_token=file.admin_token,
+        workers=file.workers,
         drain_timeout=file.drain_timeout,
         drain_delay=file.drain_delay,
         access_log=file.access_log,

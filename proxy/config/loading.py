@@ -34,6 +34,7 @@ from proxy.config.stores import check_store
 from proxy.config.throttles import check_throttles
 from proxy.config.tree import Branch, Items, plain
 from proxy.config.upstreams import check_upstreams, refused_by
+from proxy.config.workers import check_workers
 from proxy.policy.settings import Settings
 
 
@@ -69,15 +70,16 @@ def load(
     *,
     listen: SequenceOf[str] | None = None,
     admin: str | None = None,
+    workers: str | None = None,
     on_read: Callable[[Path], object] = lambda _: None,
 ) -> Loaded:
-    """Read *paths*, later ones over earlier ones; *listen* and *admin* go over all.
+    """Read *paths*, later ones over earlier ones; *listen*, *admin* and *workers* go over all.
 
     *on_read* is told of every file whose content counts, before it is read and
     whether or not it is there; of some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
-    options = _options(listen, admin, environ.get(STATE_DIR))
+    options = _options(listen, admin, workers, environ.get(STATE_DIR))
     loaded, _ = _load(paths, environ, options, on_read)
     return loaded
 
@@ -86,7 +88,7 @@ def load_with_origins(
     paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
 ) -> tuple[Loaded, Origins]:
     """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
-    return _load(paths, environ, _options(None, None, environ.get(STATE_DIR)), lambda _: None)
+    return _load(paths, environ, _options(None, None, None, environ.get(STATE_DIR)), lambda _: None)
 
 
 def _load(
@@ -135,7 +137,12 @@ def _beside(first: Mapping) -> Mapping:
     return Mapping(first.spot, {"state_dir": Entry("state_dir", spot, scalar)})
 
 
-def _options(listen: SequenceOf[str] | None, admin: str | None, state_dir: str | None) -> Mapping:
+def _options(
+    listen: SequenceOf[str] | None,
+    admin: str | None,
+    workers: str | None,
+    state_dir: str | None,
+) -> Mapping:
     """What the command line and the environment say, as if it were a last file."""
     entries: dict[str, Entry[Node]] = {}
     if listen:
@@ -145,6 +152,9 @@ def _options(listen: SequenceOf[str] | None, admin: str | None, state_dir: str |
     if admin is not None:
         spot = Spot(Source("--admin"))
         entries["admin"] = Entry("admin", spot, Scalar(admin, spot))
+    if workers is not None:
+        spot = Spot(Source("--workers"))
+        entries["workers"] = Entry("workers", spot, Scalar(workers, spot))
     if state_dir:
         spot = Spot(Source(STATE_DIR))
         # Taken as it is: a $ in it stands for itself.
@@ -181,6 +191,7 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
         if isinstance(entry.node, Branch)
     ]
     check_throttles(routes, owners, whole, findings)
+    check_workers(routes, owners, whole, findings)
     check_secrets(file, findings)
     named = name_routes(drafts, findings)
     return [with_fitting_base(Standing(route, route.path, reader)) for route in named]

@@ -39,6 +39,7 @@ from proxy.config.kinds.outcomes import (
     Status,
 )
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.kinds.processes import WorkerCount
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
@@ -620,6 +621,11 @@ class FileKeys(Section):
         "Asked for as a bearer token by the admin listener, except for /healthz, /readyz and "
         "/metrics. Needed unless admin is on a loopback address.",
         None,
+    )
+    workers: Annotated[int | None, WorkerCount()] = _key(
+        "Processes that serve: 1, a number, or auto for one per core. Several need a store that "
+        "they can share, redis for limits, redis or sqlite for idempotency keys.",
+        1,
     )
     drain_timeout: Annotated[float, Duration()] = _key(
         "How long requests under way may go on after SIGTERM.", "30s"

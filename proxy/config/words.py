@@ -1,15 +1,10 @@
 """What to say to a word that means nothing here.
 
-Three tables and a measure: keys that this version does not have yet, words that
-mean something in another product, and names that are nearly right.
+Two tables and a measure: words that mean something in another product, and names
+that are nearly right.
 """
 
 from collections.abc import Iterable
-
-NOT_YET = {
-    "workers": "this version runs as one process",
-}
-"""Keys of later versions. Who builds one removes its line."""
 
 _ATTEMPTS = ("attempts", "retry.attempts")
 _ON = ("on", "retry.on")

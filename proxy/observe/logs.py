@@ -23,13 +23,14 @@ _BAD_BYTES = "aiohttp.http_exceptions"
 """The module of what a client can cause with bad bytes; only its name, to stay apart from it."""
 
 
-def configure(stream: TextIO) -> None:
+def configure(stream: TextIO, worker: int | None = None) -> None:
     """Send our log, and warnings of the libraries below us, to *stream*.
 
-    The root logger stays as it was. To call it again moves the log.
+    Lines of one *worker* of several say which. The root logger stays as it was. To call it
+    again moves the log.
     """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_PlainFormatter() if stream.isatty() else _JsonFormatter())
+    handler.setFormatter(_PlainFormatter(worker) if stream.isatty() else _JsonFormatter(worker))
     for name, level in (
         (LOGGER, logging.INFO),
         *((library, logging.WARNING) for library in _FOREIGN),
@@ -52,12 +53,17 @@ def _not_a_bad_clients_doing(record: logging.LogRecord) -> bool:
 class _JsonFormatter(logging.Formatter):
     """One line per record, whatever the message holds."""
 
+    def __init__(self, worker: int | None) -> None:
+        super().__init__()
+        self._whose = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry = {
             "time": f"{stamp}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._whose,
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -68,5 +74,6 @@ class _JsonFormatter(logging.Formatter):
 class _PlainFormatter(logging.Formatter):
     """For a person: the time of day, how bad it is, what happened."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    def __init__(self, worker: int | None) -> None:
+        whose = "" if worker is None else f"worker {worker}: "
+        super().__init__(f"%(asctime)s %(levelname)-7s {whose}%(message)s", "%H:%M:%S")

@@ -369,6 +369,8 @@ class Settings:
     listen: tuple[Listen, ...]
     admin: Listen | None
     admin_token: str | None = field(repr=False, default=None)
+    workers: int | None = 1
+    """How many processes serve; None: one per core."""
     drain_timeout: float = 30.0
     drain_delay: float = 0.0
     access_log: str = "notable"

@@ -1,8 +1,9 @@
 """Addresses to accept on: start, drain, stop."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -40,6 +41,8 @@ class ProxyServer(Server):
         self.replay_memory = ReplayMemory()
         self.lookout = Lookout()
         self.is_draining = False
+        self.on_left: Callable[[], object] = _nobody_asks
+        """Called when a connection has ended, for whoever deals them out."""
         self._open: set[ClientConnection] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -68,6 +71,7 @@ class ProxyServer(Server):
         self._open.discard(cast("ClientConnection", handler))
         if not self._open:
             self._empty.set()
+        self.on_left()
 
     def leave_out(self, connection: ClientConnection) -> None:
         """Do not count *connection*: it is being refused."""
@@ -93,8 +97,15 @@ class ProxyServer(Server):
         await self.shutdown(CUT_TIME)
 
 
+def _nobody_asks() -> None:
+    pass
+
+
 class Listener:
-    """The sockets on which :class:`ProxyServer` accepts."""
+    """The sockets on which :class:`ProxyServer` accepts.
+
+    Or none: a worker gets its connections from somebody else who accepts them.
+    """
 
     def __init__(
         self, addresses: Sequence[Listen], site: Site, clock: Clock, outbox: Outbox
@@ -117,10 +128,7 @@ class Listener:
 
     async def _listen(self, address: Listen) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
-        context = None if address.tls is None else self._context(address.tls)
-        handshake = None if context is None else self.server.site.settings.limits.header_timeout
-        # A client that only keeps the connection for later never confirms that it ended.
-        goodbye = None if context is None else UNREAD_GRACE
+        context, handshake, goodbye = self._terms(address)
         if address.path:
             make_way(address.path)
             server = await loop.create_unix_server(
@@ -142,6 +150,34 @@ class Listener:
             ssl_handshake_timeout=handshake,
             ssl_shutdown_timeout=goodbye,
         )
+
+    def _terms(self, address: Listen) -> tuple[ssl.SSLContext | None, float | None, float | None]:
+        """Of TLS: its context, and the seconds that its beginning and its end may take."""
+        if address.tls is None:
+            return None, None, None
+        handshake = self.server.site.settings.limits.header_timeout
+        # A client that only keeps the connection for later never confirms that it ended.
+        return self._context(address.tls), handshake, UNREAD_GRACE
+
+    def read_certificates(self) -> None:
+        """Be ready to take connections up that others accept. Raises OSError."""
+        for address in self._addresses:
+            self._terms(address)
+
+    async def take_up(self, sock: socket.socket, which: int) -> None:
+        """Serve a connection that somebody accepted on the address number *which*."""
+        context, handshake, goodbye = self._terms(self._addresses[which])
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self.server,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=handshake,
+                ssl_shutdown_timeout=goodbye,
+            )
+        except OSError:  # it left, or TLS could not be agreed upon
+            self.server.on_left()
 
     def _context(self, tls: ListenTls) -> ssl.SSLContext:
         if tls not in self._contexts:

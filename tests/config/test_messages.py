@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from proxy.config import ConfigError, Loaded
-from proxy.config.words import NOT_YET
 from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
 
 
@@ -214,9 +213,9 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
             "routes.api.stripPrefix: unknown key, write strip_prefix",
         ),
         in_file(
-            "another product's word for what is not built yet",
+            "another product's word for the processes",
             TOP.format("»worker_processes: 2"),
-            "worker_processes: unknown key, this version runs as one process",
+            "worker_processes: unknown key, write workers",
         ),
         in_file(
             "two letters swapped",
@@ -333,18 +332,6 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
 )
 def test_line(only_line: Callable[..., None], marked: str, expected: str) -> None:
     only_line(marked, expected)
-
-
-@pytest.mark.parametrize(
-    ("key", "template", "path"),
-    [
-        ("workers", TOP, "workers"),
-    ],
-)
-def test_what_is_not_built_yet_is_said_to_be_so(
-    only_line: Callable[..., None], key: str, template: str, path: str
-) -> None:
-    only_line(template.format(f"»{key}: true"), f"{path}: unknown key, {NOT_YET[key]}")
 
 
 def test_all_faults_at_once_and_those_that_depend_on_others_later(

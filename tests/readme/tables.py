@@ -27,6 +27,7 @@ from proxy.config.kinds.idempotency import CallerHeader, KeptStatus, KeyedMethod
 from proxy.config.kinds.locations import FilePath, FolderPath
 from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.kinds.processes import MOST_WORKERS, WorkerCount
 from proxy.config.kinds.quantities import Duration, Size
 from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Jitter
@@ -81,6 +82,7 @@ _WORDS: dict[type[Kind[Any]], str] = {
     TrustedPeer: "network",
     UpstreamUrl: "URL",
     Username: "text",
+    WorkerCount: f"1 to {MOST_WORKERS}, or `auto`",
 }
 
 

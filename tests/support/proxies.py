@@ -300,7 +300,7 @@ async def _addresses(
         assert process.returncode is None, errors.read_text()
         return found[1].split(", ") if found else None
 
-    bound = await eventually(lambda: said("listening"), within=10.0, what="listening")
+    bound = await eventually(lambda: said("listening"), within=30.0, what="listening")
     return bound or [], said("admin") or []
 
 

@@ -1,0 +1,61 @@
+"""Messages between a supervisor and one of its workers, over a pair of sockets.
+
+Pickled: both ends are the same program, started by one another, and nobody else has the
+sockets. A message is its length in four bytes, and itself.
+"""
+
+import asyncio
+import pickle
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from proxy.workers.messages import Message
+
+_LENGTH = 4
+
+
+class Channel(asyncio.Protocol):
+    """One end. Messages arrive in the order in which they were sent."""
+
+    def __init__(self, on_message: Callable[[Message], None], on_end: Callable[[], None]) -> None:
+        """*on_end* is called once, when the other end is gone, for whatever reason."""
+        self._on_message = on_message
+        self._on_end = on_end
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    async def open(self, sock: socket.socket) -> None:
+        """Begin to send and to receive on *sock*, which belongs to the channel from now on."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: self, sock)
+
+    def send(self, message: Message) -> None:
+        """Send it, or nothing if nobody is there any more."""
+        if self._transport is not None and not self._transport.is_closing():
+            data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+            self._transport.write(len(data).to_bytes(_LENGTH) + data)
+
+    def close(self) -> None:
+        """Send what is waiting, and end."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self._buffer[:_LENGTH])
+            if len(self._buffer) < end:
+                return
+            message: Message = pickle.loads(self._buffer[_LENGTH:end])  # noqa: S301 - see above
+            del self._buffer[:end]
+            self._on_message(message)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._transport = None
+        self._on_end()
