@@ -1,7 +1,7 @@
 """Files → settings, or a report of everything that is wrong."""
 
 from collections.abc import Callable, Mapping as EnvironMapping, Sequence as SequenceOf
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from proxy.config.building import settings_from
 from proxy.config.certificates import certificate_files, check_listen_tls
 from proxy.config.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.fallbacks import check_fallback
-from proxy.config.faults import ConfigError, Fault, Findings, Report, Source, Spot
+from proxy.config.faults import ConfigError, Findings, Source, Spot
 from proxy.config.idempotency import check_idempotency
 from proxy.config.interpolation import Interpolation
 from proxy.config.listeners import check_listeners, check_trust
+from proxy.config.loaded import Loaded
 from proxy.config.models import FileKeys
 from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
 from proxy.config.origins import Origins
@@ -35,33 +36,6 @@ from proxy.config.throttles import check_throttles
 from proxy.config.tree import Branch, Items, plain
 from proxy.config.upstreams import check_upstreams, refused_by
 from proxy.config.workers import check_workers
-from proxy.policy.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A configuration without faults."""
-
-    settings: Settings
-    report: Report
-    effective: dict[str, Any] = field(repr=False)
-    """All of it in long form, policies merged and secrets masked; fit for JSON."""
-
-    @property
-    def warnings(self) -> tuple[Fault, ...]:
-        return self.report.warnings
-
-    @property
-    def summary(self) -> str:
-        """``holdfast.yaml: ok (4 routes, 2 upstreams)``."""
-        counts = [
-            f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
-            for things, noun in (
-                (self.settings.routes, "route"),
-                (self.settings.upstreams, "upstream"),
-            )
-        ]
-        return self.report.summary(f"ok ({', '.join(counts)})")
 
 
 def load(

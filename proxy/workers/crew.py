@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from proxy.app import CannotStart
@@ -27,7 +27,9 @@ _SCRAPE_PATIENCE = 0.5
 """Seconds that workers have to tell their numbers; then the last that are known must do."""
 _RELOAD_PATIENCE = 10.0
 """Seconds that a worker has to take up a configuration, before another one takes its place."""
-_GRACE = 3.0
+_LITTLE_PATIENCE = 2.0
+"""The same, for one that has not answered for a while already."""
+_GRACE = 2.0
 """Seconds beyond its own time that a worker may take to end."""
 
 _log = logging.getLogger("holdfast")
@@ -52,7 +54,6 @@ class Crew:
         self._log_turns = log_turns
         self.members: dict[int, Member] = {}
         self.dealer = Dealer(self._next)
-        self._turn = 0
         self._tried = [asyncio.Event() for _ in range(size)]
         """For each number: it was tried to start a worker."""
         self._keeping: list[asyncio.Task[None]] = []
@@ -178,23 +179,11 @@ class Crew:
     # Who gets the next connection.
 
     def _next(self) -> Hatch | None:
-        """The one with the fewest connections; of several alike the one whose turn it is."""
-        chosen: Member | None = None
-        for member in self._from_turn():
-            if not member.is_ready or not member.hatch.has_room:
-                continue
-            if chosen is None or _rank(member) < _rank(chosen):
-                chosen = member
-        if chosen is None:
-            return None
-        self._turn = chosen.number + 1
-        return chosen.hatch
-
-    def _from_turn(self) -> Iterator[Member]:
-        for step in range(self._size):
-            member = self.members.get((self._turn + step) % self._size)
-            if member is not None:
-                yield member
+        """That of the one with the fewest connections; of several alike they take turns."""
+        able = [
+            member for member in self.members.values() if member.is_ready and member.hatch.has_room
+        ]
+        return min(able, key=_rank).hatch if able else None
 
     # Numbers.
 
@@ -226,8 +215,9 @@ class Crew:
             member = self.members.get(number)
             if member is None:
                 continue
+            patience = _LITTLE_PATIENCE if member.is_silent else _RELOAD_PATIENCE
             try:
-                async with asyncio.timeout(_RELOAD_PATIENCE):
+                async with asyncio.timeout(patience):
                     await member.ready.wait()
                     in_force, lines = await member.reload(self._share(number))
             except WorkerGone:
@@ -259,8 +249,8 @@ class Crew:
                 member.kill()
 
 
-def _rank(member: Member) -> tuple[bool, int]:
-    return member.is_silent, member.hatch.load
+def _rank(member: Member) -> tuple[bool, int, int]:
+    return member.is_silent, member.hatch.load, member.hatch.last_given
 
 
 def _pause(soon: int) -> float:

@@ -28,7 +28,8 @@ class Dealer:
         self._undealt: deque[Dealt] = deque()
         """Those that a worker had not taken up when it died."""
         self._is_open = False
-        self._is_accepting = False
+        self.is_accepting = False
+        """Whether the listeners are looked at; not while nobody could take a connection."""
         self._shortage: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -64,20 +65,20 @@ class Dealer:
             if not self._deal(self._undealt[0]):
                 return
             self._undealt.popleft()
-        if self._is_open and not self._is_accepting and self._shortage is None:
-            self._is_accepting = True
+        if self._is_open and not self.is_accepting and self._shortage is None:
+            self.is_accepting = True
             for sock, which in self._sockets:
                 self._loop.add_reader(sock, self._accept, sock, which)
 
     def _hold_on(self) -> None:
-        if self._is_accepting:
-            self._is_accepting = False
+        if self.is_accepting:
+            self.is_accepting = False
             for sock, _ in self._sockets:
                 self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket, which: int) -> None:
         for _ in range(_BATCH):
-            if not self._is_accepting:
+            if not self.is_accepting:
                 return
             # Asked for first: whom nobody can take is better off in the system's line.
             if self._choose() is None:

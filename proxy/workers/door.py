@@ -11,6 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 
 MOST_WAITING = 32
 """Connections that a worker may leave waiting before others get theirs. One that hangs holds up
@@ -21,6 +22,8 @@ _BATCH = 64
 _TAKEN, _LEFT = b"+", b"-"
 _MANY = 4096
 _NUMBER = 2
+
+_dealt = count(1)
 
 Dealt = tuple[socket.socket, int]
 """A connection, and the number of the address that it came in by."""
@@ -37,6 +40,8 @@ class Hatch:
         self._waiting: deque[Dealt] = deque()
         self._serving = 0
         self._is_full = False
+        self.last_given = 0
+        """Of all connections that were dealt to anybody, which was its last."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._hear)
 
@@ -59,6 +64,7 @@ class Hatch:
             self._is_full = True
             return False
         self._waiting.append(dealt)
+        self.last_given = next(_dealt)
         return True
 
     def finish(self) -> None:

@@ -53,10 +53,11 @@ class Crew:
                     return found
                 await asyncio.sleep(0.01)
 
-    async def until_connected(self, *counts: int) -> None:
+    async def until_connected(self, *counts: int, in_any_order: bool = False) -> None:
         """Wait until the workers have as many connections."""
+        order = sorted if in_any_order else list
         async with asyncio.timeout(PATIENCE):
-            while [worker.connections for worker in await self.workers()] != [*counts]:
+            while order(worker.connections for worker in await self.workers()) != [*counts]:  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0.005)
 
     def says(self, text: str) -> bool:
@@ -93,6 +94,11 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return fields[0] != "Z"
+
+
+def children_of(pid: int) -> list[str]:
+    """The processes that a process has started."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def open_files(pid: int) -> int:

@@ -61,62 +61,61 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
         metrics = await running.proxy.metrics()
         assert metrics.total("holdfast_worker_restarts_total") == 1
         answered = sum(count for count, _ in results) + 4
-        # Scrapes came all the time, so next to nothing is lost.
-        assert answered - 200 < metrics.total("holdfast_requests_total") <= answered + 8
-        assert running.says(f"(process {victim.pid}) was ended by SIGKILL: another takes its place")
+        # What was asked for just before it was killed may be missing, and that is all.
+        assert answered / 2 < metrics.total("holdfast_requests_total") <= answered + 8
+
+        # Once more, and again, each sooner than it should: the pauses grow.
+        dead = [victim.pid]
+        for _ in range(2):
+            dead.append((await running.until("ready", "ready", but=dead))[0].pid)
+            os.kill(dead[-1], signal.SIGKILL)
+            assert (await running.proxy.get()).status == 200, "by the other one"
+        workers = await running.until("ready", "ready", but=dead)
+        for pid, pause in zip(dead, ("", " in 0.1 s", " in 0.2 s"), strict=True):
+            assert running.says(
+                f'(process {pid}) was ended by SIGKILL: another takes its place{pause}"'
+            )
+
+        # With nobody left clients wait until there is somebody again.
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        async with running.proxy.client() as client:
+            assert (await client.get()).status == 200
 
 
 async def test_a_worker_that_hangs_holds_up_nobody_else() -> None:
-    async with ScriptedUpstream() as upstream, crew(one_route(upstream)) as running:
+    def version(number: int) -> str:
+        route = f"headers: {{response: {{set: {{X-Version: v{number}}}}}}}"
+        return one_route(upstream, route, top="listen: 127.0.0.1:0\nadmin: 127.0.0.1:0")
+
+    async with ScriptedUpstream() as upstream, crew(version(1), 3) as running:
+        proxy = running.proxy
         for _ in range(6):
-            assert (await running.proxy.get()).status == 200
-        before = (await running.proxy.metrics()).total("holdfast_requests_total")
-        hanging, other = await running.workers()
-        os.kill(hanging.pid, signal.SIGSTOP)
-        try:
-            await running.until("silent", "ready")
-            # What it told last is in the sum, and to ask takes no time.
-            async with asyncio.timeout(2):
-                assert (await running.proxy.metrics()).total("holdfast_requests_total") == before
-            assert (await running.proxy.admin("GET", "/readyz")).status == 200
+            assert (await proxy.get()).status == 200
+        before = (await proxy.metrics()).total("holdfast_requests_total")
+        stuck, slow, lively = await running.workers()
+        for worker in (stuck, slow):
+            os.kill(worker.pid, signal.SIGSTOP)
+        await running.until("silent", "silent", "ready")
+        assert running.says("s and gets no new connections")
+        # What they told last is in the sum, and to ask takes no time.
+        async with asyncio.timeout(2):
+            assert (await proxy.metrics()).total("holdfast_requests_total") == before
+            assert (await proxy.admin("GET", "/readyz")).status == 200
             for _ in range(6):
-                async with asyncio.timeout(2):
-                    assert (await running.proxy.get()).status == 200
-        finally:
-            os.kill(hanging.pid, signal.SIGCONT)
-        workers = await running.until("ready", "ready")
-        assert [worker.pid for worker in workers] == [hanging.pid, other.pid]
-        assert running.says("has not answered for")
+                assert (await proxy.get()).status == 200
+        os.kill(slow.pid, signal.SIGCONT)
+        await running.until("silent", "ready", "ready")
         assert running.says("answers again")
-        assert (await running.proxy.metrics()).total("holdfast_requests_total") == before + 6
-
-
-async def test_one_that_dies_again_and_again_is_replaced_after_ever_longer_pauses() -> None:
-    async with ScriptedUpstream() as upstream, crew(one_route(upstream)) as running:
-        dead: list[int] = []
-        for _ in range(4):
-            workers = await running.until("ready", "ready", but=dead)
-            dead.append(workers[1].pid)
-            os.kill(workers[1].pid, signal.SIGKILL)
-            # The other one serves all the time.
-            assert (await running.proxy.get()).status == 200
-        await running.until("ready", "ready", but=dead)
-        log = running.proxy.errors
-        for pid, pause in zip(dead, ("", " in 0.1 s", " in 0.2 s", " in 0.4 s"), strict=True):
-            assert f'{pid}) was ended by SIGKILL: another takes its place{pause}"' in log
-        metrics = await running.proxy.metrics()
-        assert metrics.total("holdfast_worker_restarts_total") == 4
-
-
-async def test_without_any_worker_clients_wait_and_readiness_says_so() -> None:
-    async with ScriptedUpstream() as upstream, crew(one_route(upstream)) as running:
-        pids = await running.pids()
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        async with running.proxy.client() as client:
-            # Nobody is there yet to take it; it is served as soon as there is.
-            assert (await client.get()).status == 200
-        await running.until("ready", "ready", but=pids)
+        assert (await proxy.metrics()).total("holdfast_requests_total") == before + 6
+        # Who does not even take a reload is replaced by one that begins with it.
+        proxy.config.write_text(version(2))
+        assert (await proxy.admin("POST", "/-/reload")).status == 200
+        assert running.says("does not take the new configuration: killed")
+        workers = await running.until("ready", "ready", "ready", but=[stuck.pid])
+        assert [worker.pid for worker in workers[1:]] == [slow.pid, lively.pid]
+        for _ in range(3):
+            assert (await proxy.get()).get("X-Version") == "v2"
 
 
 async def test_workers_drain_by_themselves_when_the_supervisor_is_gone() -> None:

@@ -7,10 +7,9 @@ import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.support import Certificates, ScriptedUpstream, eventually, one_route
+from proxy.stores.letters.store import FILE
+from tests.support import ScriptedUpstream, eventually, one_route
 from tests.workers.crews import caller, crew
-
-STATUS = "fallback: {status: 200, body: %s}\nheaders: {response: {set: {X-Version: %s}}}"
 
 
 def version(upstream: ScriptedUpstream, number: int, top: str = "") -> str:
@@ -64,22 +63,29 @@ async def test_a_reload_is_rolled_through_while_requests_are_served() -> None:
         assert json.loads((await proxy.admin("GET", "/config")).body)["workers"] == 2
 
 
-async def test_what_a_worker_refuses_is_taken_back_by_all(tmp_path: Path) -> None:
-    certificates = Certificates(tmp_path)
-    cert, key = certificates.issue()
-    listen = f"listen: {{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}}}}}"
+async def test_what_one_worker_refuses_is_taken_back_by_the_others(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    top = f"state_dir: {state}"
 
-    def config(upstream: ScriptedUpstream, number: int) -> str:
-        return version(upstream, number).replace("listen: 127.0.0.1:0", listen)
+    def with_letters(upstream: ScriptedUpstream, number: int) -> str:
+        return version(upstream, number, top) + "    dead_letter: true\n"
 
-    async with ScriptedUpstream() as upstream, crew(config(upstream, 1)) as running:
-        proxy, tls = running.proxy, certificates.for_client()
-        workers = await running.workers()
-        # One hangs for as long as another would need to say no.
-        proxy.config.write_text(config(upstream, 2))
-        os.kill(workers[1].pid, signal.SIGSTOP)
-        reload = asyncio.create_task(proxy.admin("POST", "/-/reload"))
-        os.kill(workers[1].pid, signal.SIGCONT)
-        assert (await reload).status == 200
-        async with proxy.client(tls=tls) as client:
-            assert (await client.get()).get("X-Version") == "v2"
+    async with ScriptedUpstream() as upstream, crew(with_letters(upstream, 1)) as running:
+        proxy = running.proxy
+        proxy.config.write_text(version(upstream, 2, top))
+        assert (await proxy.admin("POST", "/-/reload")).status == 200
+        # Who comes now cannot open the file that the first has open, but need not either.
+        state.rename(tmp_path / "elsewhere")
+        (state / FILE).mkdir(parents=True)
+        first, second = await running.pids()
+        os.kill(second, signal.SIGKILL)
+        await running.until("ready", "ready", but=[second])
+        proxy.config.write_text(with_letters(upstream, 3))
+        answer = await proxy.admin("POST", "/-/reload")
+        assert answer.status == 422
+        assert json.loads(answer.body)["faults"][0].startswith("dead_letter: ")
+        async with AsyncExitStack() as stack:
+            for _ in range(4):
+                client = await stack.enter_async_context(proxy.client())
+                assert (await client.get()).get("X-Version") == "v2"
+        assert (await running.pids())[0] == first

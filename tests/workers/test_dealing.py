@@ -1,0 +1,161 @@
+"""From the listener to a worker's hands: in turn, within bounds, and back if it dies."""
+
+import asyncio
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from proxy.workers.dealing import Dealer
+from proxy.workers.door import MOST_WAITING, Dealt, Hatch, Intake
+from tests.support import eventually
+
+
+class Stage:
+    """A listener, and doors to workers that take up what they get when the test says so."""
+
+    def __init__(self, stack: ExitStack, workers: int) -> None:
+        self._stack = stack
+        self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
+        self.listening.setblocking(False)  # noqa: FBT003 - the socket module's signature
+        self.dealer = Dealer(self._choose)
+        self.hatches: list[Hatch] = []
+        self.intakes: list[Intake] = []
+        self.taken: list[list[socket.socket]] = []
+        for _ in range(workers):
+            ours, theirs = socket.socketpair()
+            taken: list[socket.socket] = []
+            self.hatches.append(Hatch(ours, self.dealer.go_on))
+            self.intakes.append(Intake(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
+            self.taken.append(taken)
+
+    def _choose(self) -> Hatch | None:
+        able = [hatch for hatch in self.hatches if hatch.has_room]
+        return min(able, key=lambda hatch: (hatch.load, hatch.last_given), default=None)
+
+    def connect(self, count: int = 1) -> list[socket.socket]:
+        """Clients that are connected, or wait to be."""
+        return [
+            self._stack.enter_context(socket.create_connection(self.listening.getsockname()))
+            for _ in range(count)
+        ]
+
+    def open(self) -> None:
+        self.dealer.open([(self.listening, 7)])
+
+    @property
+    def loads(self) -> list[int]:
+        return [hatch.load for hatch in self.hatches]
+
+    def kill(self, worker: int) -> list[Dealt]:
+        """What a worker leaves that ends with all it has; its end of the door closes."""
+        hatch = self.hatches.pop(worker)
+        self.intakes.pop(worker).close()
+        return hatch.close()
+
+    def close(self) -> None:
+        self.dealer.close()
+        while self.hatches:
+            for connection, _ in self.kill(0):
+                connection.close()
+        for sock in (sock for taken in self.taken for sock in taken):
+            sock.close()
+
+
+@contextmanager
+def stage(workers: int) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        set_up = Stage(stack, workers)
+        try:
+            yield set_up
+        finally:
+            set_up.close()
+
+
+async def test_each_worker_gets_its_turn_and_the_idle_one_what_comes_next() -> None:
+    with stage(3) as scene:
+        scene.open()
+        scene.connect(6)
+        await eventually(lambda: scene.loads == [2, 2, 2])
+        for intake in scene.intakes:
+            intake.open()
+        await eventually(lambda: [len(taken) for taken in scene.taken] == [2, 2, 2])
+        scene.intakes[1].left()
+        scene.intakes[1].left()
+        await eventually(lambda: scene.loads == [2, 0, 2])
+        scene.connect(2)
+        await eventually(lambda: scene.loads == [2, 2, 2])
+
+
+async def test_what_arrives_is_the_client_s_own_connection() -> None:
+    with stage(1) as scene:
+        scene.open()
+        scene.intakes[0].open()
+        (client,) = scene.connect()
+        await eventually(lambda: scene.taken[0])
+        (served,) = scene.taken[0]
+        assert served.getpeername() == client.getsockname()
+        client.sendall(b"hello")
+        assert await asyncio.get_running_loop().sock_recv(served, 5) == b"hello"
+
+
+async def test_whom_nobody_can_take_waits_in_the_system_s_line() -> None:
+    with stage(2) as scene:
+        scene.open()
+        scene.connect(2 * MOST_WAITING + 20)
+        await eventually(lambda: scene.loads == [MOST_WAITING] * 2)
+        await eventually(lambda: not scene.dealer.is_accepting)
+        scene.intakes[0].open()
+        await eventually(lambda: len(scene.taken[0]) == MOST_WAITING + 20)
+        assert scene.loads == [MOST_WAITING + 20, MOST_WAITING]
+
+
+async def test_what_a_dead_worker_had_not_taken_up_goes_to_another() -> None:
+    with stage(2) as scene:
+        scene.open()
+        scene.connect(8)
+        await eventually(lambda: scene.loads == [4, 4])
+        survivors = scene.taken[1]
+        left = scene.kill(0)
+        assert [which for _, which in left] == [7] * 4
+        scene.dealer.deal_again(left)
+        scene.intakes[0].open()
+        await eventually(lambda: len(survivors) == 8)
+
+
+async def test_what_it_had_taken_up_dies_with_it() -> None:
+    with stage(2) as scene:
+        scene.open()
+        scene.connect(8)
+        await eventually(lambda: scene.loads == [4, 4])
+        scene.intakes[0].open()
+        await eventually(lambda: len(scene.taken[0]) == 4)
+        assert scene.kill(0) == []
+
+
+async def test_the_last_connections_are_taken_up_before_the_end() -> None:
+    with stage(1) as scene:
+        scene.open()
+        scene.connect(5)
+        await eventually(lambda: scene.loads == [5])
+        scene.dealer.close()
+        scene.hatches[0].finish()
+        scene.intakes[0].finish()
+        assert len(scene.taken[0]) == 5
+
+
+async def test_a_shortage_of_descriptors_passes(caplog: pytest.LogCaptureFixture) -> None:
+    with stage(1) as scene:
+        scene.intakes[0].open()
+        clients = scene.connect(3)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(client.fileno() for client in clients)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        try:
+            scene.open()
+            await eventually(lambda: "no connection can be accepted for 1 s" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await eventually(lambda: len(scene.taken[0]) == 3)
