@@ -29,23 +29,29 @@ def check_retry(route: Standing, match: Match, refused: frozenset[int], findings
 
 
 def check_buffer(route: Standing, file: Standing, findings: Findings) -> None:
-    """A body that is kept for another attempt fits into the memory for all of them."""
+    """A body that is kept for another attempt fits into the memory for all of them.
+
+    Of several workers each has its part of that; how many ``auto`` stands for nobody knows here.
+    """
     buffer, memory = route.leaf("buffer"), file.leaf("limits.replay_memory")
-    if buffer is None or memory is None or buffer.value <= memory.value:
+    workers = file.leaf("workers")
+    count = (workers.value if workers is not None else None) or 1
+    if buffer is None or memory is None or buffer.value <= memory.value // count:
         return
+    divided = f" divided among {count} workers" if count > 1 else ""
     if route.writer("buffer"):
         findings.warn(
             buffer.spot,
             buffer.path,
-            f"{buffer.scalar.bare} is above limits.replay_memory {memory.scalar.bare}, so a body "
-            f"that large is never kept, write a larger replay_memory or a smaller buffer",
+            f"{buffer.scalar.bare} is above limits.replay_memory {memory.scalar.bare}{divided}, so "
+            f"a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
     elif memory.value:  # zero is said on purpose
         findings.warn(
             memory.spot,
             memory.path,
-            f"{memory.scalar.bare} is below buffer {buffer.scalar.bare}, so a body that large is "
-            f"never kept, write a larger replay_memory or a smaller buffer",
+            f"{memory.scalar.bare}{divided} is below buffer {buffer.scalar.bare}, so a body that "
+            f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
 
 

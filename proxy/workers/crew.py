@@ -29,8 +29,8 @@ _RELOAD_PATIENCE = 10.0
 """Seconds that a worker has to take up a configuration, before another one takes its place."""
 _LITTLE_PATIENCE = 2.0
 """The same, for one that has not answered for a while already."""
-_GRACE = 2.0
-"""Seconds beyond its own time that a worker may take to end."""
+_GRACE, _HASTE = 5.0, 2.0
+"""Seconds beyond its own time that a worker may take to end; and when it shall end at once."""
 
 _log = logging.getLogger("holdfast")
 
@@ -111,7 +111,7 @@ class Crew:
         self._ending.set()
         for member in self.members.values():
             member.stop()
-        await self._wait_for_the_end(_GRACE)
+        await self._wait_for_the_end(_HASTE)
 
     async def _wait_for_the_end(self, patience: float) -> None:
         pending = set(self._keeping)

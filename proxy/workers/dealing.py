@@ -86,11 +86,11 @@ class Dealer:
                 return
             try:
                 connection, _peer = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno not in _SHORT_OF:
-                    raise
+                    continue  # accept(2): this client has left already, the next may be there
                 _log.warning("no connection can be accepted for %g s: %s", _SHORTAGE, error)
                 self._hold_on()
                 self._shortage = self._loop.call_later(_SHORTAGE, self._shortage_is_over)

@@ -89,6 +89,12 @@ def value(identifier: str, written: str, expected: str) -> object:
             "more, or fewer workers",
         ),
         in_file(
+            "bodies that fit into no worker's part of the memory",
+            TOP.format("workers: 4\nlimits: {replay_memory: »2MiB}"),
+            "limits.replay_memory: warning: 2MiB divided among 4 workers is below buffer 1MiB, so "
+            "a body that large is never kept, write a larger replay_memory or a smaller buffer",
+        ),
+        in_file(
             "clients for fewer than there are workers",
             TOP.format("workers: 4\nlimits: {connections: »3}"),
             "limits.connections: 3 cannot be divided among 4 workers, write 4 or more, or fewer "
