@@ -31,9 +31,9 @@ The life of a request, and where to read it:
 
 ``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
 serves one configuration. With several workers each is an app in a process of its
-own, and gets its connections from a supervisor (``workers/``). ``policy/`` decides and touches nothing; only
-``server/`` talks to clients, only ``upstream/`` to upstreams, only ``stores/`` to
-files and to the store, which instances may share.
+own, and gets its connections from a supervisor (``workers/``). ``policy/`` decides
+and touches nothing; only ``server/`` talks to clients, only ``upstream/`` to
+upstreams, only ``stores/`` to files and to the store, which instances may share.
 ``tests/test_layering.py`` keeps it so.
 """
 

@@ -35,6 +35,7 @@ def overview(status: Told) -> Page:
         _table("Dead letters", "route", _having("dead_letters", routes), _LETTERS),
         _table("Throttles", "of", _throttled(routes, upstreams), _THROTTLES),
         _addresses(status.part("addresses")),
+        _workers(status.parts("workers")),
     )
     return Page(list(_lines(status)), [table for table in tables if table.rows])
 
@@ -56,6 +57,12 @@ def _lines(status: Told) -> Iterator[Line]:
         Cell(f"reloads: {reloads.count('success')} good, "),
         Cell(f"{failed} refused", Tone.WARNING if failed else Tone.PLAIN),
     )
+    restarts = status.count("worker_restarts")
+    if "workers" in status:
+        yield (
+            Cell(f"workers: {len(status.parts('workers'))}, "),
+            Cell(several(restarts, "restart"), Tone.WARNING if restarts else Tone.PLAIN),
+        )
     yield (
         _store(status.part("store"))
         if "store" in status
@@ -330,4 +337,33 @@ def _addresses(addresses: Told) -> Table:
                     Cell(short(address.count("idle"))),
                 )
             )
+    return table
+
+
+_WORKERS = {"ready": Tone.GOOD, "starting": Tone.WARNING, "silent": Tone.BAD}
+
+
+def _workers(workers: Sequence[Told]) -> Table:
+    """A row for each, where there are several."""
+    table = Table(
+        "Workers",
+        (
+            Column("worker"),
+            Column("process"),
+            Column("state", is_text=True),
+            Column("up"),
+            Column("connections"),
+        ),
+    )
+    for worker in workers:
+        state = worker.text("state")
+        table.rows.append(
+            (
+                Cell(str(worker.count("number"))),
+                Cell(str(worker.count("pid"))),
+                Cell(state, _WORKERS.get(state, Tone.PLAIN)),
+                Cell(span(worker.number("uptime_seconds") or 0.0)),
+                Cell(short(worker.count("connections"))),
+            )
+        )
     return table

@@ -22,6 +22,7 @@ _BATCH = 64
 _TAKEN, _LEFT = b"+", b"-"
 _MANY = 4096
 _NUMBER = 2
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 _dealt = count(1)
 
@@ -143,7 +144,7 @@ class Intake:
         arrived: list[tuple[int, list[int]]] = []
         while len(arrived) < _BATCH:
             try:
-                data, fds, _, _ = socket.recv_fds(self._sock, _NUMBER, 1, socket.MSG_CMSG_CLOEXEC)
+                data, fds, _, _ = socket.recv_fds(self._sock, _NUMBER, 1, _CLOSE_ON_EXEC)
             except OSError:  # none, or the supervisor is gone, which its channel tells
                 break
             if not data:

@@ -208,6 +208,23 @@ def test_requests_that_no_route_took_are_shown_if_there_are_any() -> None:
     assert cells(of(some), "Routes").keys() == {"_unmatched"}
 
 
+def test_workers_where_there_are_several() -> None:
+    one = {"number": 0, "pid": 17, "state": "ready", "uptime_seconds": 7390.2, "connections": 12}
+    status = {"workers": [one, {**one, "number": 1, "state": "silent"}], "worker_restarts": 1}
+    assert "workers: 2, 1 restart" in lines(**status)
+    found = cells(of(**status), "Workers")
+    assert found["0"] == {
+        "process": ("17", Tone.PLAIN),
+        "state": ("ready", Tone.GOOD),
+        "up": ("2h 3m", Tone.PLAIN),
+        "connections": ("12", Tone.PLAIN),
+    }
+    assert found["1"]["state"] == ("silent", Tone.BAD)
+    alone = of()
+    assert not [table for table in alone.tables if table.title == "Workers"]
+    assert not [line for line in lines() if line.startswith("workers")]
+
+
 def test_the_process() -> None:
     assert lines(
         version="1.2.3",
