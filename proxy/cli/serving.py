@@ -106,7 +106,7 @@ def _one_or_several(read: WatchedLoad) -> "App | Supervisor":
     if workers > 1:
         from proxy.workers.supervisor import Supervisor  # noqa: PLC0415 - one process needs none
 
-        return Supervisor(read, loaded, workers)
+        return Supervisor(read, loaded, workers, entry="proxy.cli.working")
     first = [loaded]
     # Read already: the app begins with what the decision was made by.
     return App(lambda: first.pop() if first else read())

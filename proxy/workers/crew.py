@@ -13,7 +13,7 @@ from proxy.observe.totals import Totals
 from proxy.policy.settings import Settings
 from proxy.workers.dealing import Dealer
 from proxy.workers.door import Hatch
-from proxy.workers.member import Member, WorkerGone
+from proxy.workers.member import Launch, Member, WorkerGone
 
 _FIRST_START = 60.0
 """Seconds that all workers have to be ready at the start."""
@@ -44,14 +44,14 @@ class Crew:
         share: Callable[[int], Settings],
         totals: Totals,
         clock: Clock,
-        log_turns: int,
+        launch: Launch,
     ) -> None:
         """*share* has the settings in force for the worker of a number, from 0."""
         self._size = size
         self._share = share
         self._totals = totals
         self._clock = clock
-        self._log_turns = log_turns
+        self._launch = launch
         self.members: dict[int, Member] = {}
         self.dealer = Dealer(self._next)
         self._tried = [asyncio.Event() for _ in range(size)]
@@ -134,7 +134,7 @@ class Crew:
         while not self._ending.is_set():
             member = Member(number, self._clock, self.dealer.go_on)
             try:
-                await member.start(self._share(number), self._log_turns)
+                await member.start(self._share(number), self._launch)
             except OSError as error:
                 self._tried[number].set()
                 if not self._has_begun:

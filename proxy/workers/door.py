@@ -19,6 +19,8 @@ so many clients and no more."""
 
 _BATCH = 64
 """Connections taken up in one turn of the loop, so that requests are served in between."""
+_TRY_AGAIN = 0.1
+"""Seconds after which a door is tried again that the system does not let anything through."""
 _TAKEN, _LEFT = b"+", b"-"
 _MANY = 4096
 _NUMBER = 2
@@ -40,7 +42,7 @@ class Hatch:
         self._on_room = on_room
         self._waiting: deque[Dealt] = deque()
         self._serving = 0
-        self._is_full = False
+        self._is_full = self._is_finished = False
         self.last_given = 0
         """Of all connections that were dealt to anybody, which was its last."""
         self._loop = asyncio.get_running_loop()
@@ -63,6 +65,8 @@ class Hatch:
             socket.send_fds(self._sock, [which.to_bytes(_NUMBER)], [connection.fileno()])
         except OSError:  # full, or the worker has just died, which its channel tells
             self._is_full = True
+            if not self._waiting:  # so that no sign will come which says that it takes more
+                self._loop.call_later(_TRY_AGAIN, self._try_again)
             return False
         self._waiting.append(dealt)
         self.last_given = next(_dealt)
@@ -70,7 +74,7 @@ class Hatch:
 
     def finish(self) -> None:
         """No more come: the worker sees the end once it has taken up the last."""
-        self._is_full = True
+        self._is_full = self._is_finished = True
         with suppress(OSError):  # it is gone already
             self._sock.shutdown(socket.SHUT_WR)
 
@@ -85,6 +89,11 @@ class Hatch:
         self._waiting.clear()
         return left
 
+    def _try_again(self) -> None:
+        if self._sock.fileno() >= 0 and not self._is_finished:
+            self._is_full = False
+            self._on_room()
+
     def _hear(self) -> None:
         try:
             signs = self._sock.recv(_MANY)
@@ -97,8 +106,8 @@ class Hatch:
             return
         had_room = self.has_room
         self._note(signs)
-        self._is_full = False
-        if not had_room:
+        self._is_full = self._is_finished
+        if not had_room and self.has_room:
             self._on_room()
 
     def _note(self, signs: bytes) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -37,16 +38,23 @@ SILENT_AFTER = 2.0
 _LAST_STEPS = 2.0
 """Seconds that a process may take to end once its channel has."""
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop());"
-    " from proxy.cli.working import main; main()"
-)
+_PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {} import main; main()"
 """Imports what the supervisor itself would, not what happens to lie in the present folder."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """They mean the supervisor, even where all of a group or a terminal get them."""
 
 _log = logging.getLogger("holdfast")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How every worker is started."""
+
+    entry: str
+    """The module whose ``main`` a worker's process runs."""
+    log_turns: int
+    """The file whose lock is held while lines are written to the log that all share."""
 
 
 class WorkerGone(Exception):
@@ -97,13 +105,13 @@ class Member:
 
     # Start and end.
 
-    async def start(self, settings: Settings, log_turns: int) -> None:
+    async def start(self, settings: Settings, launch: Launch) -> None:
         """Start the process; it tells when it is ready. Raises OSError."""
         ours, theirs = socket.socketpair()
         our_door, their_door = socket.socketpair()
         with theirs, their_door:
             try:
-                self._process = _spawn(self.number, theirs, their_door, log_turns)
+                self._process = _spawn(self.number, theirs, their_door, launch)
             except BaseException:
                 ours.close()
                 our_door.close()
@@ -239,17 +247,19 @@ class Member:
 
 
 def _spawn(
-    number: int, channel: socket.socket, door: socket.socket, log_turns: int
+    number: int, channel: socket.socket, door: socket.socket, launch: Launch
 ) -> "subprocess.Popen[bytes]":
     """A fresh interpreter, not a copy of this one, whose loop and threads it could not use."""
-    files = (channel.fileno(), door.fileno(), log_turns)
+    files = (channel.fileno(), door.fileno(), launch.log_turns)
     arguments = [str(number), *map(str, files), json.dumps(sys.path)]
     # Inherited: none of them can end it before it has said that it ignores them. Those that
     # come to us meanwhile are not lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         return subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-c", _PROGRAM, *arguments], stdin=subprocess.DEVNULL, pass_fds=files
+            [sys.executable, "-c", _PROGRAM.format(launch.entry), *arguments],
+            stdin=subprocess.DEVNULL,
+            pass_fds=files,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

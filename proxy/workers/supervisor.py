@@ -19,7 +19,7 @@ from proxy.policy.records import Shown
 from proxy.policy.settings import Settings
 from proxy.workers.crew import Crew
 from proxy.workers.listening import Addresses
-from proxy.workers.member import WorkerGone
+from proxy.workers.member import Launch, WorkerGone
 from proxy.workers.shares import share_of
 
 _ANSWER_PATIENCE = 10.0
@@ -36,9 +36,13 @@ class Supervisor:
         load: Callable[[], Loaded],
         loaded: Loaded,
         workers: int,
+        entry: str,
         clock: Clock | None = None,
     ) -> None:
-        """*load* reads the configuration anew at every reload; *loaded* is the first one."""
+        """*load* reads the configuration anew at every reload; *loaded* is the first one.
+
+        *entry* is the module whose ``main`` a worker's process runs.
+        """
         self._load = load
         self._loaded = loaded
         self._workers = workers
@@ -49,7 +53,8 @@ class Supervisor:
         self._totals = Totals(__version__, parser(), self._clock.wall())
         self._log_turns = _turns()
         self._addresses = Addresses()
-        self._crew = Crew(workers, self._share, self._totals, self._clock, self._log_turns)
+        launch = Launch(entry, self._log_turns)
+        self._crew = Crew(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
         self._admin = None if admin is None else AdminListener(self, admin)
 
