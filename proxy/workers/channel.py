@@ -8,6 +8,7 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from proxy.workers.messages import Message
@@ -24,6 +25,7 @@ class Channel(asyncio.Protocol):
         self._on_end = on_end
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._ended = asyncio.Event()
 
     async def open(self, sock: socket.socket) -> None:
         """Begin to send and to receive on *sock*, which belongs to the channel from now on."""
@@ -40,6 +42,12 @@ class Channel(asyncio.Protocol):
         """Send what is waiting, and end."""
         if self._transport is not None:
             self._transport.close()
+
+    async def closed(self, within: float) -> None:
+        """Wait until all that was sent is on its way, but not for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._ended.wait()
 
     # asyncio.Protocol
 
@@ -58,4 +66,5 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._transport = None
+        self._ended.set()
         self._on_end()

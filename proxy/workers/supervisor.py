@@ -114,7 +114,9 @@ class Supervisor:
         self._stop_listening()
         if self._admin is not None:
             await self._admin.close()
-        os.close(self._log_turns)
+        if self._log_turns >= 0:
+            os.close(self._log_turns)
+            self._log_turns = -1
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 

@@ -43,6 +43,9 @@ OPERATIONS = frozenset(
 _HANDSHAKE_GRACE = 0.05
 """Seconds that connections have, at the end, to become ones that can be drained."""
 
+_LAST_WORDS = 1.0
+"""Seconds that the supervisor has to take what it is told at the end."""
+
 _log = logging.getLogger("holdfast")
 
 
@@ -79,8 +82,7 @@ class Worker:
         finally:
             self._intake.close()
             self._channel.close()
-            # What was sent is written out in callbacks of their own.
-            await asyncio.sleep(0)
+            await self._channel.closed(_LAST_WORDS)
 
     async def _live(self) -> int:
         began = asyncio.ensure_future(self._begin)

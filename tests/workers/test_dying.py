@@ -5,7 +5,14 @@ import os
 import signal
 from contextlib import AsyncExitStack
 
-from tests.support import Metrics, ScriptedUpstream, eventually, one_route, subprocess_proxy
+from tests.support import (
+    PATIENCE,
+    Metrics,
+    ScriptedUpstream,
+    eventually,
+    one_route,
+    subprocess_proxy,
+)
 from tests.support.keys import Gate
 from tests.workers.crews import Crew, caller, crew, ended
 
@@ -98,7 +105,7 @@ async def test_a_worker_that_hangs_holds_up_nobody_else() -> None:
         await running.until("silent", "silent", "ready")
         assert running.says("s and gets no new connections")
         # What they told last is in the sum, and to ask takes no time.
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             assert (await proxy.metrics()).total("holdfast_requests_total") == before
             assert (await proxy.admin("GET", "/readyz")).status == 200
             for _ in range(6):

@@ -55,7 +55,7 @@ async def one_limit_holds(running: Crew) -> None:
         allowed = 20 * (time.monotonic() - began) + 5
         assert [worker.connections for worker in await running.workers()] == [2, 2]
     assert set(statuses) == {200, 429}
-    assert 15 <= statuses.count(200) <= allowed
+    assert 10 <= statuses.count(200) <= allowed
     metrics = await running.proxy.metrics()
     decided = {
         decision: metrics.total("holdfast_throttle_decisions_total", decision=decision)
