@@ -136,11 +136,11 @@ class Crew:
             try:
                 await member.start(self._share(number), self._launch)
             except OSError as error:
+                _log.error("no worker can be started: %s", error)
                 self._tried[number].set()
                 if not self._has_begun:
                     return
                 soon += 1
-                _log.error("no worker can be started: %s", error)
                 await self._pause(max(_pause(soon), _FIRST_PAUSE))
                 continue
             self.members[number] = member

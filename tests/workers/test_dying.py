@@ -81,6 +81,9 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
         dead.append(workers[0].pid)
         for worker in workers:
             os.kill(worker.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            while b"no_worker" not in (await running.proxy.admin("GET", "/readyz")).body:  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0)
         async with running.proxy.client() as client:
             assert (await client.get()).status == 200
         for pid, pause in zip(dead, ("", " in 0.1 s", " in 0.2 s"), strict=True):
