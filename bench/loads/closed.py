@@ -33,6 +33,8 @@ class ClosedLoop:
     """Milliseconds between two requests of one connection; 0: as fast as it gets answers."""
     keyed: bool = False
     """Whether each request carries an idempotency key of its own."""
+    stretch: float = 1.0
+    """How many times longer than others it is measured, so that to connect weighs less."""
     may_fail: float = 0.0
     """Share of the requests that may get something else than success."""
 
@@ -47,7 +49,7 @@ class ClosedLoop:
         store_before = store.cpu_seconds() if store else 0.0
         workers_before = proxy.children_cpu_seconds()
         before = proxy.cpu_seconds()
-        counts = self._wrk(proxy, plan.seconds)
+        counts = self._wrk(proxy, plan.seconds * self.stretch)
         spent = proxy.cpu_seconds() - before
         requests = counts["requests"]
         if not requests:
