@@ -48,10 +48,18 @@ class Outbox:
         """Give up what waits for *transport*; False if that has gone out already."""
         return self.waiting.pop(transport, None) is not None
 
+    def flush(self, transport: asyncio.WriteTransport) -> None:
+        """Write what waits for *transport* now."""
+        _write({transport: self.waiting.pop(transport)})
+
     def _send(self) -> None:
         waiting, self.waiting = self.waiting, {}
-        for transport, (data, unsent) in waiting.items():
-            if not transport.is_closing():
-                transport.write(data)
-            elif unsent is not None:
-                unsent()
+        _write(waiting)
+
+
+def _write(waiting: dict[asyncio.WriteTransport, tuple[bytes, _Told]]) -> None:
+    for transport, (data, unsent) in waiting.items():
+        if not transport.is_closing():
+            transport.write(data)
+        elif unsent is not None:
+            unsent()

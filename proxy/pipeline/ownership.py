@@ -114,9 +114,10 @@ class Ownership(Keeper):
         if not head.has_date:
             exchange.stamp(head)
         response = in_hand(head_to_keep(head.text, lasts=True), body)
-        self._is_settled = True
         ending = make(Ending, (State.DONE, settings.ttl, response))
-        if not self._flights.settle_at_once(at_once, self._flight, ending):
+        is_kept = self._flights.settle_at_once(at_once, self._flight, ending)
+        self._is_settled = True
+        if not is_kept:
             exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
         if not exchange.client_is_gone:
             exchange.relay_head(head, pieces, complete=True)

@@ -310,7 +310,11 @@ class Run:
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
         self._falls_back = True
-        return await self._fall_back(fallback)
+        try:
+            return await self._fall_back(fallback)
+        except Refused:
+            self._settle(Why.NOT_RETRYABLE_KIND)
+            raise
 
     async def _fall_back(self, fallback: Fallback) -> Refusal | None:
         """Give the fixed answer, or make one more attempt, at another upstream."""

@@ -65,6 +65,7 @@ class ClientConnection(RequestHandler):
         "_identity",
         "_is_deaf",
         "_last_body",
+        "_miscounted",
         "clock",
         "exchange",
         "is_cut",
@@ -104,6 +105,8 @@ class ClientConnection(RequestHandler):
         """No head that waits to be served has more bytes than this."""
         self._last_body: StreamReader = EMPTY_PAYLOAD
         """The body of the request before, which may outlast its answer."""
+        self._miscounted: StreamReader | None = None
+        """The body of a request that the parser still counts, though it was served."""
         self._is_deaf = False
         """Whether all that still comes is thrown away."""
         self._first_line: bytes | None = b""
@@ -398,6 +401,27 @@ class ClientConnection(RequestHandler):
         self.exchange = None
         self._last_body = exchange.payload
         self._head_bytes = 0
+        # An answer from within its own task may still wait for the end of the turn, and the next
+        # request may be served before that: nothing may overtake it.
+        transport, outbox = self.transport, self.server.outbox
+        if transport is not None and transport in outbox.waiting:
+            outbox.flush(transport)
+        if exchange.came_in_parts:
+            self._miscounted = exchange.payload
+        if self._miscounted is not None and not self._messages and not self._upgraded:
+            self._count_again(self._miscounted)
+
+    def _count_again(self, body: StreamReader) -> None:
+        """Tell the parser of a request that it still counts, and let it go on.
+
+        aiohttp uncounts a request when its turn comes, and counts it when its body is complete:
+        in vain, if that is later. With one too many the parser stops before the last of those
+        that wait in line, and nobody would wake it.
+        """
+        if body.is_eof() and self._parser is not None:
+            self._miscounted = None
+            self._parser.message_consumed()
+            self.data_received(b"")
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""

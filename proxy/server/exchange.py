@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.outbox import SMALL
 from proxy.policy.fields import OUR_VIA
@@ -49,6 +49,7 @@ class ClientExchange(OutgoingExchange):
         "_drop_body",
         "_silence",
         "_task",
+        "came_in_parts",
         "client",
         "is_answered",
         "keep_alive",
@@ -62,7 +63,7 @@ class ClientExchange(OutgoingExchange):
 
     body: ClientBody | WholeBody | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a line for each thing that is known of a request
         self,
         message: RawRequestMessage,
         payload: StreamReader,
@@ -119,6 +120,8 @@ class ClientExchange(OutgoingExchange):
         self._chunked = False
         self._drop_body = False
         self._silence: Silence | None = None
+        self.came_in_parts = payload is not EMPTY_PAYLOAD and not payload.is_eof()
+        """Whether its body was not all here when its turn came."""
         protocol.exchange = self
 
     def __repr__(self) -> str:

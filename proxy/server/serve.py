@@ -49,9 +49,17 @@ async def serve(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
         _answer_or_cut(exchange, _UNKNOWN)
     finally:
         exchange.finish()
-    if exchange.keep_alive and not client.server.is_draining:
+    if exchange.keep_alive and not client.server.is_draining and not client._upgraded:  # noqa: SLF001 - has its contract test
         return _GO_ON
-    if exchange.payload.is_eof():
+    return await _end_properly(exchange)
+
+
+async def _end_properly(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
+    """Close the connection, or have it go on where its parser has to be told."""
+    client = exchange.client
+    if exchange.keep_alive and not client.server.is_draining:
+        ending = KEEP_ALIVE
+    elif exchange.payload.is_eof():
         client.bound_flush()
         ending = CLOSE
     else:

@@ -7,7 +7,7 @@ ten calls.
 
 from typing import TYPE_CHECKING
 
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.core import Refused
 from proxy.policy.reasons import Why
@@ -28,7 +28,8 @@ class WholeBody:
     def __init__(self, exchange: "ClientExchange", data: bytes) -> None:
         route = exchange.route
         self._exchange = exchange
-        self._data = data
+        self._data: bytes | None = data
+        """None once it was let go."""
         self._reserved = 0
         """Bytes that count against the memory for all: none before it is first sent."""
         self.length = len(data)
@@ -50,6 +51,8 @@ class WholeBody:
                 self._reserved = size
             else:
                 self.lost = Why.BUFFER_FULL
+        if self._data is None:
+            raise RuntimeError("a body that was let go is asked for again")
         return self._data
 
     def hold(self) -> None:
@@ -85,7 +88,7 @@ class WholeBody:
     def let_go(self) -> None:
         """It will not be sent again."""
         self.is_kept = False
-        self._data = b""
+        self._data = None
         if self._reserved:
             self._exchange.client.server.replay_memory.give_back(self._reserved)
             self._reserved = 0
@@ -105,6 +108,8 @@ def take_whole(payload: StreamReader) -> bytes:
     Mostly it came in one piece. That one is taken as it is: ``read_nowait()`` asks a timer
     and splits chunks, which takes 5,000 instructions, and there is no flow left to control.
     """
+    if payload is EMPTY_PAYLOAD:
+        return b""  # a length that aiohttp does not go by: that of an upgrade
     pieces = payload._buffer  # noqa: SLF001 - has its contract test
     if len(pieces) == 1 and not payload._buffer_offset:  # noqa: SLF001 - as above
         return pieces.popleft()

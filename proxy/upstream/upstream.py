@@ -99,16 +99,16 @@ class Upstream:
             call.fail(Kind.UNKNOWN)
         finally:
             exchange.stream = None
-            exchange.route.recorder.attempted(attempt)
             if permit is not None:
                 permit.close(sent=call.has_begun)
+            exchange.route.recorder.attempted(attempt)
         return attempt
 
     def _pick(self, now: float, avoid: Collection[str], permit: Pass | None) -> Pool | None:
         """The address to try; see :meth:`Fleet.pick`."""
         try:
             return self.fleet.pick(now, avoid)
-        except Refused:
+        except BaseException:
             if permit is not None:
                 permit.close(sent=False)
             raise

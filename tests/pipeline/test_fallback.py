@@ -580,6 +580,18 @@ async def test_the_time_left_bounds_the_other_too() -> None:
         await nothing_left(proxy)
 
 
+async def test_with_every_breaker_open_a_bad_body_is_told_as_what_it_is() -> None:
+    async with pair(options="breaker: {min_requests: 1}") as (proxy, _, other):
+        other.script(answer(response(200, b"ok")), hang)
+        await proxy.get()
+        async with proxy.client() as client:
+            await client.send(request("PUT", "/", "Transfer-Encoding: chunked"), b"3\r\nabc\r\n")
+            await eventually(lambda: len(other.requests) == 2)
+            await client.send(b"no size\r\n")
+            assert (await client.response("PUT")).status == 400
+        assert reasons((await proxy.logged(2))[1]) == ["not_retryable_kind"]
+
+
 async def test_the_other_with_an_open_breaker_is_not_asked() -> None:
     async with pair(other_options="breaker: {min_requests: 1}") as (proxy, _, other):
         other.script(answer(response(500)))

@@ -130,6 +130,11 @@ def test_request_is_served_by_what_the_loop_of_its_connection_makes_of_the_handl
         assert all(callable(getattr(loop, name)) for name in asked)
 
 
+def test_parser_is_told_of_requests_whose_turn_has_come() -> None:
+    assert callable(HttpRequestParser.message_consumed)
+    assert "self._parser.message_consumed()" in inspect.getsource(RequestHandler.start)
+
+
 async def test_body_that_is_here_is_the_only_piece_in_its_buffer() -> None:
     _, body = parse(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\n\r\nbody")[0]
     assert body.is_eof()
