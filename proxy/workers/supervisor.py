@@ -259,17 +259,21 @@ class Supervisor:
         what: str,
         *arguments: Any,  # noqa: ANN401 - of any operation
         patience: float | None = _ANSWER_PATIENCE,
-        **options: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        """Let a worker do it. Raises StoreSilent if it does not, or there is none."""
-        for member in self._crew.present:
-            try:
-                async with asyncio.timeout(patience):
-                    return await member.ask(what, *arguments, **options)
-            except (WorkerGone, TimeoutError):
-                _log.warning("worker %d does not answer %s", member.number, what)
-                break
-        raise StoreSilent
+        **options: Any,  # noqa: ANN401 - as above
+    ) -> Any:  # noqa: ANN401 - as above
+        """Let one worker do it, and no other after it: it may have been done.
+
+        Raises StoreSilent if it does not answer, or there is none.
+        """
+        if not self._crew.present:
+            raise StoreSilent
+        member = self._crew.present[0]
+        try:
+            async with asyncio.timeout(patience):
+                return await member.ask(what, *arguments, **options)
+        except (WorkerGone, TimeoutError):
+            _log.warning("worker %d does not answer %s", member.number, what)
+            raise StoreSilent from None
 
 
 def _word(*, is_ready: bool, is_silent: bool) -> str:
