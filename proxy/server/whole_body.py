@@ -44,6 +44,8 @@ class WholeBody:
 
     def begin(self) -> bytes:
         """All of it."""
+        if self._data is None:
+            raise RuntimeError("a body that was let go is asked for again")
         if self.is_kept and not self._reserved and self.lost is None:
             exchange, size = self._exchange, self.length
             limit = exchange.site.settings.limits.replay_memory
@@ -51,8 +53,6 @@ class WholeBody:
                 self._reserved = size
             else:
                 self.lost = Why.BUFFER_FULL
-        if self._data is None:
-            raise RuntimeError("a body that was let go is asked for again")
         return self._data
 
     def hold(self) -> None:
