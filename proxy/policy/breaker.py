@@ -16,6 +16,8 @@ later, and says nothing about the probes. A probe may take as long, if its clien
 sends slowly: after ``open_for`` others are let through in its place.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 
 from proxy.policy.outcome import Kind
@@ -42,11 +44,50 @@ _WHILE_PROBES_RUN = 1.0
 """Seconds to come back in when no more probes are allowed: they should end soon."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A breaker has changed its state, and this is why."""
+
+    state: State
+    """The new one."""
+    outcome: str = ""
+    """How the attempt ended that opened it: a status, or a kind."""
+    failures: int = 0
+    requests: int = 0
+    """How many attempts were counted when it opened, and of them failures; 0 for a probe."""
+
+    def told(self, settings: BreakerSettings) -> str:
+        """What a person reads of it."""
+        match self.state:
+            case State.CLOSED:
+                return f"closed: {_counted(settings.probes, 'probe')} succeeded"
+            case State.HALF_OPEN:
+                probes = _counted(settings.probes, "probe")
+                return f"half open: at most {probes} at a time"
+        why = f"a probe failed, with {self.outcome}"
+        if self.requests:
+            attempts = _counted(self.requests, "attempt")
+            why = (
+                f"{self.failures} of {attempts} within {settings.window:g} s failed, the last with "
+                f"{self.outcome}"
+            )
+        return f"open: {why}; nothing is sent there for {settings.open_for:g} s"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _nobody(_change: Change) -> None:
+    """Is told of nothing."""
+
+
 class Breaker:
     """The breaker of one address."""
 
     __slots__ = (
         "_bad",
+        "_changed",
         "_generation",
         "_good",
         "_passed",
@@ -56,8 +97,12 @@ class Breaker:
         "settings",
     )
 
-    def __init__(self, settings: BreakerSettings) -> None:
+    def __init__(
+        self, settings: BreakerSettings, changed: Callable[[Change], None] = _nobody
+    ) -> None:
+        """*changed* is told whenever its state is another one."""
         self.settings = settings
+        self._changed = changed
         self._generation = 0
         self._until = 0.0
         """When it has been open for long enough, or its latest probe has taken too long."""
@@ -97,6 +142,7 @@ class Breaker:
             return None
         if self._state is State.OPEN:
             self._enter(State.HALF_OPEN)
+            self._changed(Change(State.HALF_OPEN))
         elif self._probing >= self.settings.probes:
             self._generation += 1  # those that take so long are not waited for
             self._probing = 0
@@ -104,38 +150,43 @@ class Breaker:
         self._until = now + self.settings.open_for
         return self._generation
 
-    def report(self, ticket: int, good: bool | None, now: float) -> None:  # noqa: FBT001 - as :func:`speaks` says it
-        """How the attempt with this *ticket* went: well, badly, or None: it tells nothing."""
+    def report(self, ticket: int, good: bool | None, now: float, outcome: str = "") -> None:  # noqa: FBT001 - as :func:`speaks` says it
+        """How the attempt with this *ticket* went: well, badly, or None: it tells nothing.
+
+        *outcome* is the word for one that went badly.
+        """
         if ticket != self._generation:
             return
         if self._state is not _CLOSED:
-            self._report_probe(good, now)
+            self._report_probe(good, now, outcome)
         elif good:
             self._good.add(now)
         elif good is not None:
             self._bad.add(now)
-            self._judge(now)
+            self._judge(now, outcome)
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, now: float, outcome: str) -> None:
         failures = self._bad.at_most(now)
         requests = failures + self._good.at_most(now)
         # Divided: 7 of 100 is 0.07, but 0.07 times 100 is a little more than 7.
         share = failures / requests
         if requests >= self.settings.min_requests and share >= self.settings.failure_ratio:
-            self._open(now)
+            self._open(now, Change(State.OPEN, outcome, failures, requests))
 
-    def _report_probe(self, good: bool | None, now: float) -> None:  # noqa: FBT001 - as report
+    def _report_probe(self, good: bool | None, now: float, outcome: str) -> None:  # noqa: FBT001 - as report
         self._probing -= 1
         if good:
             self._passed += 1
             if self._passed >= self.settings.probes:
                 self._enter(_CLOSED)
+                self._changed(Change(_CLOSED))
         elif good is not None:
-            self._open(now)
+            self._open(now, Change(State.OPEN, outcome))
 
-    def _open(self, now: float) -> None:
+    def _open(self, now: float, change: Change) -> None:
         self._enter(State.OPEN)
         self._until = now + self.settings.open_for
+        self._changed(change)
 
     def __repr__(self) -> str:
         return f"<breaker {self._state.word} {self.settings}>"

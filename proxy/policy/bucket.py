@@ -15,10 +15,16 @@ Nobody in line has a slot of its own. Whoever is first gets the next permit ther
 so a place that is given up delays nobody, a changed rate holds for everybody, and one
 timer for the whole line is enough.
 
-It may take until a call is sent after its turn has come (a connection has to be made).
-Meanwhile its permit is *held*; it is spent in the moment of sending. If that takes so
+It may take until a call is sent after its turn has come. While it waits for its turn
+elsewhere its permit is *held*; it is spent in the moment of sending. If that takes so
 long that the permit lapses, or if a pause begins meanwhile, the call comes back and is
 first in line.
+
+While a connection is made for it a call is *set aside*, and its permit is there for whoever
+can use it: else a rate of one call at a time would come down to one connection at a time.
+When the connection is there, it comes back. So that not everybody in line gets a connection
+made meanwhile, turns are as far apart as calls are, but no further than it may take to make
+one.
 
 Time is an argument, and whoever waits is only an object: ``pipeline/gate.py`` adds the
 clock, the timer and the waking.
@@ -33,6 +39,10 @@ from typing import Generic, TypeVar
 from proxy.policy.permits import NEVER, Permits
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.spread import SPREAD, Spread
+
+_LONGEST_GAP = 0.1
+"""Seconds for which others wait for one whose connection is made, at most: its address may be one
+that does not answer."""
 
 
 class Cause(StrEnum):
@@ -90,9 +100,11 @@ class Bucket(Generic[W]):
     """The line before one set of permits, and the pause that may close it."""
 
     __slots__ = (
+        "_aside",
         "_back",
         "_held",
         "_line",
+        "_next_turn",
         "_opens",
         "_spread",
         "permits",
@@ -108,6 +120,10 @@ class Bucket(Generic[W]):
         """Those who came back and are first. They have their places."""
         self._held = 0
         """Permits of those whose turn has come and who have not sent yet."""
+        self._aside = 0
+        """How many have had their turn and will need another one, to send."""
+        self._next_turn = -NEVER
+        """When the next one comes, if any are set aside."""
         self.under_way = 0
         """How many have their place: from their turn on, until their call is over."""
         self._opens = -NEVER
@@ -136,7 +152,7 @@ class Bucket(Generic[W]):
 
     def take(self, now: float) -> bool:
         """Let somebody out at once, if nobody waits: its permit is spent, its place taken."""
-        if self._line or self._back or now < self._opens:
+        if self._line or self._back or now < self._opens or now < self._next_turn:
             return False
         if not self.permits.take(now, self._held):
             return False
@@ -201,7 +217,7 @@ class Bucket(Generic[W]):
         return self._wait_behind(self.waiting, now)
 
     def _wait_behind(self, ahead: int, now: float) -> float:
-        wait = self.permits.wait(now, self._held + ahead + 1)
+        wait = self.permits.wait(now, self._held + self._aside + ahead + 1)
         if now < self._opens:
             # As if nobody came after it; the more there are, the sooner each of them goes. Who
             # holds a permit cannot use it before the end of the pause, and comes back first.
@@ -251,8 +267,9 @@ class Bucket(Generic[W]):
 
     def _has_next(self, now: float) -> bool:
         """Whether it is the turn of whoever is first."""
-        has_place = bool(self._back) or self.permits.has_room()
-        return has_place and self._next_in(now) <= 0
+        if not self._back and (now < self._next_turn or not self.permits.has_room()):
+            return False
+        return self._next_in(now) <= 0
 
     def _next_in(self, now: float) -> float:
         """Seconds until somebody who has its place may go; not above 0: it may now."""
@@ -308,8 +325,10 @@ class Bucket(Generic[W]):
         """Seconds after which :meth:`serve` may bring something; None: not by itself."""
         if not self.waiting:
             return None
-        if self._back or self.permits.has_room():
+        if self._back:
             wait = max(self._next_in(now), self._opens - now)
+        elif self.permits.has_room():
+            wait = max(self._next_in(now), self._opens - now, self._next_turn - now)
         else:
             wait = NEVER
         if self._line:
@@ -329,6 +348,25 @@ class Bucket(Generic[W]):
         """What was taken or spent last is only held. Only in the same turn."""
         self.permits.hold(now)
         self._held += 1
+
+    def set_aside(self, now: float) -> None:
+        """What was taken or spent last is not used before a connection is there. As :meth:`hold`.
+
+        Its place stays taken.
+        """
+        self.permits.hold(now)
+        self._aside += 1
+        before = self._held + self._aside
+        # As long as there are permits for all of these, nobody has to wait for them.
+        until_next = self.permits.wait(now, before + 1)
+        gap = until_next - self.permits.wait(now, before) if until_next < NEVER else 0.0
+        self._next_turn = now + min(gap, _LONGEST_GAP)
+
+    def rejoin(self) -> None:
+        """Who was set aside is so no longer: it comes back now, or has given up."""
+        self._aside -= 1
+        if not self._aside:
+            self._next_turn = -NEVER
 
     def lapse(self) -> None:
         """A held permit is not needed for now; its place stays taken."""

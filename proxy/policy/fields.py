@@ -6,12 +6,6 @@ names, and the fields known to concern one connection only.
 
 from collections.abc import Iterable
 
-PSEUDONYM = "holdfast"
-"""Our name in Via and Proxy-Status."""
-
-OUR_VIA = b"Via: 1.1 " + PSEUDONYM.encode()
-"""Where no earlier hop has left its own."""
-
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -56,14 +50,16 @@ PROTECTED = frozenset(
 _PLAIN_OPTIONS = frozenset({b"", b"close", b"keep-alive"})
 
 
-def nominated(connection_values: Iterable[bytes]) -> frozenset[bytes]:
-    """Names of the fields that *Connection* takes away, in lower case."""
+def nominated(
+    connection_values: Iterable[bytes], protected: frozenset[bytes] = PROTECTED
+) -> frozenset[bytes]:
+    """Names of the fields that *Connection* takes away, in lower case; never *protected* ones."""
     names: set[bytes] = set()
     for value in connection_values:
         options = value.lower()
         if options not in _PLAIN_OPTIONS:
             names.update(option.strip(b" \t") for option in options.split(b","))
-    return frozenset(names - PROTECTED - _PLAIN_OPTIONS)
+    return frozenset(names - protected - _PLAIN_OPTIONS)
 
 
 def has_option(connection_values: Iterable[bytes], option: bytes) -> bool:

@@ -3,7 +3,8 @@
 Servers say when to come back in many ways. The first one in this order that can
 be used rules; a malformed one is passed over:
 
-1. ``retry-after-ms``, ``x-ms-retry-after-ms``: milliseconds (OpenAI, Azure)
+1. ``retry-after-ms``, ``x-ms-retry-after-ms``, ``x-amz-retry-after``: milliseconds (OpenAI,
+   Azure, AWS)
 2. ``Retry-After``: seconds or a date (RFC 9110 10.2.3); of several the longest
 3. ``RateLimit``: the IETF's drafts
 4. ``RateLimit-Reset``: their early form
@@ -38,6 +39,8 @@ class Advice:
     """Seconds that it asks us to wait; None if it did not say."""
     should_retry: bool | None = None
     """Its yes or no to another attempt; None if it did not say."""
+    is_final: bool = False
+    """Whether it says that this is what an earlier request with the same key was answered."""
 
 
 NO_ADVICE = Advice()
@@ -56,8 +59,9 @@ _FIRST_EPOCH_IN_MS = 1e12
 _Reader = Callable[[str], float | None]
 """From the text of a field to seconds from now, if it is fit for that."""
 
-_MILLISECONDS = (b"retry-after-ms", b"x-ms-retry-after-ms")
+_MILLISECONDS = (b"retry-after-ms", b"x-ms-retry-after-ms", b"x-amz-retry-after")
 _SHOULD_RETRY = (b"x-should-retry", b"stripe-should-retry")
+_REPLAYED = b"idempotent-replayed"
 
 # Reset and remaining count of each quota that a vendor has. Not of all: some of
 # Anthropic's tell when a week is over, whether or not it is used up.
@@ -83,6 +87,7 @@ _KNOWN = frozenset(
         *chain(_RATE_LIMIT, _DISCORD, _X_RATE_LIMIT, *_OPENAI, *_ANTHROPIC),
         _SHOPIFY,
         *_SHOULD_RETRY,
+        _REPLAYED,
     }
 )
 _CONTEXT = frozenset({b"date", b"age"})
@@ -119,7 +124,7 @@ def read_advice(
     response = _Response(status, fields, wall)
     should_retry = response.should_retry()
     matters = status >= FIRST_FAILURE and (wants_wait or should_retry is True)
-    return Advice(response.wait() if matters else None, should_retry)
+    return Advice(response.wait() if matters else None, should_retry, response.is_replayed())
 
 
 class _Response:
@@ -142,6 +147,9 @@ class _Response:
         if "false" in said:
             return False
         return True if "true" in said else None
+
+    def is_replayed(self) -> bool:
+        return "true" in map(str.lower, self._fields.get(_REPLAYED, ()))
 
     def wait(self) -> float | None:
         usable = next((wait for wait in self._waits() if wait is not None), None)

@@ -12,6 +12,7 @@ from hashlib import blake2b, sha256
 from operator import itemgetter
 from typing import NamedTuple
 
+from proxy.policy.credentials import CREDENTIALS, comparable_credentials
 from proxy.policy.records import make
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -36,9 +37,12 @@ class KeyFields(NamedTuple):
     """The values of the field that carries it: one, if all is well."""
     caller: list[bytes]
     """What tells this caller from others: the fields of ``scope``, names and values in turn, as
-    they were sent. Empty where there is none of them: those callers share their keys."""
+    ``credentials.py`` compares them. Empty where there is none of them, or none with a value:
+    those callers share their keys."""
     content: list[bytes]
-    """The same for the fields that tell what kind of content there is."""
+    """Names and values in turn of the fields that tell what kind of content there is."""
+    repeated: str
+    """A field of ``scope`` that is there more than once; empty if none is."""
 
 
 class KeyReader:
@@ -48,9 +52,11 @@ class KeyReader:
 
     def __init__(self, header: bytes, scope: Iterable[bytes]) -> None:
         """*header* carries the key, *scope* tells callers apart; all in lower case."""
+        scope = frozenset(scope)
         uses = dict.fromkeys(scope, _CALLER) | dict.fromkeys(_KINDS_OF_CONTENT, _CONTENT)
+        uses |= dict.fromkeys(scope & CREDENTIALS, _CREDENTIALS)
         # A field may tell callers apart and be the key at once.
-        uses[header] = _BOTH if uses.get(header) == _CALLER else _KEY
+        uses[header] = _BOTH if header in scope else _KEY
         self._uses = uses
 
     def read(self, headers: RawHeaders) -> KeyFields:
@@ -64,23 +70,39 @@ class KeyReader:
             use = uses.get(name)
             if use is None:
                 continue
-            if use == _CONTENT:
+            if use == _KEY:
+                keys.append(value)
+            elif use == _CONTENT:
                 content += (name, value)
+            elif use == _CREDENTIALS:
+                caller += (name, comparable_credentials(value))
             else:
-                if use != _CALLER:
+                if use == _BOTH:
                     keys.append(value)
-                if use != _KEY:
-                    caller += (name, value)
-        if len(caller) > 2:
+                caller += (name, value)
+        repeated = ""
+        if caller and (len(caller) > 2 or not caller[1]):
+            repeated = _first_repeated(caller[::2])
+            caller = _with_values(caller)
             _sort(caller)
         if len(content) > 2:
             _sort(content)
-        return make(KeyFields, (keys, caller, content))
+        return make(KeyFields, (keys, caller, content, repeated))
 
 
 _KINDS_OF_CONTENT = (b"content-type", b"content-encoding")
-_KEY, _CALLER, _CONTENT, _BOTH = range(4)
+_KEY, _CALLER, _CREDENTIALS, _CONTENT, _BOTH = range(5)
 """What a field is read for; the last is the key and tells callers apart."""
+
+
+def _first_repeated(names: list[bytes]) -> str:
+    return next((name.decode() for name in names if names.count(name) > 1), "")
+
+
+def _with_values(fields: list[bytes]) -> list[bytes]:
+    """The *fields*, names and values in turn, that are not empty: an empty one says nothing."""
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return [part for pair in pairs if pair[1] for part in pair]
 
 
 def _sort(fields: list[bytes]) -> None:
@@ -116,6 +138,11 @@ def record_name(route: str, caller: Sequence[bytes], key: bytes) -> str:
     return blake2b(parts, digest_size=16, person=b"holdfast key").hexdigest()
 
 
+def scope_digest(caller: Sequence[bytes]) -> str:
+    """Who a caller says it is, by the fields of ``scope``: no credential can be read from it."""
+    return blake2b(_told_apart(caller), digest_size=8, person=b"holdfast scope").hexdigest()
+
+
 _is_record_name = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
@@ -126,7 +153,11 @@ def read_record_name(text: str) -> str | None:
 
 
 def fingerprint(method: str, target: str, content: Sequence[bytes], body: bytes) -> bytes:
-    """What a duplicate has in common with the first: method, target, content and its kind."""
+    """What a duplicate has in common with the first: method, target, content and its kind.
+
+    *content* are names and values in turn. Where the upstream sees the client's own host, it is
+    one of them.
+    """
     verb, path = method.encode(), target.encode("utf-8", "surrogateescape")
     if len(content) == 2:
         kind, value = content  # the same, in a third of the time: nearly always the type alone

@@ -5,16 +5,19 @@
 *unstored*            it ran, but its response is not to be had again: too large, a stream
                       of events, or broken off after its head
 *ambiguous*           it may have run, and there is nothing to keep: ``on_ambiguous``
-*free*                it did not run, or failed in a way that says so
+*free*                it did not run, or the upstream rejected the message itself
 ====================  ==================================================================
+
+What may have run says ``repeatable.py``.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind
+from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.records import State
+from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import IdempotencySettings
 
 
@@ -27,33 +30,19 @@ class Fate(StrEnum):
     FREE = "free"
 
 
-_DID_NOT_RUN = frozenset({501, 503, 505, 529})
-"""Server errors that speak of a request that was not worked on."""
-
-
-def may_have_run(attempt: Attempt, refused: frozenset[int] = frozenset()) -> bool:
-    """Whether an attempt that brought nothing to keep may have had its effect all the same.
-
-    *refused* are the statuses by which its upstream says that it did not do the work.
-    """
-    kind, status = attempt.kind, attempt.status
-    if kind is not None:
-        return attempt.sent and kind.may_have_run
-    return status >= FIRST_SERVER_ERROR and status not in _DID_NOT_RUN and status not in refused
-
-
 def fate_of(
     settings: IdempotencySettings,
     status: int,
     attempts: Sequence[Attempt],
-    refused: frozenset[int] = frozenset(),
+    refused: Mapping[str, frozenset[int]],
     *,
     fell_back: bool = False,
 ) -> Fate:
     """What becomes of the key when the client got *status*; 0 if no response of an upstream's.
 
     All attempts count: one that was refused says nothing about the one before it, which
-    timed out. *fell_back*: what the client got came from elsewhere, and is never kept.
+    timed out. *refused*: by the name of each upstream the statuses by which it says that it
+    did not do the work. *fell_back*: what the client got came from elsewhere, and is never kept.
     """
     if fell_back:
         # The other upstream has done it if it says so, and that is not kept either.
@@ -62,7 +51,7 @@ def fate_of(
             return Fate.AMBIGUOUS
     elif status in settings.keep:
         return Fate.UNSTORED if attempts[-1].kind is Kind.TRUNCATED else Fate.KEPT
-    ambiguous = any(may_have_run(attempt, refused) for attempt in attempts)
+    ambiguous = any(may_have_run(attempt, refused[attempt.upstream]) for attempt in attempts)
     return Fate.AMBIGUOUS if ambiguous else Fate.FREE
 
 

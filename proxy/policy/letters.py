@@ -5,19 +5,15 @@ again without asking twice. A letter says itself whether its request may have ru
 is to find that out from a list of attempts at three in the morning.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.policy.failures import Category
-from proxy.policy.outcome import FIRST_FAILURE, Kind
+from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.refusal import Reason
-from proxy.policy.settings import (
-    USUAL_OUTCOMES,
-    DeadLetterSettings,
-    RouteSettings,
-    UpstreamSettings,
-)
+from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
 from proxy.policy.verdict import Result, is_listed
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -35,18 +31,33 @@ FAILED = {
 
 All others are refusals: the request was not wanted, now or at all, and its client knows."""
 
+REFUSED = frozenset(
+    {
+        Reason.THROTTLED,
+        Reason.BREAKER_OPEN,
+        Reason.STORE,
+        Reason.OVERLOAD,
+        Reason.DRAINING,
+        # Before any attempt: all its time went by while it waited for something of ours.
+        Reason.TIMEOUT,
+    }
+)
+"""Those of them that say nothing against the request: it would have been sent at another time.
+
+Not among them: what is wrong with the request itself, and what is said to a duplicate."""
+
 
 class LetterRules:
     """Which requests of a route become letters."""
 
-    __slots__ = ("_methods", "_on", "_refused")
+    __slots__ = ("_methods", "_on", "_refused", "keeps_refusals")
 
-    def __init__(
-        self, settings: DeadLetterSettings, route: RouteSettings, upstream: UpstreamSettings
-    ) -> None:
+    def __init__(self, settings: DeadLetterSettings, upstream: UpstreamSettings) -> None:
         self._methods = settings.methods
-        self._on = USUAL_OUTCOMES if route.retry is None else route.retry.on
+        self._on = settings.on
         self._refused = upstream.refused
+        self.keeps_refusals = REFUSALS in settings.on.words
+        """Whether what we refused without an attempt becomes a letter, too."""
 
     def may_want(self, method: str, *, is_tunnel: bool) -> bool:
         """Whether a request becomes a letter if it fails."""
@@ -115,7 +126,7 @@ class Outline:
     target: str
     request_id: str
     error: str
-    """How it failed: a kind, or a status."""
+    """How it failed: a kind, or a status; of what we refused, the reason."""
     category: Category
     why: str
     """Why no further attempt was made, as in the access log; empty on a route without retries."""
@@ -131,6 +142,12 @@ class Outline:
     """Bytes of the body that is kept."""
     missing: Missing | None
     """None: it is kept, or there was none."""
+    caller: str = ""
+    """Tells its caller from others: a digest of what it was sent with of *credentials*; empty if
+    there was nothing of them."""
+    credentials: tuple[str, ...] = ()
+    """Names, in lower case, of the fields by which its route tells callers apart: those that are
+    not kept, and those of the scope of its keys."""
 
     def obstacle(self, *, force: bool) -> Obstacle | None:
         """Why it is not to be sent again, now or without *force*; None if it may be."""
@@ -151,7 +168,7 @@ class Run:
 
     time: float
     result: str
-    """``failed`` for the first one; else how the replay ended."""
+    """``failed`` for the first one, or ``refused``; else how the replay ended."""
     attempts: tuple[Mapping[str, object], ...]
     """One for each, as the access log has them."""
 
@@ -176,6 +193,8 @@ class Letter:
     fallback: str
     """The upstream that was asked in its place afterwards; ``-``: a fixed answer was given."""
     runs: tuple[Run, ...]
+    holder: str = ""
+    """Whose share of the room it takes: see :mod:`proxy.policy.fair_share`."""
 
     @property
     def id(self) -> str:
@@ -230,6 +249,30 @@ def read_letter_id(text: str) -> str | None:
     return name if is_one else None
 
 
+def attempts_of(letter: Letter, offset: float) -> tuple[Attempt, ...]:
+    """The attempts of all its runs, as far as they bear on sending it again.
+
+    *offset*: from seconds since the epoch to those of the clock by which it is sent.
+    """
+    records = (record for run in letter.runs for record in run.attempts)
+    return tuple(_attempt(record, offset) for record in records)
+
+
+def _attempt(record: Mapping[str, object], offset: float) -> Attempt:
+    start, status, outcome = record.get("start"), record.get("status"), record.get("outcome")
+    # What cannot be read is long past: no key is trusted to be remembered.
+    began = start + offset if isinstance(start, float | int) else -math.inf
+    attempt = Attempt(0, str(record.get("upstream", "")), began)
+    attempt.url = str(record.get("url", ""))
+    attempt.sent = record.get("sent") is not False
+    attempt.status = status if isinstance(status, int) else 0
+    attempt.kind = _KINDS.get(str(outcome))
+    return attempt
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+
+
 def headers_to_keep(
     headers: RawHeaders, never: frozenset[bytes], drop: frozenset[str]
 ) -> tuple[RawHeaders, tuple[str, ...]]:
@@ -247,6 +290,16 @@ def headers_to_keep(
         else:
             kept.append((name, value))
     return tuple(kept), tuple(dropped)
+
+
+def sent_of(headers: RawHeaders, names: frozenset[str]) -> bytes:
+    """What *headers* have of the fields *names* (in lower case), in a form to compare."""
+    found = [
+        (name.lower(), value)
+        for name, value in headers
+        if name.lower().decode("latin-1") in names and value
+    ]
+    return b"\n".join(b"%b:%b" % field for field in sorted(found))
 
 
 def with_headers(headers: RawHeaders, given: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

@@ -62,6 +62,7 @@ class Attempt:
         "started",
         "status",
         "upstream",
+        "url",
         "why",
     )
 
@@ -78,6 +79,8 @@ class Attempt:
         """Seconds it stood in line before it was let out."""
         self.address = ""
         """The address that was tried, once one was chosen."""
+        self.url = ""
+        """The URL of the upstream that it went to, once an address was chosen."""
         self.started = started
         """Monotonic seconds."""
         self.duration = 0.0

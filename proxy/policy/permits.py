@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from proxy.policy.gcra import NANOSECONDS, Gcra, GcraMeter
+from proxy.policy.gcra import Gcra, GcraMeter
+from proxy.policy.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.sliding_log import SlidingLog
 
@@ -83,7 +84,7 @@ class Permits(Protocol):
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on. What was left of the old ones is left, but no more."""
+        """Other limits hold from now on; they count from the last call that was sent."""
 
     def is_idle(self, now: float) -> bool:
         """Whether a new one could take over and nobody would notice."""
@@ -102,20 +103,8 @@ class PermitsListener(Protocol):
         """Another instance was told to leave the upstream alone until then (monotonic)."""
 
 
-class _Meter(Protocol):
-    """What counts the calls of one rate: a :class:`GcraMeter` or a :class:`SlidingLog`."""
-
-    @property
-    def rate(self) -> Rate: ...
-    def take(self, now: float, held: int) -> bool: ...
-    def take_back(self) -> None: ...
-    def spend(self, now: float) -> None: ...
-    def wait(self, now: float, count: int) -> float: ...
-    def drain(self, now: float, until: float) -> None: ...
-    def reopen(self, now: float, until: float) -> None: ...
-    def leave(self, now: float, remaining: int) -> None: ...
-    def remaining(self, now: float) -> int: ...
-    def is_full(self, now: float) -> bool: ...
+_Meter = GcraMeter | SlidingLog
+"""What counts the calls of one rate."""
 
 
 class LocalPermits:
@@ -126,11 +115,12 @@ class LocalPermits:
     are under way.
     """
 
-    __slots__ = ("_closed_until", "_meters", "_most", "_settings", "_under_way")
+    __slots__ = ("_closed_until", "_meters", "_most", "_pacing", "_settings", "_under_way")
 
-    def __init__(self, settings: ThrottleSettings, now: float) -> None:
+    def __init__(self, settings: ThrottleSettings, now: float, pacing: Pacing = pace) -> None:
         self._settings = settings
-        self._meters = tuple(_meter(settings, rate, now) for rate in _rates(settings))
+        self._pacing = pacing
+        self._meters = tuple(self._meter(rate, now) for rate in _rates(settings))
         self._most = _most(settings)
         self._under_way = 0
         self._closed_until = -math.inf
@@ -199,13 +189,14 @@ class LocalPermits:
             meter.drain(now, self._closed_until)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on. What was left of the old ones is left, but no more.
+        """Other limits hold from now on; they count from the last call that was sent.
 
+        In windows that began before, no more goes out than the larger limit allows.
         Places that are in use stay in use, even if there are too many of them now. A pause
         that is longer than allowed now is shortened.
         """
         old, self._settings = self._settings, settings
-        alike = (old.algorithm, old.burst) == (settings.algorithm, settings.burst)
+        alike = _kind(old) == _kind(settings)
         known = {meter.rate: meter for meter in self._meters} if alike else {}
         self._meters = tuple(
             known[rate] if rate in known else self._successor(rate, now)
@@ -220,17 +211,30 @@ class LocalPermits:
         elif self._closed_until > now:
             self.drain(now, self._closed_until)
 
+    def _meter(self, rate: Rate, now: float) -> _Meter:
+        sent = self._pacing(self._settings, rate)
+        if self._settings.algorithm == "window":
+            return SlidingLog(rate, window=sent.window)
+        return GcraMeter(_rule(sent), now, rate)
+
     def _successor(self, rate: Rate, now: float) -> _Meter:
         """A meter for a new rate that knows what the old ones know."""
+        meter = self._meter(rate, now)
         logs = [old for old in self._meters if isinstance(old, SlidingLog)]
-        if self._settings.algorithm == "window" and logs:
-            longest = max(logs, key=len)  # all of them hold the same calls
-            return longest.changed_to(rate, now)
-        meter = _meter(self._settings, rate, now)
-        if self._meters:
-            # With the same period it is the same limit, by another number.
-            akin = [old for old in self._meters if old.rate.period == rate.period]
-            meter.leave(now, min(old.remaining(now) for old in akin or self._meters))
+        if logs:
+            log = max(logs, key=len)  # all of them hold the same calls
+            if isinstance(meter, SlidingLog):
+                return log.changed_to(rate, now, self._pacing(self._settings, rate).window)
+            meter.follow_log(log.sent(), now)
+            return meter
+        smooth = [old for old in self._meters if isinstance(old, GcraMeter)]
+        # With the same period it is the same limit, by another number.
+        akin = [old for old in smooth if old.rate.period == meter.rate.period] or smooth
+        if isinstance(meter, GcraMeter):
+            for old in akin:
+                meter.follow(old, now)
+        elif akin:
+            meter.leave(now, min(old.remaining(now) for old in akin))
         return meter
 
     def is_idle(self, now: float) -> bool:
@@ -259,20 +263,14 @@ def _most(settings: ThrottleSettings) -> float:
     return math.inf if settings.concurrency is None else settings.concurrency
 
 
-def _meter(settings: ThrottleSettings, rate: Rate, now: float) -> _Meter:
-    if settings.algorithm == "window":
-        return SlidingLog(rate)
-    return GcraMeter(_rule(rate, settings.burst), now)
+def _kind(settings: ThrottleSettings) -> tuple[object, ...]:
+    """What a rate means beside its number."""
+    return settings.algorithm, settings.burst, settings.margin
 
 
 @lru_cache(maxsize=256)  # one for all buckets of a throttle: it may have one for each caller
-def _rule(rate: Rate, burst: int | None) -> Gcra:
-    return Gcra(rate, usual_burst(rate) if burst is None else burst)
-
-
-def usual_burst(rate: Rate) -> int:
-    """What a rate lets out together if nobody says otherwise: a tenth of a second's worth."""
-    return max(1, rate.count * NANOSECONDS // 10 // round(rate.period * NANOSECONDS))
+def _rule(sent: Pace) -> Gcra:
+    return Gcra.of(sent)
 
 
 def _quota(meter: _Meter, now: float) -> Quota:

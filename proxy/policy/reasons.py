@@ -14,7 +14,10 @@ class Why(StrEnum):
     RETRIED = "retried"  # another attempt follows
     NOT_RETRYABLE_KIND = "not_retryable_kind"  # it failed in a way that is not listed
     NOT_RETRYABLE_STATUS = "not_retryable_status"  # so did its status
-    NOT_REPEATABLE = "not_repeatable"  # it may have run, and may not run twice
+    # It may have run, and may not run twice; or another request may have its key by now.
+    NOT_REPEATABLE = "not_repeatable"
+    KEY_EXPIRED = "key_expired"  # the upstream may have forgotten the key that made it repeatable
+    FINAL_ANSWER = "final_answer"  # the upstream's own replay: another attempt would get the same
     SERVER_SAID_NO = "server_said_no"  # X-Should-Retry: false
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     BUDGET = "budget"  # too many retries to this upstream already

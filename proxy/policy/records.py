@@ -7,10 +7,14 @@
        │                 │  └──renew         held       it may have run: a person decides
        └─────────────────┘
           settle: free again
+          revoke: held, by hand
 
 An owner has a token of its own, and a lease that it renews. Whoever comes later with
 another token changes nothing; whoever finds a lease that has ended takes the key over,
 or leaves it to a person.
+
+A record is forgotten ``ttl`` after its end. While its lease holds it has not ended, whatever
+the date is; an owner that died ended when its lease did.
 
 Every store keeps to these rules. ``memory`` and ``sqlite`` call the functions below,
 each within one step that nobody else can come between; ``redis`` has them as scripts.
@@ -76,6 +80,10 @@ class Claim(NamedTuple):
     """Whether it may have a key whose owner has fallen silent."""
     waited_for: str = ""
     """The token of the owner whose outcome it has waited for, if it has."""
+    caller: str = ""
+    """Whose share of the room it takes: a scope that is known, or an address."""
+    scope: str = ""
+    """Who it says it is, as a digest; empty: it does not say."""
 
 
 class Claimed(NamedTuple):
@@ -87,7 +95,7 @@ class Claimed(NamedTuple):
     lease_left: float = 0.0
     """Seconds until that one's lease ends, unless it is renewed."""
     result: bytes = b""
-    """With DONE and LEFT."""
+    """With DONE and LEFT; empty: it is large, and fetched apart from the claim."""
 
 
 class Ending(NamedTuple):
@@ -99,6 +107,8 @@ class Ending(NamedTuple):
     result: bytes = b""
     """With DONE, what all duplicates get. Else what those get who waited for the owner; empty:
     nothing, and they may claim the key themselves."""
+    caller: str = ""
+    """Whose share of the room the record takes from now on; empty: of whom it did so far."""
 
 
 class Record(NamedTuple):
@@ -113,10 +123,18 @@ class Record(NamedTuple):
     lease_until: float
     expires: float
     result: bytes = b""
+    caller: str = ""
+    """Whose share of the room it takes."""
+    waits: bool = False
+    """Whether anybody was told that the key is busy, and may wait for its outcome."""
 
     def holds(self, now: float) -> bool:
         """Whether its owner still counts as alive."""
         return self.state is State.IN_FLIGHT and now < self.lease_until
+
+    def has_expired(self, *, now: float, wall: float) -> bool:
+        """Whether it counts no longer. A lease that holds keeps it, wherever *wall* was set to."""
+        return self.expires <= wall and not self.holds(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +153,18 @@ class Shown:
     """Bytes of the result that is kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """How far back a store remembers, where it has a bound that makes it forget."""
+
+    known: int
+    """Keys of which anything is known."""
+    held: int
+    """Those of them whose outcome nobody knows."""
+    oldest: float | None
+    """Seconds since the oldest was claimed that has ended; None without one."""
+
+
 def shown(record: Record, *, now: float) -> Shown:
     """The same for a person."""
     holds = record.holds(now)
@@ -149,25 +179,37 @@ def shown(record: Record, *, now: float) -> Shown:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What an operator is told who wanted a key to be free."""
+
+    was: Shown | None
+    """None: nothing was known of it."""
+    now: Shown | None
+    """None: it is free. In flight, if it was and stays so."""
+
+
 YOURS = Claimed(Answer.NEW)
 
+# speed: with Python 3.11 to look up a member of an enum takes 900 instructions.
+_IN_FLIGHT, _DONE = State.IN_FLIGHT, State.DONE
 
-def claim(
-    record: Record | None, ask: Claim, *, now: float, wall: float
-) -> tuple[Record | None, Claimed]:
+
+def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tuple[Record, Claimed]:
     """What is known of the key after *ask*, and the answer.
 
     Leases are in seconds of *now*, which nobody sets; the rest of a record's times are in
     seconds of *wall*.
     """
-    if record is None or record.expires <= wall:
+    if record is None or record.has_expired(now=now, wall=wall):
         return new_record(ask, now=now, wall=wall), YOURS
     if record.fingerprint != ask.fingerprint:
         return record, Claimed(Answer.MISMATCH)
     if record.state is not State.IN_FLIGHT:
         return record, Claimed(Answer(record.state.value), result=record.result)
     if record.holds(now):
-        return record, Claimed(Answer.BUSY, record.owner, record.lease_until - now)
+        busy = Claimed(Answer.BUSY, record.owner, record.lease_until - now)
+        return record if record.waits else record._replace(waits=True), busy
     if ask.takes_over:
         return new_record(ask, now=now, wall=wall), YOURS
     return record, Claimed(Answer.HELD)
@@ -175,12 +217,23 @@ def claim(
 
 def new_record(ask: Claim, *, now: float, wall: float) -> Record:
     """What is known of a key that nobody else has."""
-    _, owner, fingerprint, route, lease, ttl, _, _ = ask
-    # It expires with its time and not with its lease: else a crash would make the key look as
-    # if nobody had ever used it.
+    _, owner, fingerprint, route, lease, ttl, _, _, caller, _ = ask
+    # Not with its lease alone: else a crash would make the key look as if nobody had ever
+    # used it.
     return make(
         Record,
-        (State.IN_FLIGHT, owner, fingerprint, route, wall, now + lease, wall + ttl, b""),
+        (
+            _IN_FLIGHT,
+            owner,
+            fingerprint,
+            route,
+            wall,
+            now + lease,
+            wall + lease + ttl,
+            b"",
+            caller,
+            False,
+        ),
     )
 
 
@@ -191,16 +244,33 @@ def is_owned(record: Record | None, owner: str) -> bool:
 
 def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
     """What is known of the key once its owner has finished; None: nothing any more."""
-    if ending.state is None:
+    state, ttl, result, moves_to = ending
+    if state is None:
         return None
-    result = ending.result if ending.state is State.DONE else b""
     # Nobody owns it any more: what was the owner's need not be kept.
-    _, _, fingerprint, route, created, _, _, _ = record
+    _, _, fingerprint, route, created, _, _, _, caller, _ = record
     return make(
-        Record, (ending.state, "", fingerprint, route, created, 0.0, wall + ending.ttl, result)
+        Record,
+        (
+            state,
+            "",
+            fingerprint,
+            route,
+            created,
+            0.0,
+            wall + ttl,
+            result if state is _DONE else b"",
+            moves_to or caller,
+            False,
+        ),
     )
 
 
-def renew(record: Record, lease: float, *, now: float) -> Record:
-    """The owner is still alive."""
-    return record._replace(lease_until=now + lease)
+def revoke(record: Record) -> Record:
+    """What is known of a key that was taken from its owner: nobody knows how far that one got."""
+    return record._replace(state=State.HELD, owner="", lease_until=0.0, waits=False)
+
+
+def renew(record: Record, lease: float, ttl: float, *, now: float, wall: float) -> Record:
+    """The record of an owner that is still alive: its lease begins anew, and so does its time."""
+    return record._replace(lease_until=now + lease, expires=wall + lease + ttl)

@@ -13,9 +13,10 @@ import re
 
 from proxy.policy.durations import parse_duration
 from proxy.policy.edits import Edits
-from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
+from proxy.policy.fields import HOP_BY_HOP, has_option, nominated
 from proxy.policy.forwarded import NO_CLAIMS, Claims
-from proxy.policy.framing import CHUNKED
+from proxy.policy.framing import CHUNKED, LONGEST
+from proxy.policy.hop import OURSELVES, Hop
 from proxy.policy.refusal import Reason, Refusal
 
 # What a field means to us. Plain numbers: this is looked up for every field of
@@ -80,6 +81,7 @@ _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 
 _EMPTY: frozenset[bytes] = frozenset()
 
+_LENGTH = Refusal(Reason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True)
 _BAD_TIMEOUT = Refusal(
     Reason.BAD_REQUEST, "Holdfast-Timeout has to be one duration with a unit, send 1500ms (say)."
 )
@@ -92,6 +94,7 @@ class RequestHead:
         "claims",
         "connection",
         "expect",
+        "hop",
         "host",
         "length",
         "lines",
@@ -105,8 +108,10 @@ class RequestHead:
         "via",
     )
 
-    def __init__(self, raw: tuple[tuple[bytes, bytes], ...]) -> None:
+    def __init__(self, raw: tuple[tuple[bytes, bytes], ...], hop: Hop = OURSELVES) -> None:
         self.raw = raw
+        self.hop = hop
+        """Who we were when it came."""
         self.lines: list[bytes] = []
         """Fields that go upstream as they are, a line each."""
         self.host = b""
@@ -150,8 +155,8 @@ class RequestHead:
     def via_line(self, version: bytes) -> bytes:
         """Our Via, after those of earlier hops."""
         if not self.via and version == b"1.1":
-            return OUR_VIA
-        ours = version + b" " + PSEUDONYM.encode()
+            return self.hop.via
+        ours = version + b" " + self.hop.name
         return b"Via: %b" % (self.via + b", " + ours if self.via else ours)
 
 
@@ -159,10 +164,10 @@ _PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
 
 
 def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the point; see the module's text
-    raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool
+    raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool, hop: Hop = OURSELVES
 ) -> RequestHead | Refusal:
-    """Sort the fields of a request, or say why it cannot be served."""
-    head = RequestHead(raw)
+    """Sort the fields of a request, or say why it cannot be served by *hop*."""
+    head = RequestHead(raw, hop)
     keep = head.lines.append
     connection: list[bytes] = []
     claims: dict[int, list[bytes]] | None = None
@@ -173,11 +178,13 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
             keep(name + b": " + value)
         elif field == _HOST:
             head.host = value
+        elif field == _CONTENT_LENGTH:
+            length = head.length = int(value)
+            if length > LONGEST:
+                return _LENGTH
         elif field == _CONNECTION:
             if value != b"keep-alive":  # which says nothing
                 connection.append(value)
-        elif field == _CONTENT_LENGTH:
-            head.length = int(value)
         elif field == _TRANSFER_ENCODING:
             refusal = _check_transfer_encoding(value, http_1_0=http_1_0)
             if refusal is not None:
@@ -217,8 +224,8 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
         _apply_connection(head, connection)
     else:
         head.upgrade = b""
-    if head.via and _names_us(head.via):
-        return Refusal(Reason.LOOP, "This request has already passed through here.", close=True)
+    if head.via and hop.is_in(head.via):
+        return _loop(hop)
     return head
 
 
@@ -237,7 +244,7 @@ def _check_transfer_encoding(value: bytes, *, http_1_0: bool) -> Refusal | None:
 
 
 def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
-    head.nominated = nominated(connection)
+    head.nominated = nominated(connection, head.hop.protected)
     if head.nominated:
         head.lines = head.lines_without(_EMPTY)
     if head.upgrade and not has_option(connection, b"upgrade"):
@@ -253,9 +260,11 @@ def _claims(found: dict[int, list[bytes]]) -> Claims:
     )
 
 
-def _names_us(via: bytes) -> bool:
-    """Whether one of the hops in *via* bears our name (RFC 9110 7.6: a MUST)."""
-    ours = PSEUDONYM.encode()
-    return any(
-        len(parts := hop.split()) > 1 and parts[1].lower() == ours for hop in via.split(b",")
+def _loop(hop: Hop) -> Refusal:
+    name = hop.name.decode()
+    return Refusal(
+        Reason.LOOP,
+        f"Via says that this request has passed a proxy called {name}, as this one is. If that was "
+        f"another one, name one of the two: write name: {name}-2 (say) at the top of its file.",
+        close=True,
     )

@@ -11,8 +11,9 @@ takes half the time of a loop over them, with twenty a third.
 
 import re
 
-from proxy.policy.fields import HOP_BY_HOP, OUR_VIA, PSEUDONYM, has_option, nominated
-from proxy.policy.framing import CHUNKED, UNTIL_CLOSE
+from proxy.policy.fields import HOP_BY_HOP, has_option, nominated
+from proxy.policy.framing import CHUNKED, LONGEST, UNTIL_CLOSE
+from proxy.policy.hop import Hop
 from proxy.policy.results import KeptResponse
 from proxy.policy.status_lines import USUAL, status_line
 
@@ -106,11 +107,11 @@ class ResponseHead:
         """One more field."""
         self.text += b"\r\n" + field
 
-    def via_line(self) -> bytes:
+    def via_line(self, hop: Hop) -> bytes:
         """Our Via, after those of the hops behind us."""
         if not self.via:
-            return OUR_VIA
-        return b"Via: %b, 1.1 %b" % (b", ".join(self.via), PSEUDONYM.encode())
+            return hop.via
+        return b"Via: %b, 1.1 %b" % (b", ".join(self.via), hop.name)
 
 
 def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
@@ -140,6 +141,8 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
             if result.content_length != -1 or not value.isdigit():
                 raise BadResponse("content-length")
             result.content_length = int(value)
+            if result.content_length > LONGEST:
+                raise BadResponse("content-length")
         elif field == _CONNECTION:
             if value != b"keep-alive":  # which says nothing
                 connection.append(value)
@@ -198,14 +201,23 @@ _SPECIAL = frozenset({_NO_CONTENT, _RESET_CONTENT, _NOT_MODIFIED})
 
 
 def _take_body_away(head: ResponseHead, method: str) -> None:
-    """What these promise in their fields, they do not bring (RFC 9112 6.3)."""
+    """What these promise in their fields, they do not bring (RFC 9112 6.3).
+
+    Some upstreams bring it all the same, and later than the head. By then the connection could
+    carry another client's request, and the body would be its response. So whoever announces a
+    body that must not come has spoken its last on this connection. A HEAD that is answered
+    properly announces one as well and cannot be told from the others: it costs a connection,
+    unless its response has Content-Length: 0.
+    """
     head.has_body = False
+    # 204 and 304 say by their status alone that nothing follows.
+    has_no_length = head.length == UNTIL_CLOSE and head.status in (_NO_CONTENT, _NOT_MODIFIED)
+    if head.length != 0 and not has_no_length:
+        head.reusable = False
     if head.status == _RESET_CONTENT and method != "HEAD":
         # RFC 9110 15.3.6: no content. What comes all the same is not waited for: the
         # client has its answer, and would find its next request stuck behind the rest.
         head.content_length = 0
-        if head.length != 0:
-            head.reusable = False
     head.length = 0
     if head.status == _NO_CONTENT:
         head.content_length = -1

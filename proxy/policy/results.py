@@ -14,6 +14,8 @@ from proxy.policy.refusal import Reason, Refusal
 _VERSION = b"1"
 _RESPONSE, _REFUSAL, _FALLBACK, _NOTHING = b"R", b"X", b"F", b"N"
 _CHECKSUM = 16
+_CONTENT = 2 + _CHECKSUM
+"""Where the content begins."""
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -23,7 +25,8 @@ class KeptResponse(NamedTuple):
     status: int
     head: bytes
     """The status line and the end-to-end fields, without a length, as lines of HTTP."""
-    body: bytes
+    body: bytes | memoryview
+    """Where it was unpacked, a view of the packed bytes: large ones are not copied for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def pack(name: str, result: Result) -> bytes:
     match result:
         case KeptResponse():
             letter = _RESPONSE
-            content = result.head + _END_OF_HEAD + result.body
+            content = b"".join((result.head, _END_OF_HEAD, result.body))
         case Refusal():
             letter = _REFUSAL
             wait = "" if result.wait is None else str(result.wait)
@@ -79,18 +82,18 @@ def pack(name: str, result: Result) -> bytes:
 def unpack(name: str, data: bytes) -> Result:
     """The result that was packed for the record called *name*. Raises :class:`BadResult`."""
     if isinstance(data, InHand):
-        return _response(data)
+        return _response(data, 0)
     version, letter = data[:1], data[1:2]
     if version != _VERSION:
         raise BadResult("another version")
-    content = data[2 + _CHECKSUM :]
-    if data[2 : 2 + _CHECKSUM] != _checksum(name, letter, content):
+    content = memoryview(data)[_CONTENT:]
+    if data[2:_CONTENT] != _checksum(name, letter, content):
         raise BadResult("checksum")
     match letter:
         case b"R":
-            return _response(content)
+            return _response(data, _CONTENT)
         case b"X":
-            return _refusal(content)
+            return _refusal(bytes(content))
         case b"F":
             return Fallback()
         case b"N":
@@ -99,9 +102,11 @@ def unpack(name: str, data: bytes) -> Result:
             raise BadResult("of no kind that is known")
 
 
-def _response(content: bytes) -> KeptResponse:
-    head, _, body = content.partition(_END_OF_HEAD)
-    return KeptResponse(int(head[9:12]), head, body)
+def _response(data: bytes, start: int) -> KeptResponse:
+    """The response that begins at *start* of *data*."""
+    end = data.find(_END_OF_HEAD, start)
+    head = data[start:end]
+    return KeptResponse(int(head[9:12]), head, memoryview(data)[end + len(_END_OF_HEAD) :])
 
 
 def _refusal(content: bytes) -> Refusal:
@@ -111,6 +116,8 @@ def _refusal(content: bytes) -> Refusal:
     return Refusal(Reason(reason), detail, wait=int(wait) if wait else None, cause=cause)
 
 
-def _checksum(name: str, letter: bytes, content: bytes) -> bytes:
-    data = b"%b%b%b|%b" % (_VERSION, letter, name.encode(), content)
-    return blake2b(data, digest_size=_CHECKSUM, person=b"holdfast result").digest()
+def _checksum(name: str, letter: bytes, content: bytes | memoryview) -> bytes:
+    start = b"%b%b%b|" % (_VERSION, letter, name.encode())
+    checksum = blake2b(start, digest_size=_CHECKSUM, person=b"holdfast result")
+    checksum.update(content)
+    return checksum.digest()

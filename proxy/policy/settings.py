@@ -40,6 +40,8 @@ class Limits:
 
     header_bytes: int = 64 * 1024
     header_timeout: float = 10.0
+    body_rate: int | None = 500
+    """Bytes per second that a request body must bring while it is waited for; None: any."""
     keepalive: float = 75.0
     connections: int = 20_000
     replay_memory: int = 256 * 1024**2
@@ -96,6 +98,8 @@ class SqliteSettings:
     path: str
     timeout: float = 0.2
     """Seconds in which it must answer."""
+    bytes: int = 1024**3
+    """Most bytes that the results of keys take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class RedisSettings:
     """What the names of all its keys begin with."""
     timeout: float = 0.2
     """Seconds in which it must answer."""
+    permit_life: float | None = None
+    """Seconds for which a leased permit of a rate may be used; None: what suits the rate."""
 
 
 StoreSettings = MemorySettings | SqliteSettings | RedisSettings
@@ -167,9 +173,9 @@ class ThrottleSettings:
     rates: tuple[Rate, ...] = ()
     """All of them hold; none: as many as come."""
     burst: int | None = None
-    """Calls that may go out together; None: each rate's worth of a tenth of a second."""
+    """Calls that may go out together, beyond the rate's count; None: nothing beyond it."""
     algorithm: str = "gcra"
-    """``gcra`` (smooth) or ``window`` (at most the rate's count in any period, exactly)."""
+    """``gcra`` (smooth) or ``window`` (as soon as the rate's count allows)."""
     concurrency: int | None = None
     max_wait: float | None = 5.0
     max_queue: int = 1000
@@ -179,6 +185,20 @@ class ThrottleSettings:
     """How long a refused response with a hint may close a bucket; None: not at all."""
     on_store_error: str = "local"
     """``local``, ``open`` or ``closed``."""
+    margin: float | None = None
+    """Seconds by which the time from sending to arrival may vary; None: what suits the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class HonouredKey:
+    """What an upstream promises about a request that it gets twice with the same key."""
+
+    header: str = "idempotency-key"
+    """In lower case."""
+    remembered_for: float = 86_400.0
+    """Seconds for which it knows a key again."""
+    is_shared: bool = False
+    """Whether all of its URLs know a key that one of them got."""
 
 
 USUAL_REFUSALS = (421, 425, 429)
@@ -199,8 +219,8 @@ class UpstreamSettings:
     keepalive: float = 30.0
     preserve_host: bool = False
     tls: UpstreamTls = UpstreamTls()
-    honours_key: str = ""
-    """Header whose value it runs once only, in lower case; empty: it promises nothing."""
+    honours_key: HonouredKey | None = None
+    """How it knows a request again, and runs it once; None: it promises nothing."""
     refused: frozenset[int] = frozenset(USUAL_REFUSALS)
     """Statuses by which it says that it did not do the work."""
     budget: BudgetSettings | None = BudgetSettings()
@@ -234,7 +254,8 @@ class Outcomes:
     """A list such as ``on: [connect, 503, 5xx, 403+hint]``, sorted for look-up."""
 
     words: frozenset[str]
-    """Kinds (connect, refused, reset, timeout, protocol); for a fallback also breaker_open."""
+    """Kinds (connect, refused, reset, timeout, protocol); for a fallback also breaker_open, and
+    for dead letters :data:`REFUSALS`."""
     statuses: frozenset[int] = frozenset()
     """Classes are spelled out."""
     hinted: frozenset[int] = frozenset()
@@ -323,6 +344,9 @@ class FallbackSettings:
     """Its name; empty: the fixed answer."""
 
 
+REFUSALS = "refusals"
+"""In the list of a route's dead letters: what Holdfast refused itself is kept, too."""
+
 ALWAYS_DROPPED = frozenset({"proxy-authorization"})
 """Header fields that no letter keeps, whatever the file says: they are between two hops."""
 
@@ -335,7 +359,10 @@ class DeadLetterSettings:
     max_body: int = 1024**2
     """A larger body is left out, and the letter cannot be sent again."""
     ttl: float = 604_800.0
-    drop: frozenset[str] = frozenset({"authorization", "cookie"}) | ALWAYS_DROPPED
+    on: Outcomes = USUAL_OUTCOMES
+    """Statuses after which a request is kept, and, with the word :data:`REFUSALS`, whether what we
+    refused ourselves is. What ended without a response is kept in any case."""
+    drop: frozenset[str] = frozenset({"authorization", "cookie", "x-api-key"}) | ALWAYS_DROPPED
     """Header fields that are not kept, in lower case."""
 
 
@@ -368,6 +395,8 @@ class Settings:
 
     listen: tuple[Listen, ...]
     admin: Listen | None
+    name: str = "holdfast"
+    """Who we are in Via and Proxy-Status."""
     admin_token: str | None = field(repr=False, default=None)
     workers: int | None = 1
     """How many processes serve; None: one per core."""

@@ -1,4 +1,4 @@
-"""At most so many calls in any window, exactly: the log of the latest ones.
+"""At most so many calls in any window, as soon as may be: the log of the latest ones.
 
 The window that counts at t is (t - W, t]: a call that was sent exactly W ago is out of
 it. Of N calls per window the log keeps the latest N, nothing else matters: the next
@@ -12,6 +12,9 @@ second oldest has, and so on. Calls that were never made have left it long ago::
     the 3rd                 at 12    2 + W
     the 4th                 at 20    W after the first of these
 
+W is the window as the sender has to count it for the upstream to find no more in its own
+(``pacing.py``).
+
 After it was *drained*, the first N calls are also W / N apart: a window that is free
 altogether would let all of them out at once.
 """
@@ -20,7 +23,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
-from proxy.policy.gcra import NANOSECONDS
+from proxy.policy.pacing import NANOSECONDS, nanoseconds
 from proxy.policy.settings import Rate
 
 _LONG_AGO = -(10**30)
@@ -31,9 +34,10 @@ class SlidingLog:
 
     __slots__ = ("_dropped", "_opens", "_passed", "_sent", "_window", "rate")
 
-    def __init__(self, rate: Rate, sent: Iterable[int] = ()) -> None:
+    def __init__(self, rate: Rate, sent: Iterable[int] = (), window: int | None = None) -> None:
+        """*window*: nanoseconds for which a call counts, if that is not the rate's period."""
         self.rate = rate
-        self._window = _nanoseconds(rate.period)
+        self._window = nanoseconds(rate.period) if window is None else window
         self._sent = deque(sent, rate.count)
         """Whole nanoseconds, the oldest first; at most the rate's count, the latest ones."""
         self._dropped: int | None = None
@@ -88,14 +92,14 @@ class SlidingLog:
     def drain(self, now: float, until: float) -> None:
         """Nothing before *until*, then one by one, and nothing earlier than it would have been."""
         if self._read(now) < self._opens + self._window:
-            self._opens = max(self._due(0), _nanoseconds(until))
+            self._opens = max(self._due(0), nanoseconds(until))
         else:
-            self._opens = _nanoseconds(until)
+            self._opens = nanoseconds(until)
         self._passed = 0
 
     def reopen(self, now: float, until: float) -> None:  # noqa: ARG002 - the log knows the rest
         """It was drained until later than that, and shall not be any more."""
-        self._opens = _nanoseconds(until)
+        self._opens = nanoseconds(until)
         self._passed = 0
 
     def _due(self, place: int) -> int:
@@ -109,17 +113,21 @@ class SlidingLog:
 
     def leave(self, now: float, remaining: int) -> None:
         """Let so many be left, and after them one by one, as if the others had been sent evenly."""
-        start = _nanoseconds(now) - self._window
+        start = nanoseconds(now) - self._window
         spent = max(self.rate.count - remaining, 0)
         evenly = (start + self._share(place) for place in range(1, spent + 1))
         self._sent = deque(evenly, self.rate.count)
 
-    def changed_to(self, rate: Rate, now: float) -> "SlidingLog":
+    def changed_to(self, rate: Rate, now: float, window: int | None = None) -> "SlidingLog":
         """The log of another rate, for which the same calls were sent."""
-        log = SlidingLog(rate, self._sent)
+        log = SlidingLog(rate, self._sent, window)
         if self._read(now) < self._opens + self._window:
             log.drain(now, self._due(0) / NANOSECONDS)
         return log
+
+    def sent(self) -> list[float]:
+        """When the latest calls went out, the oldest first."""
+        return [moment / NANOSECONDS for moment in self._sent]
 
     def remaining(self, now: float) -> int:
         """How many calls could go out now."""
@@ -137,7 +145,7 @@ class SlidingLog:
 
     def _read(self, now: float) -> int:
         """The clock. If it was set back, the log moves with it and keeps its distances."""
-        clock = _nanoseconds(now)
+        clock = nanoseconds(now)
         if self._sent and self._sent[-1] > clock:
             step = self._sent[-1] - clock
             self._sent = deque((moment - step for moment in self._sent), self.rate.count)
@@ -149,7 +157,3 @@ class SlidingLog:
 
     def __repr__(self) -> str:
         return f"<log {self.rate.count}/{self.rate.period:g}s of {len(self._sent)} calls>"
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * NANOSECONDS)

@@ -6,6 +6,7 @@ needs the answer.
 
 from dataclasses import dataclass
 
+from proxy.policy.caller_fields import repeated_field, single_fields
 from proxy.policy.edits import compile_edits
 from proxy.policy.idempotency_key import KeyReader, read_key
 from proxy.policy.refusal import Reason, Refusal
@@ -26,6 +27,8 @@ class Subject:
     upstream: UpstreamSettings
     other: UpstreamSettings | None = None
     """The upstream that it falls back to, if its route has one."""
+    target: str = "/"
+    """Path and query."""
 
     @property
     def is_judged(self) -> bool:
@@ -60,17 +63,29 @@ class Subject:
 
     def refusal(self) -> Refusal | None:
         """Why it is not even tried; None if it is."""
-        route, length, keys = self.route, self.head.length, self.route.idempotency
+        route, length = self.route, self.head.length
+        upstreams = [self.upstream] if self.other is None else [self.upstream, self.other]
+        single = single_fields(route, upstreams)
+        repeated = None if single is None else single.refusal(self.head.raw, self.target)
+        if repeated is not None:
+            return repeated
         if route.max_body is not None and length > route.max_body:
             return Refusal(Reason.BODY_TOO_LARGE, "The body is beyond max_body.")
+        return self._refusal_of_key()
+
+    def _refusal_of_key(self) -> Refusal | None:
+        """Why the route's idempotency refuses it."""
+        keys = self.route.idempotency
         if keys is None or not self.is_keyed:
             return None
         found = self._reader.read(self.head.raw)
         if read_key(found.keys) is None:
             return _BAD_KEY if found.keys else _NO_KEY
+        if found.repeated:
+            return repeated_field(found.repeated)
         if keys.scope_required and not found.caller:
             return Refusal(Reason.BAD_REQUEST, "None of the headers of scope is there.")
-        if length > route.buffer:
+        if self.head.length > self.route.buffer:
             return Refusal(
                 Reason.BODY_TOO_LARGE,
                 "With a key the body has to be kept, and it is beyond buffer.",

@@ -2,17 +2,18 @@
 
 The value is read from the request as it arrived: what the route sets or takes out
 later makes no difference. A request without a value goes to the bucket that all those
-share.
+share. One that has two was refused before (``caller_fields.py``).
 
-An IPv6 address counts as a whole. Somebody with a network of their own could use a new
-one for each request, and what stops them is ``max_keys``, beyond which all share one
-bucket; cutting addresses short would make one caller of all those behind a network.
+An IPv4 address is one caller, and so is an IPv6 network of 64 bits (``fair_share.py``):
+anybody with IPv6 has one, and could use another address of it for each request.
 """
 
 import re
 from functools import lru_cache
 from hashlib import blake2b
 
+from proxy.policy.credentials import CREDENTIALS, comparable_credentials
+from proxy.policy.fair_share import network_of
 from proxy.policy.settings import ThrottleKey
 
 
@@ -29,30 +30,40 @@ def value_of(
         case "query":
             return _parameter(key.name, target)
         case _:
-            return client_ip.encode() or None
+            return network_of(client_ip).encode() if client_ip else None
 
 
-def digest(value: bytes) -> bytes:
+def digest(value: bytes, key: bytes = b"") -> bytes:
     """Sixteen bytes that stand for *value*: however long it is, and not to be read back.
 
-    Often it is a credential, and those are not kept.
+    Often it is a credential, and those are not kept. Who does not have *key* (64 bytes at most)
+    cannot even find out whether a guess is right.
     """
-    return blake2b(value, digest_size=16).digest()
+    return blake2b(value, digest_size=16, key=key).digest()
 
 
 def _header(name: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bytes | None:
-    # RFC 9110 5.3: several lines of one name are one list.
-    values = [value for field, value in headers if value and field.lower() == name]
-    return b", ".join(values) or None
+    for field, value in headers:
+        if field.lower() == name:
+            return (comparable_credentials(value) if name in CREDENTIALS else value) or None
+    return None
+
+
+def count_of_parameter(name: str, target: str) -> int:
+    """How often the query of *target* has the parameter *name*, however that is escaped."""
+    return sum(1 for _ in _finder(name).finditer(_query(target)))
 
 
 def _parameter(name: str, target: str) -> bytes | None:
-    _, _, query = target.partition("?")
-    # The very bytes: those that are no text were kept as lone surrogates.
-    found = _finder(name).search(query.encode("utf-8", "surrogateescape"))
+    found = _finder(name).search(_query(target))
     if found is None:
         return None
     return _unescaped(found["value"] or b"") or None
+
+
+def _query(target: str) -> bytes:
+    """The very bytes: those that are no text were kept as lone surrogates."""
+    return target.partition("?")[2].encode("utf-8", "surrogateescape")
 
 
 def _unescaped(text: bytes) -> bytes:
@@ -69,7 +80,7 @@ def _byte(escape: re.Match[bytes]) -> bytes:
 
 @lru_cache(maxsize=256)  # the names are those of the configuration
 def _finder(name: str) -> re.Pattern[bytes]:
-    """Finds the first parameter called *name*, however it is escaped.
+    """Finds the parameters called *name*, however it is escaped.
 
     Each byte is looked at once: to split a long query and decode all its names takes ten
     times as long.

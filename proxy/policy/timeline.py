@@ -23,8 +23,8 @@ from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.permits import LocalPermits
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.repeating import MAY_CARRY_KEY, is_repeatable, may_have_run_before
-from proxy.policy.settings import RetrySettings, ThrottleSettings, UpstreamSettings
+from proxy.policy.repeatable import RepeatRules, longest_attempt
+from proxy.policy.settings import RetrySettings, ThrottleSettings
 from proxy.policy.subject import Subject
 from proxy.policy.verdict import (
     LEAST_ATTEMPT,
@@ -104,8 +104,11 @@ class _Play:
         self._now = 0.0
         self._course = Course()
         self._expired = False
+        # An attempt that may go to any URL is taken to go to the first one.
+        self._url = str(subject.upstream.origins[0]) if subject.upstream.origins else ""
         route, upstream = subject.route, subject.upstream
         self._rules = RetryRules(route.retry or RetrySettings(attempts=1), upstream)
+        self._repeats = RepeatRules(upstream, self._rules.retry.unsafe, longest_attempt(route))
         asked, most = subject.head.timeout, route.timeout
         limits = [limit for limit in (asked, most) if limit is not None]
         self._limit = min(limits, default=math.inf)
@@ -155,6 +158,7 @@ class _Play:
         upstream = self._subject.upstream.name
         attempt = Attempt(len(course.attempts) + 1, upstream, self._now, pause)
         attempt.queued = queued
+        attempt.url = self._url
         attempt.kind, attempt.status = outcome.kind, outcome.status
         attempt.sent = outcome.kind not in _NOT_SENT
         attempt.received = outcome.status != 0
@@ -201,8 +205,8 @@ class _Play:
     def _verdict(self, attempt: Attempt, result: Result) -> Verdict:
         subject = self._subject
         names = {name.lower() for name, _ in subject.head.raw}
-        carries_key = subject.method in MAY_CARRY_KEY and subject.sends_once(self._rules.key_header)
-        request = Request(subject.method, has_key=carries_key, early_data=b"early-data" in names)
+        leave = self._repeats.leave(subject, self._course.attempts, self._now)
+        request = Request(leave, early_data=b"early-data" in names)
         budget = self._budget
         return decide(
             self._rules,
@@ -263,7 +267,7 @@ class _Play:
         subject, settings = self._subject, self._subject.route.dead_letter
         if settings is None:
             return False
-        rules = LetterRules(settings, subject.route, subject.upstream)
+        rules = LetterRules(settings, subject.upstream)
         may_be = rules.may_want(subject.method, is_tunnel=subject.is_tunnelled)
         return may_be and rules.wants(result)
 
@@ -274,9 +278,9 @@ class _Play:
             return False
         if not is_listed(fallback.on, result, subject.upstream.refused):
             return False
-        return subject.other is None or self._may_go_to(subject.other)
+        return subject.other is None or self._may_go_elsewhere()
 
-    def _may_go_to(self, other: UpstreamSettings) -> bool:
+    def _may_go_elsewhere(self) -> bool:
         """Whether there is time for one more attempt, and it does no harm."""
         subject = self._subject
         if self._expired or self._time_left < LEAST_ATTEMPT:
@@ -284,18 +288,7 @@ class _Play:
         attempts = self._course.attempts
         if subject.head.length > subject.route.buffer and any(a.sent for a in attempts):
             return False
-        unsafe = self._rules.retry.unsafe
-        if not may_have_run_before(attempts, unsafe, subject.upstream.refused):
-            return True
-        return all(self._may_repeat_at(up) for up in (subject.upstream, other))
-
-    def _may_repeat_at(self, upstream: UpstreamSettings) -> bool:
-        key = upstream.honours_key.encode()
-        return is_repeatable(
-            self._subject.method,
-            self._rules.retry.unsafe,
-            carries_honoured_key=bool(key) and self._subject.sends_once(key),
-        )
+        return self._repeats.may_go_elsewhere(subject, attempts)
 
     def _fate(self, status: int) -> Fate | None:
         subject, course = self._subject, self._course
@@ -305,7 +298,11 @@ class _Play:
         if course.falls_back and subject.other is not None:
             return None
         return fate_of(
-            keys, status, course.attempts, subject.upstream.refused, fell_back=course.falls_back
+            keys,
+            status,
+            course.attempts,
+            {subject.upstream.name: subject.upstream.refused},
+            fell_back=course.falls_back,
         )
 
 

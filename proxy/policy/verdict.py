@@ -18,19 +18,15 @@ from proxy.policy.backoff import delay, lengthened
 from proxy.policy.hints import NO_ADVICE, Advice
 from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Kind, Pause
 from proxy.policy.reasons import Why
-from proxy.policy.repeating import MAY_CARRY_KEY, is_repeatable
+from proxy.policy.repeatable import ANYWHERE, Leave
 from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
 
 LEAST_ATTEMPT = 0.01
 """Seconds that must be left for an attempt once the wait before it is over."""
 
-USUAL_KEY = "idempotency-key"
-"""The header that carries a key, unless the upstream names another."""
-
 MISDIRECTED = 421
 TOO_EARLY = 425
 _TOO_MANY = 429
-_UNAVAILABLE = 503
 _LEAST_BASE_AFTER_429 = 1.0
 
 # Ways to fail of which the connection can still prove that nothing had been sent.
@@ -41,9 +37,8 @@ _PROVABLY_UNSENT = frozenset({Kind.RESET, Kind.TIMEOUT})
 class Request:
     """What of a request matters for repeating it."""
 
-    method: str
-    has_key: bool = False
-    """Whether it carries the key that counts for its upstream."""
+    leave: Leave | Why
+    """Whether its attempts so far allow for another, wherever that may go; or why they do not."""
     early_data: bool = False
     """Whether it came as TLS early data, so that 425 is the client's business (RFC 8470)."""
 
@@ -92,29 +87,20 @@ class Verdict:
     why: Why
     pause: Pause | None = None
     """The wait before the next one; None if none follows."""
+    leave: Leave = ANYWHERE
+    """Where the next one may go, and until when."""
 
 
 class RetryRules:
     """A route's retry settings, and what its upstream promises."""
 
-    __slots__ = ("honours_key", "key_header", "refused", "retry", "statuses")
+    __slots__ = ("refused", "retry", "statuses")
 
     def __init__(self, retry: RetrySettings, upstream: UpstreamSettings) -> None:
         self.retry = retry
         self.refused = upstream.refused
         self.statuses = retry.on.statuses | retry.on.hinted | upstream.refused
         """Those after which another attempt may follow unless the upstream itself objects."""
-        self.honours_key = bool(upstream.honours_key)
-        self.key_header = (upstream.honours_key or USUAL_KEY).encode()
-        """In lower case."""
-
-    def repeatable(self, request: Request) -> bool:
-        """Whether the request does no harm if it runs twice."""
-        return is_repeatable(
-            request.method,
-            self.retry.unsafe,
-            carries_honoured_key=self.honours_key and request.has_key,
-        )
 
     def would(self, request: Request, result: Result) -> Why | None:
         """Why this outcome of this request is not repeated; None if it is."""
@@ -127,9 +113,7 @@ class RetryRules:
             return Why.CLIENT_GONE
         if not is_listed(self.retry.on, result, self.refused):
             return Why.NOT_RETRYABLE_KIND
-        if not result.sent or not kind.may_have_run or self.repeatable(request):
-            return None
-        return Why.NOT_REPEATABLE
+        return request.leave if isinstance(request.leave, Why) else None
 
     def _would_after_response(self, request: Request, result: Result) -> Why | None:
         status, advice = result.status, result.advice
@@ -138,21 +122,11 @@ class RetryRules:
             return Why.SUCCESS
         if advice.should_retry is False:
             return Why.SERVER_SAID_NO
+        if advice.is_final:
+            return Why.FINAL_ANSWER
         if not listed or (status == TOO_EARLY and request.early_data):
             return Why.NOT_RETRYABLE_STATUS
-        if self.repeatable(request) or self._did_not_run(request, status):
-            return None
-        return Why.NOT_REPEATABLE
-
-    def _did_not_run(self, request: Request, status: int) -> bool:
-        """Whether this status says so, as far as ``unsafe`` lets us believe it.
-
-        After 503 a key is enough: who sends one expects to be sent again.
-        """
-        if self.retry.unsafe == "never":
-            return False
-        keyed = request.has_key and request.method in MAY_CARRY_KEY
-        return status in self.refused or (status == _UNAVAILABLE and keyed)
+        return request.leave if isinstance(request.leave, Why) else None
 
     def may(self, result: Result, situation: Situation) -> Why | None:
         """Why no further attempt may be made, whatever the wait; None if one may."""
@@ -254,9 +228,15 @@ def decide(
     pause = rules.wait(result, situation)
     if isinstance(pause, Why):
         return Verdict(pause)
-    for admits, why_not in ((breaker_admits, Why.BREAKER_OPEN), (throttle_admits, Why.THROTTLED)):
+    leave = request.leave if isinstance(request.leave, Leave) else ANYWHERE
+    obstacles = (
+        (leave.allows, Why.KEY_EXPIRED),
+        (breaker_admits, Why.BREAKER_OPEN),
+        (throttle_admits, Why.THROTTLED),
+    )
+    for admits, why_not in obstacles:
         if not admits(pause.seconds):
             return Verdict(why_not)
     if not take_budget():
         return Verdict(Why.BUDGET)
-    return Verdict(Why.RETRIED, pause)
+    return Verdict(Why.RETRIED, pause, leave)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proxy.policy.breaker import Breaker, State, speaks
+from proxy.policy.breaker import Breaker, Change, State, speaks
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import BreakerSettings
 
@@ -294,3 +294,41 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = hypothesis_settings(max_examples=100, stateful_step_count=40)
+
+
+# What it tells of its changes.
+
+
+def test_it_tells_of_each_change_and_of_nothing_else() -> None:
+    settings = BreakerSettings(
+        failure_ratio=0.5, min_requests=4, window=10.0, open_for=30.0, probes=2
+    )
+    told: list[str] = []
+    breaker = Breaker(settings, lambda change: told.append(change.told(settings)))
+
+    def attempt(now: float, outcome: str = "") -> None:
+        ticket = breaker.admit(now)
+        if ticket is not None:
+            breaker.report(ticket, not outcome, now, outcome)
+
+    for number, outcome in enumerate(["", "", "reset", "503", "503"]):
+        attempt(number, outcome)
+    why = "2 of 4 attempts within 10 s failed, the last with 503"
+    assert told == [f"open: {why}; nothing is sent there for 30 s"]
+    breaker.state(40.0)
+    assert len(told) == 1, "to look at it changes nothing"
+    attempt(40.0)
+    attempt(41.0, "timeout")
+    assert told[1:] == [
+        "half open: at most 2 probes at a time",
+        "open: a probe failed, with timeout; nothing is sent there for 30 s",
+    ]
+    for _ in range(3):
+        attempt(80.0)
+    assert told[3:] == ["half open: at most 2 probes at a time", "closed: 2 probes succeeded"]
+
+
+def test_one_is_one() -> None:
+    settings = BreakerSettings(probes=1, open_for=0.5)
+    assert Change(State.CLOSED).told(settings) == "closed: 1 probe succeeded"
+    assert Change(State.OPEN, "503", 1, 1).told(settings).startswith("open: 1 of 1 attempt within")

@@ -3,13 +3,15 @@
 import math
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from proxy.policy.bucket import Bucket, Cause, Hindrance, Waiter
-from proxy.policy.permits import NEVER, LocalPermits, Permits
+from proxy.policy.permits import NEVER, Permits
 from proxy.policy.settings import Rate, ThrottleSettings
 from tests.policy.far_permits import GUESS, FarPermits
+from tests.policy.textbook import textbook_permits
 
 START = 1000.0
 TEN = Rate(10, 1.0)
@@ -64,7 +66,7 @@ class Story:
 
     def __init__(self, settings: ThrottleSettings, permits: Permits | None = None) -> None:
         self.now = START
-        self.bucket: Bucket[Caller] = Bucket(settings, permits or LocalPermits(settings, START))
+        self.bucket: Bucket[Caller] = Bucket(settings, permits or textbook_permits(settings, START))
         self.callers: dict[str, Caller] = {}
         self.told: list[tuple[str, str, float]] = []
         self.sends_at_once = True
@@ -421,6 +423,61 @@ def test_a_permit_that_lapses_goes_to_the_next() -> None:
     assert story.bucket.under_way == 3, "it kept its place"
 
 
+def set_aside(story: Story, now: float) -> bool:
+    """Somebody's turn comes at once, and a connection has to be made for it."""
+    moment = START + now + 1e-6  # a tenth is no float
+    if not story.bucket.take(moment):
+        return False
+    story.bucket.set_aside(START + now)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("burst", "turns"),
+    [
+        pytest.param(1, [0.0, 0.1, 0.2, 0.3], id="one by one"),
+        pytest.param(3, [0.0, 0.0, 0.0, 0.1, 0.2], id="after the burst one by one"),
+    ],
+)
+def test_while_connections_are_made_turns_come_at_the_rate(burst: int, turns: list[float]) -> None:
+    story = Story(limits(TEN, burst=burst))
+    for now, following in pairwise([*turns, turns[-1] + 0.1]):
+        assert set_aside(story, now)
+        if following > now:
+            assert not set_aside(story, now)
+            assert not set_aside(story, following - 0.001)
+    assert story.bucket.under_way == len(turns)
+    assert story.bucket.permits.wait(START + 1, burst) == 0, "nothing was spent"
+
+
+def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
+    story = Story(limits(TEN))
+    assert set_aside(story, 0.0)
+    story.come("a", "b")
+    story.now += 0.03
+    story.bucket.rejoin()
+    assert story.bucket.hold_again(story.now)
+    assert story.bucket.spend(story.now)
+    assert not story.look()
+    story.until(1.0)
+    assert story.told == [("a", "out", 0.13), ("b", "out", 0.23)]
+
+
+def test_a_slow_rate_does_not_wait_for_an_address_that_does_not_answer() -> None:
+    story = Story(limits(Rate(1, 3600.0), max_wait=None))
+    assert set_aside(story, 0.0)
+    story.come("a")
+    story.until(1.0)
+    assert story.told == [("a", "out", 0.1)]
+
+
+def test_who_is_set_aside_comes_before_those_in_line() -> None:
+    story = Story(limits(TEN, max_wait=0.25))
+    assert set_aside(story, 0.0)
+    story.come("a", "b", "c")
+    assert story.told == [("c", "max_wait", 0.0)]
+
+
 def test_who_comes_back_is_first() -> None:
     story = Story(limits(TEN))
     assert story.hold(START)
@@ -530,7 +587,7 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
 
 
 def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
-    bucket: Bucket[Caller] = Bucket(limits(), LocalPermits(limits(), START))
+    bucket: Bucket[Caller] = Bucket(limits(), textbook_permits(limits(), START))
     assert bucket.take(START)
     bucket.hold(START)
     assert bucket.pause(START, 0.1) == []

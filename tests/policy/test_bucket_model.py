@@ -14,8 +14,8 @@ from hypothesis.stateful import (
 )
 
 from proxy.policy.bucket import Bucket, Cause, Waiter
-from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
+from tests.policy.textbook import textbook_permits
 from tests.support.depth import fewer
 
 SECOND = 1_000_000_000
@@ -79,7 +79,7 @@ class Line(RuleBasedStateMachine):
 
     @initialize(settings=all_settings)
     def begin(self, settings: ThrottleSettings) -> None:
-        self.bucket: Bucket[Caller] = Bucket(settings, LocalPermits(settings, self.now))
+        self.bucket: Bucket[Caller] = Bucket(settings, textbook_permits(settings, self.now))
 
     @property
     def now(self) -> float:

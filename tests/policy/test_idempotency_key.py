@@ -73,10 +73,10 @@ def caller(*headers: tuple[bytes, bytes], reader: KeyReader = READER) -> list[by
     return reader.read(headers).caller
 
 
-def test_a_caller_is_told_by_its_credentials_as_sent() -> None:
+def test_a_caller_is_told_by_its_credentials() -> None:
     one = caller((b"Authorization", b"Bearer a"))
     assert one == caller((b"X-Other", b"x"), (b"authorization", b"Bearer a"))
-    assert one != caller((b"Authorization", b"bearer a"))
+    assert one != caller((b"Authorization", b"Bearer A"))
     assert one != caller((b"X-Api-Key", b"Bearer a"))
     assert one != caller((b"Authorization", b"Bearer a"), (b"X-Api-Key", b"k"))
 
@@ -86,9 +86,36 @@ def test_the_order_of_fields_does_not_matter() -> None:
     assert caller(*fields) == caller(*fields[::-1])
 
 
-def test_but_that_of_several_of_one_name_does() -> None:
-    fields = ((b"X-Api-Key", b"a"), (b"X-Api-Key", b"b"))
-    assert caller(*fields) != caller(*fields[::-1])
+@pytest.mark.parametrize("name", [b"Authorization", b"Proxy-Authorization"])
+@pytest.mark.parametrize("spelling", [b"bearer x", b"BEARER x", b"Bearer  x", b"bEARer \t x"])
+def test_credentials_are_the_same_however_their_scheme_is_spelled(
+    name: bytes, spelling: bytes
+) -> None:
+    reader = KeyReader(b"idempotency-key", [b"authorization", b"proxy-authorization"])
+    assert caller((name, spelling), reader=reader) == caller((name, b"Bearer x"), reader=reader)
+
+
+@pytest.mark.parametrize(
+    ("fields", "repeated"),
+    [
+        pytest.param([(b"X-Api-Key", b"a"), (b"x-api-key", b"b")], "x-api-key", id="two values"),
+        pytest.param([(b"X-Api-Key", b"a"), (b"X-Api-Key", b"a")], "x-api-key", id="one twice"),
+        pytest.param([(b"X-Api-Key", b""), (b"X-Api-Key", b"a")], "x-api-key", id="one is empty"),
+        pytest.param([(b"X-Api-Key", b"a"), (b"Authorization", b"a")], "", id="two fields"),
+        pytest.param([(b"X-Api-Key", b"a"), (b"X-Other", b""), (b"X-Other", b"")], "", id="others"),
+    ],
+)
+def test_a_field_that_tells_callers_apart_comes_once(
+    fields: list[tuple[bytes, bytes]], repeated: str
+) -> None:
+    assert READER.read(tuple(fields)).repeated == repeated
+
+
+def test_an_empty_field_tells_nothing() -> None:
+    assert caller((b"Authorization", b"")) == []
+    assert caller((b"X-Api-Key", b""), (b"Authorization", b"")) == []
+    one = caller((b"X-Api-Key", b"k"))
+    assert one == caller((b"X-Api-Key", b"k"), (b"Authorization", b""))
 
 
 def test_nobody_in_particular() -> None:
@@ -103,7 +130,7 @@ def test_a_route_may_tell_callers_apart_by_something_else() -> None:
 
 def test_a_field_may_be_the_key_and_the_caller_at_once() -> None:
     found = KeyReader(b"x-order", [b"x-order"]).read(((b"X-Order", b"7"),))
-    assert found == ([b"7"], [b"x-order", b"7"], [])
+    assert found == ([b"7"], [b"x-order", b"7"], [], "")
 
 
 def test_a_record_has_a_name_of_its_own_per_route_caller_and_key() -> None:

@@ -8,9 +8,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.permits import LocalPermits, Quota, usual_burst
+from proxy.policy.permits import LocalPermits, Quota
 from proxy.policy.settings import Rate, ThrottleSettings
-from tests.support.depth import FUZZ
+from tests.policy.textbook import textbook_permits
+from tests.support.depth import FUZZ, fewer
 
 START = 1000.0
 TEN = Rate(10, 1.0)
@@ -20,7 +21,9 @@ HOURLY = Rate(5000, 3600.0)
 def permits_of(
     *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
 ) -> LocalPermits:
-    return LocalPermits(limits(*rates, burst=burst, concurrency=concurrency, window=window), START)
+    return textbook_permits(
+        limits(*rates, burst=burst, concurrency=concurrency, window=window), START
+    )
 
 
 def limits(
@@ -42,28 +45,10 @@ def take_all(permits: LocalPermits, now: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rate", "burst"),
-    [
-        pytest.param(Rate(100, 1.0), 10, id="a tenth of a second's worth"),
-        pytest.param(Rate(109, 1.0), 10, id="rounded down"),
-        pytest.param(Rate(5, 1.0), 1, id="at least one"),
-        pytest.param(Rate(1, 86400.0), 1, id="even of a rate per day"),
-        pytest.param(Rate(10, 0.5), 2, id="of a period that is not a second"),
-        pytest.param(Rate(600, 60.0), 1, id="of a minute"),
-        pytest.param(Rate(3, 0.3), 1, id="of one that is no float"),
-    ],
-)
-def test_the_usual_burst(rate: Rate, burst: int) -> None:
-    assert usual_burst(rate) == burst
-    assert take_all(permits_of(rate), START) == burst
-
-
-@pytest.mark.parametrize(
     ("permits", "taken"),
     [
         pytest.param(permits_of(TEN, burst=4), 4, id="a burst"),
         pytest.param(permits_of(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
-        pytest.param(permits_of(Rate(50, 1.0), Rate(3000, 1.0)), 5, id="the smaller of two"),
         pytest.param(permits_of(TEN, window=True), 10, id="a window"),
         pytest.param(permits_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
         pytest.param(permits_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
@@ -218,8 +203,8 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
     ("before", "after", "left"),
     [
         pytest.param(limits(TEN, burst=5), limits(Rate(20, 1.0), burst=5), 3, id="a faster rate"),
-        pytest.param(limits(TEN, burst=5), limits(TEN, burst=9), 3, id="a larger burst"),
-        pytest.param(limits(TEN, burst=5), limits(TEN, burst=2), 2, id="a smaller burst"),
+        pytest.param(limits(TEN, burst=5), limits(TEN, burst=9), 7, id="a larger burst"),
+        pytest.param(limits(TEN, burst=5), limits(TEN, burst=2), 0, id="a smaller burst"),
         pytest.param(limits(TEN, burst=5), limits(HOURLY, burst=5), 3, id="another period"),
         pytest.param(limits(), limits(TEN, burst=5), 5, id="a rate where there was none"),
         pytest.param(limits(TEN, burst=5), limits(), 1000, id="no rate where there was one"),
@@ -229,7 +214,7 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
         pytest.param(limits(TEN, HOURLY, burst=5), limits(Rate(9, 1.0), burst=5), 3, id="one less"),
         pytest.param(limits(TEN, burst=5), limits(TEN, window=True), 3, id="a window instead"),
         pytest.param(
-            limits(TEN, window=True), limits(TEN, burst=5), 5, id="a burst instead of a window"
+            limits(TEN, window=True), limits(TEN, burst=5), 3, id="a burst instead of a window"
         ),
         pytest.param(
             limits(TEN, window=True), limits(Rate(20, 1.0), window=True), 18, id="a larger window"
@@ -251,10 +236,8 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
         ),
     ],
 )
-def test_what_was_left_is_left(
-    before: ThrottleSettings, after: ThrottleSettings, left: int
-) -> None:
-    permits = LocalPermits(before, START)
+def test_what_was_sent_counts(before: ThrottleSettings, after: ThrottleSettings, left: int) -> None:
+    permits = textbook_permits(before, START)
     assert permits.take(START, 0)
     assert permits.take(START, 0)
     permits.change(after, START)
@@ -277,7 +260,9 @@ def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
     permits = permits_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
     take_all(permits, START)
     permits.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
-    assert [quota.remaining for quota in permits.quotas(START + 1)] == [0, 1]
+    assert [quota.remaining for quota in permits.quotas(START + 1)] == [0, 2]
+    permits.change(limits(Rate(1, 3600.0), burst=2), START + 1)
+    assert permits.wait(START + 1, 1) == 3599, "it counts from the last call"
 
 
 def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
@@ -310,7 +295,7 @@ def test_a_pause_is_no_longer_than_allowed_now(
     longest: float | None, waits: list[float], *, window: bool
 ) -> None:
     settings = limits(TEN, burst=10, window=window)
-    permits = LocalPermits(settings, START)
+    permits = textbook_permits(settings, START)
     permits.drain(START, START + 30)
     permits.change(replace(settings, longest_pause=longest), START + 10)
     found = [permits.wait(START + 10, n) for n in (1, 2)]
@@ -427,7 +412,7 @@ class Run:
     """Permits in use, as a bucket uses them, and what went out when."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        self.permits = LocalPermits(settings, 0.0)
+        self.permits = textbook_permits(settings, 0.0)
         self.most = math.inf if settings.concurrency is None else settings.concurrency
         self.nanoseconds = 0
         self.held = 0
@@ -530,7 +515,7 @@ def test_no_limit_is_ever_exceeded(
             for first, beyond in zip(run.sent, run.sent[rate.count :], strict=False):
                 assert beyond - first >= period
             continue
-        burst = usual_burst(rate) if settings.burst is None else settings.burst
+        burst = settings.burst or 1
         for first, since in enumerate(run.sent):
             for last, until in enumerate(run.sent[first:], first):
                 most = Fraction(rate.count * (until - since), period) + burst
@@ -562,22 +547,27 @@ def test_a_wait_is_true_to_the_nanosecond(
         assert run.nanoseconds - start == wait if n <= exact else run.nanoseconds - start >= wait
 
 
-@FUZZ
-@given(throttles, actions, throttles)
-def test_a_change_gives_out_no_more_than_was_left(
-    before: ThrottleSettings,
-    happening: list[tuple[int, Callable[[Run], None]]],
-    after: ThrottleSettings,
+@fewer(10)
+@given(throttles, throttles, st.lists(st.tuples(st.booleans(), actions), max_size=5))
+def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
+    one: ThrottleSettings,
+    other: ThrottleSettings,
+    happening: list[tuple[bool, list[tuple[int, Callable[[Run], None]]]]],
 ) -> None:
-    """Of a single rate, that is: where there are several, one that is gone sets others free."""
-    before = replace(before, rates=before.rates[:1], concurrency=None)
-    run = Run(before)
-    run.go_on(happening)
-    left = [quota.remaining for quota in run.permits.quotas(run.now)]
-    run.permits.change(after, run.now)
-    is_same_kind = before.algorithm == after.algorithm == "window"
-    if left and after.rates and not is_same_kind:
-        assert take_all(run.permits, run.now) <= left[0]
+    """Of single smooth rates of one period, that is: else there is no larger one."""
+    period = 10**9
+    both = [
+        replace(each, rates=(Rate(count, 1.0),), algorithm="gcra", concurrency=None)
+        for each, count in ((one, len(one.rates) + 1), (other, 5))
+    ]
+    run = Run(both[0])
+    for which, course in happening:
+        run.permits.change(both[which], run.now)
+        run.held = 0
+        run.go_on(course)
+    most = max(each.rates[0].count + (each.burst or 1) - 1 for each in both)
+    for first, beyond in zip(run.sent, run.sent[most:], strict=False):
+        assert beyond - first >= period
 
 
 @FUZZ

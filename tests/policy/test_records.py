@@ -12,6 +12,7 @@ from proxy.policy.records import (
     claim,
     is_owned,
     renew,
+    revoke,
     settle,
     shown,
 )
@@ -32,7 +33,7 @@ def test_nobody_has_it() -> None:
     record, claimed = ask(None)
     assert claimed == Claimed(Answer.NEW)
     assert record == Record(
-        State.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 100
+        State.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 130
     )
 
 
@@ -47,7 +48,9 @@ def test_nobody_has_it() -> None:
 )
 def test_somebody_has_it(state: State, expected: Claimed) -> None:
     before = THEIRS._replace(state=state, result=b"result")
-    assert ask(before) == (before, expected)
+    after = before._replace(waits=state is State.IN_FLIGHT)
+    assert ask(before) == (after, expected)
+    assert ask(after) == (after, expected), "it is noted once"
 
 
 @pytest.mark.parametrize("state", State)
@@ -59,10 +62,28 @@ def test_another_request_is_a_mismatch_before_anything_else(state: State) -> Non
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("fingerprint", [SAME, OTHER])
 def test_what_has_expired_was_never_there(state: State, fingerprint: bytes) -> None:
-    before = THEIRS._replace(state=state, expires=WALL)
+    before = THEIRS._replace(state=state, lease_until=NOW, expires=WALL)
     record, claimed = ask(before, fingerprint=fingerprint)
     assert claimed == Claimed(Answer.NEW)
     assert is_owned(record, "me")
+
+
+@pytest.mark.parametrize("fingerprint", [SAME, OTHER])
+def test_what_is_in_flight_does_not_expire(fingerprint: bytes) -> None:
+    before = THEIRS._replace(expires=WALL - 1e9)
+    record, claimed = ask(before, fingerprint=fingerprint)
+    assert record == before._replace(waits=fingerprint is SAME)
+    assert claimed.answer is (Answer.BUSY if fingerprint is SAME else Answer.MISMATCH)
+
+
+def test_it_belongs_to_whom_its_end_says() -> None:
+    record, _ = ask(None, caller="10.0.0.1")
+    assert record is not None
+    assert record.caller == "10.0.0.1"
+    for told, caller in (("", "10.0.0.1"), ("me", "me")):
+        after = settle(record, Ending(State.DONE, 1.0, b"x", told), wall=WALL)
+        assert after is not None
+        assert (after.caller, after.waits) == (caller, False)
 
 
 def test_an_owner_that_fell_silent_is_followed() -> None:
@@ -88,7 +109,15 @@ def test_how_it_ends() -> None:
 
 
 def test_a_lease_is_renewed() -> None:
-    assert renew(THEIRS, 30.0, now=NOW) == THEIRS._replace(lease_until=NOW + 30)
+    renewed = renew(THEIRS, 30.0, 100.0, now=NOW, wall=WALL)
+    assert renewed == THEIRS._replace(lease_until=NOW + 30, expires=WALL + 130)
+
+
+def test_a_key_is_taken_from_its_owner() -> None:
+    taken = revoke(THEIRS)
+    assert taken == THEIRS._replace(state=State.HELD, owner="", lease_until=0.0)
+    assert not is_owned(taken, "them")
+    assert ask(taken)[1] == Claimed(Answer.HELD), "whoever may take over"
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.UNSTORED, State.HELD])

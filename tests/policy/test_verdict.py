@@ -1,16 +1,19 @@
 """Whether another attempt follows: every reason, and the order in which they are asked."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from proxy.policy.hints import NO_ADVICE, Advice
-from proxy.policy.outcome import Kind, Pause
+from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import Why
+from proxy.policy.repeatable import RepeatRules
 from proxy.policy.settings import (
     Backoff,
+    HonouredKey,
+    Origin,
     Outcomes,
     RetrySettings,
     UpstreamSettings,
@@ -28,34 +31,65 @@ from proxy.policy.verdict import (
 from tests.vectors.load import cases
 
 CALM = Situation(made=1, time_left=30.0, roll=0.0)
-GET = Request("GET")
-POST = Request("POST")
-KEYED = Request("POST", has_key=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, before anything is known of its attempts."""
+
+    method: str
+    has_key: bool = False
+    early_data: bool = False
+
+    def sends_once(self, name: bytes) -> bool:
+        return self.has_key and name == b"idempotency-key"
+
+
+GET = Asked("GET")
+POST = Asked("POST")
+KEYED = Asked("POST", has_key=True)
+
+
+class Rules(RetryRules):
+    """With those of repeating."""
+
+    def __init__(self, retry: RetrySettings, upstream: UpstreamSettings) -> None:
+        super().__init__(retry, upstream)
+        self.repeats = RepeatRules(upstream, retry.unsafe, 0.0)
+
+    def of(self, asked: Asked, result: Result) -> Request:
+        """The request once its first attempt has ended."""
+        attempt = Attempt(1, "u", 0.0)
+        attempt.kind, attempt.status, attempt.sent = result.kind, result.status, result.sent
+        attempt.url = "http://a.example"
+        return Request(self.repeats.leave(asked, [attempt], 0.0), early_data=asked.early_data)
 
 
 def rules(
     *,
-    honours_key: str = "",
+    honours_key: HonouredKey | None = None,
     refused: frozenset[int] = frozenset({421, 425, 429}),
     **retry: Any,  # noqa: ANN401 - whatever RetrySettings takes
-) -> RetryRules:
-    upstream = UpstreamSettings("u", (), honours_key=honours_key, refused=refused)
-    return RetryRules(RetrySettings(**retry), upstream)
+) -> Rules:
+    urls = (Origin("http", "a.example", 80),)
+    upstream = UpstreamSettings("u", urls, honours_key=honours_key, refused=refused)
+    return Rules(RetrySettings(**retry), upstream)
 
 
 def verdict(
-    request: Request,
+    asked: Asked,
     result: Result,
     situation: Situation = CALM,
-    by: RetryRules | None = None,
+    by: Rules | None = None,
     *,
     breaker: bool = True,
     throttle: bool = True,
     budget: bool = True,
 ) -> Verdict:
+    by = by or rules()
     return decide(
-        by or rules(),
-        request,
+        by,
+        by.of(asked, result),
         result,
         lambda: situation,
         breaker_admits=lambda _: breaker,
@@ -89,11 +123,11 @@ def test_the_decisions_of_the_vectors(case: dict[str, Any]) -> None:
     else:
         result = EVENTS[event]
     by = rules(
-        honours_key="idempotency-key" if case.get("honours_key") else "",
+        honours_key=HonouredKey() if case.get("honours_key") else None,
         unsafe=case.get("unsafe", "auto"),
         refused=frozenset(case.get("refused", (421, 425, 429))),
     )
-    request = Request(
+    request = Asked(
         case["method"],
         has_key=case.get("idempotency_key", False),
         early_data=case.get("early_data", False),
@@ -136,6 +170,10 @@ LISTED = Result(None, 503)
 LATE = Result(None, 503, advice=Advice(wait=20.0))
 
 
+def final(status: int, *, should_retry: bool | None = None) -> Result:
+    return Result(None, status, advice=Advice(should_retry=should_retry, is_final=True))
+
+
 def advised(status: int, *, wait: float | None = None, should_retry: bool | None = None) -> Result:
     return Result(None, status, advice=Advice(wait, should_retry))
 
@@ -152,13 +190,13 @@ def advised(status: int, *, wait: float | None = None, should_retry: bool | None
         pytest.param(GET, LISTED, Why.RETRIED, id="503 is listed"),
         pytest.param(GET, Result(None, 408), Why.RETRIED, id="408 is listed"),
         pytest.param(POST, LISTED, Why.NOT_REPEATABLE, id="a POST may have run before its 503"),
-        pytest.param(KEYED, LISTED, Why.RETRIED, id="a key asks to be repeated after 503"),
+        pytest.param(KEYED, LISTED, Why.NOT_REPEATABLE, id="a key by itself proves nothing"),
         pytest.param(
-            Request("PURGE", has_key=True), LISTED, Why.NOT_REPEATABLE, id="not any method's key"
+            Asked("PURGE", has_key=True), LISTED, Why.NOT_REPEATABLE, id="not any method's key"
         ),
         pytest.param(KEYED, Result(None, 502), Why.NOT_REPEATABLE, id="but not after 502"),
         pytest.param(POST, Result(None, 429), Why.RETRIED, id="a refused POST did not run"),
-        pytest.param(Request("get"), LISTED, Why.NOT_REPEATABLE, id="get is not GET"),
+        pytest.param(Asked("get"), LISTED, Why.NOT_REPEATABLE, id="get is not GET"),
         pytest.param(GET, Result(Kind.RESET), Why.RETRIED, id="a GET after a reset"),
         pytest.param(POST, Result(Kind.RESET), Why.NOT_REPEATABLE, id="a POST after a reset"),
         pytest.param(
@@ -190,11 +228,18 @@ def advised(status: int, *, wait: float | None = None, should_retry: bool | None
         pytest.param(
             POST, advised(409, should_retry=True), Why.NOT_REPEATABLE, id="but not for a POST"
         ),
+        pytest.param(GET, final(503), Why.FINAL_ANSWER, id="what the upstream itself replays"),
+        pytest.param(GET, final(500), Why.FINAL_ANSWER, id="listed or not"),
+        pytest.param(GET, final(429), Why.FINAL_ANSWER, id="refused or not"),
+        pytest.param(GET, final(404), Why.SUCCESS, id="a replay of what is no failure"),
+        pytest.param(
+            GET, final(503, should_retry=True), Why.FINAL_ANSWER, id="whatever else it says"
+        ),
         pytest.param(
             GET, advised(200, should_retry=True), Why.SUCCESS, id="a good answer is good enough"
         ),
         pytest.param(
-            Request("GET", early_data=True),
+            Asked("GET", early_data=True),
             Result(None, 425),
             Why.NOT_RETRYABLE_STATUS,
             id="too early is the client's business if its data was early",
@@ -203,7 +248,7 @@ def advised(status: int, *, wait: float | None = None, should_retry: bool | None
         pytest.param(GET, advised(503, wait=45.0), Why.DEADLINE, id="told to wait past the end"),
     ],
 )
-def test_by_default(request_: Request, result: Result, why: Why) -> None:
+def test_by_default(request_: Asked, result: Result, why: Why) -> None:
     assert verdict(request_, result).why is why
 
 
@@ -250,7 +295,7 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
     ):
         decide(
             rules(),
-            GET,
+            rules().of(GET, result),
             result,
             lambda situation=situation: situation,  # type: ignore[misc]  # bound here
             breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
@@ -271,9 +316,10 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
         asked.append(wait)
         return True
 
+    by = rules(backoff=Backoff("constant", base=2.0, jitter="none"))
     decide(
-        rules(backoff=Backoff("constant", base=2.0, jitter="none")),
-        GET,
+        by,
+        by.of(GET, LISTED),
         LISTED,
         lambda: CALM,
         breaker_admits=admits,
@@ -294,7 +340,7 @@ def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
     for result in (Result(None, 404), Result(None, 500), Result(Kind.PROTOCOL)):
         decide(
             rules(),
-            GET,
+            rules().of(GET, result),
             result,
             look,
             breaker_admits=lambda _: True,
@@ -321,15 +367,15 @@ def test_misdirected_is_tried_once_more() -> None:
         ("never", KEYED, Result(Kind.RESET), Why.NOT_REPEATABLE),
         ("never", GET, LISTED, Why.RETRIED),
         ("auto", KEYED, Result(Kind.RESET), Why.RETRIED),
-        ("auto", Request("PATCH", has_key=True), Result(Kind.TIMEOUT), Why.RETRIED),
+        ("auto", Asked("PATCH", has_key=True), Result(Kind.TIMEOUT), Why.RETRIED),
         ("auto", POST, Result(Kind.RESET), Why.NOT_REPEATABLE),
         ("always", POST, Result(Kind.RESET), Why.RETRIED),
-        ("always", Request("PURGE"), Result(Kind.TIMEOUT), Why.RETRIED),
+        ("always", Asked("PURGE"), Result(Kind.TIMEOUT), Why.RETRIED),
         ("always", POST, Result(Kind.PROTOCOL), Why.NOT_RETRYABLE_KIND),
     ],
 )
-def test_unsafe(unsafe: str, request_: Request, result: Result, why: Why) -> None:
-    by = rules(unsafe=unsafe, honours_key="idempotency-key")
+def test_unsafe(unsafe: str, request_: Asked, result: Result, why: Why) -> None:
+    by = rules(unsafe=unsafe, honours_key=HonouredKey())
     assert verdict(request_, result, by=by).why is why
 
 

@@ -1,0 +1,119 @@
+"""Header fields and query parameters that tell callers apart: sent once, and read alike.
+
+A throttle's key, the scope of idempotency keys and an exact condition of ``match`` go by the
+value of a field. If a request had two of them, the proxy and the upstream could each go by
+another one, and a caller would get another limit, another name-space or another route by
+adding a line. Such a request is refused.
+
+How the values count says ``credentials.py``: byte for byte, but for the scheme of a credential.
+"""
+
+from collections.abc import Iterable
+
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.settings import Match, RouteSettings, ThrottleKey, UpstreamSettings
+from proxy.policy.throttle_key import count_of_parameter
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+
+LIST_FIELDS = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "baggage",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-language",
+        "expect",
+        "forwarded",
+        "if-match",
+        "if-none-match",
+        "link",
+        "pragma",
+        "prefer",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "tracestate",
+        "upgrade",
+        "via",
+        "warning",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+    }
+)
+"""Fields that senders and proxies may properly spread over several lines (RFC 9110 5.3)."""
+
+
+def display_name(name: str) -> str:
+    """The usual spelling of a field's name: ``X-Api-Key`` for ``x-api-key``."""
+    return "-".join(word.capitalize() for word in name.split("-"))
+
+
+def repeated_field(name: str) -> Refusal:
+    """The answer to a request that has the field *name* more than once."""
+    return Refusal(
+        Reason.BAD_REQUEST,
+        f"Send one {display_name(name)} field, not several: this route goes by its value.",
+    )
+
+
+class SingleFields:
+    """Finds out whether a request repeats what a route takes one value of.
+
+    ``X_Api_Key`` beside ``X-Api-Key`` is a repetition as well: to CGI-style servers they are one.
+    """
+
+    __slots__ = ("_names", "_parameters")
+
+    def __init__(self, names: Iterable[str], parameters: Iterable[str]) -> None:
+        """*names* are header fields in lower case, *parameters* those of the query."""
+        self._names = frozenset(name.encode().replace(b"_", b"-") for name in names)
+        self._parameters = tuple(dict.fromkeys(parameters))
+
+    def refusal(self, headers: RawHeaders, target: str) -> Refusal | None:
+        """Say which field or parameter is there more than once; None if all is well."""
+        names = self._names
+        if names:
+            seen = set()
+            for field, _ in headers:
+                name = field.lower().replace(b"_", b"-")
+                if name in names:
+                    if name in seen:
+                        return repeated_field(name.decode())
+                    seen.add(name)
+        for parameter in self._parameters:
+            if count_of_parameter(parameter, target) > 1:
+                return Refusal(
+                    Reason.BAD_REQUEST,
+                    f"Send the query parameter {parameter} once: this route goes by its value.",
+                )
+        return None
+
+
+def single_fields(
+    route: RouteSettings, upstreams: Iterable[UpstreamSettings]
+) -> SingleFields | None:
+    """What requests of *route* must not repeat; None if that is nothing.
+
+    *upstreams* are those that the route may send to. The scope of idempotency keys is read
+    for requests with a key alone, and judged where it is read.
+    """
+    throttles = [route.throttle, *(upstream.throttle for upstream in upstreams)]
+    keys = [throttle.key for throttle in throttles if throttle is not None]
+    names = [*exact_fields(route.match), *_named(keys, "header")]
+    parameters = _named(keys, "query")
+    return SingleFields(names, parameters) if names or parameters else None
+
+
+def exact_fields(match: Match) -> list[str]:
+    """The header fields of which *match* wants one certain value."""
+    return [name for name, value in match.headers if not value.endswith("*")]
+
+
+def _named(keys: Iterable[ThrottleKey | None], source: str) -> list[str]:
+    return [key.name for key in keys if key is not None and key.source == source]

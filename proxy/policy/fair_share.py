@@ -1,0 +1,154 @@
+"""How a bounded room is shared among callers who know nothing of each other.
+
+Nobody has a number set aside: one caller alone may use all there is. As soon as others hold
+anything, no caller takes more than half, and what must make room is that of the caller who
+holds most. A room is anything that is counted: bytes, records, connections. Where nothing can
+make room, because what is in it may not be given up for days, an eighth is left to those who
+have yet to come (:func:`most_alone`).
+
+A caller is whatever tells strangers apart; :func:`network_of` gives one for an address.
+"""
+
+from collections.abc import Hashable
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Generic, TypeVar
+
+Caller = TypeVar("Caller", bound=Hashable)
+
+_FOR_NEWCOMERS = 8
+"""Of a room in which nothing is given up, one part of so many is for callers yet to come."""
+_STALE_ENTRIES = 64
+"""Entries of the heap that may be out of date, besides one for each caller."""
+
+
+class FairShare(Generic[Caller]):
+    """Counts how much of one room each caller holds; forgets callers that hold nothing."""
+
+    __slots__ = ("_grown", "_heap", "_held", "_ranked", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        """What all callers hold together."""
+        self._held: dict[Caller, int] = {}
+        # For largest(), and untouched before it is first called: a heap with one entry for
+        # each caller that says at least what it holds, others being out of date.
+        self._heap: list[tuple[int, int, Caller]] | None = None
+        self._grown: dict[Caller, None] = {}
+        """Callers that hold more than the heap says."""
+        self._ranked = 0
+
+    def __len__(self) -> int:
+        """How many callers hold anything."""
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return f"<fair share: {self.used} held by {len(self._held)}>"
+
+    def held(self, caller: Caller) -> int:
+        """What *caller* holds."""
+        return self._held.get(caller, 0)
+
+    # Both are called for every request that keeps something: operators only, no calls.
+
+    def take(self, caller: Caller, size: int, limit: int) -> bool:
+        """Give *caller* *size* more of a room of *limit*; False, and nothing, if that is unfair.
+
+        It is if there is no room, or if *caller* would hold more than half while others hold
+        anything.
+        """
+        held = self._held
+        own = held[caller] + size if caller in held else size
+        used = self.used + size
+        if used > limit or (used != own and own > limit >> 1):
+            return False
+        if size:
+            held[caller] = own
+            self.used = used
+            if self._heap is not None:
+                self._grown[caller] = None
+        return True
+
+    def give_back(self, caller: Caller, size: int) -> None:
+        """*caller* holds *size* less."""
+        if size:
+            held = self._held
+            left = held[caller] - size
+            self.used -= size
+            if left:
+                held[caller] = left
+            else:
+                del held[caller]
+
+    def add(self, caller: Caller, size: int) -> None:
+        """*caller* holds *size* more, be that fair or not: the room is made afterwards."""
+        if size:
+            self._held[caller] = self.held(caller) + size
+            self.used += size
+            if self._heap is not None:
+                self._grown[caller] = None
+
+    def largest(self) -> Caller | None:
+        """The caller that holds most, of several the one that has done so for longest.
+
+        Each change since the last call costs at most one step of a heap, so that a crowd of
+        callers makes no single call slow.
+        """
+        heap = self._ranking()
+        held = self._held
+        while heap:
+            negative, rank, caller = heap[0]
+            now = held.get(caller, 0)
+            if now == -negative:
+                return caller
+            heappop(heap)
+            if 0 < now < -negative:
+                heappush(heap, (-now, rank, caller))
+        return None
+
+    def _ranking(self) -> list[tuple[int, int, Caller]]:
+        held, heap = self._held, self._heap
+        if heap is None or len(heap) + len(self._grown) > 2 * len(held) + _STALE_ENTRIES:
+            heap = self._heap = [
+                (-size, self._ranked + place, caller)
+                for place, (caller, size) in enumerate(held.items())
+            ]
+            self._ranked += len(heap)
+            heapify(heap)
+        else:
+            for caller in self._grown:
+                if caller in held:
+                    self._ranked += 1
+                    heappush(heap, (-held[caller], self._ranked, caller))
+        self._grown.clear()
+        return heap
+
+
+def most_alone(limit: int) -> int:
+    """What a caller that is alone may hold of a room of *limit* in which nothing is given up."""
+    return limit - limit // _FOR_NEWCOMERS
+
+
+# Few clients send most requests, and an address takes 4 µs to read.
+@lru_cache(maxsize=1024)
+def network_of(address: str) -> str:
+    """The caller that stands behind *address*: one IPv4 address, or an IPv6 network.
+
+    Anybody with IPv6 has a /64 of their own, that is 2^64 addresses. Link-local addresses
+    share one prefix and count each for itself, with their zone. No address, as on a unix
+    socket, is a caller as well.
+    """
+    if not address:
+        return ""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    if found.is_link_local:
+        return str(found)
+    return str(IPv6Network((int(found), 64), strict=False))

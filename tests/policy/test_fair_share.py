@@ -1,0 +1,130 @@
+from random import Random
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from proxy.policy.fair_share import FairShare, network_of
+
+LIMIT = 100
+
+
+def share(**held: int) -> FairShare[str]:
+    room = FairShare[str]()
+    for caller, size in held.items():
+        room.add(caller, size)
+    return room
+
+
+@pytest.mark.parametrize(
+    ("held", "size", "granted"),
+    [
+        pytest.param({}, 100, True, id="alone: all of it"),
+        pytest.param({}, 101, False, id="alone: no more than there is"),
+        pytest.param({"me": 60}, 40, True, id="alone: the rest of it"),
+        pytest.param({"me": 60}, 41, False, id="alone: more than the rest"),
+        pytest.param({"other": 1}, 50, True, id="beside another: half"),
+        pytest.param({"other": 1}, 51, False, id="beside another: more than half"),
+        pytest.param({"me": 49, "other": 1}, 1, True, id="beside another: up to half"),
+        pytest.param({"me": 50, "other": 1}, 1, False, id="beside another: half is had already"),
+        pytest.param({"me": 90, "other": 1}, 1, False, id="had more than half before another came"),
+        pytest.param({"other": 90}, 10, True, id="a newcomer gets what is left"),
+        pytest.param({"other": 90}, 11, False, id="a newcomer gets no more than is left"),
+        pytest.param({"other": 50, "third": 40}, 10, True, id="beside two others"),
+        pytest.param({"me": 50, "other": 1}, 0, True, id="nothing is always granted"),
+        pytest.param({"other": 100}, 0, True, id="nothing, where nothing is left"),
+    ],
+)
+def test_one_caller_takes_half_while_others_hold_anything(
+    held: dict[str, int], size: int, *, granted: bool
+) -> None:
+    room = share(**held)
+    before = room.used, room.held("me")
+    assert room.take("me", size, LIMIT) is granted
+    taken = size if granted else 0
+    assert (room.used, room.held("me")) == (before[0] + taken, before[1] + taken)
+
+
+def test_the_last_of_the_others_leaves_all_to_the_one_who_stays() -> None:
+    room = share(me=50, other=1)
+    assert not room.take("me", 50, LIMIT)
+    room.give_back("other", 1)
+    assert room.take("me", 50, LIMIT)
+
+
+def test_a_caller_that_holds_nothing_is_forgotten() -> None:
+    room = share(me=3, other=4)
+    room.give_back("me", 1)
+    assert len(room) == 2
+    room.give_back("me", 2)
+    room.give_back("other", 4)
+    assert (len(room), room.used, room.largest()) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"a": 1}, "a", id="one"),
+        pytest.param({"a": 1, "b": 3, "c": 2}, "b", id="several"),
+        pytest.param({"a": 2, "b": 2}, "a", id="of two alike the first"),
+    ],
+)
+def test_largest(held: dict[str, int], expected: str | None) -> None:
+    assert share(**held).largest() == expected
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_largest_is_as_a_count_says_after_any_changes(seed: int, callers: int) -> None:
+    chance, room = Random(seed), FairShare[int]()
+    model: dict[int, int] = {}
+    for _ in range(200):
+        caller, size = chance.randrange(callers), chance.randrange(5)
+        match chance.randrange(4):
+            case 0:
+                room.add(caller, size)
+                model[caller] = model.get(caller, 0) + size
+            case 1:
+                if room.take(caller, size, LIMIT):
+                    model[caller] = model.get(caller, 0) + size
+            case 2:
+                size = min(size, model.get(caller, 0))
+                room.give_back(caller, size)
+                model[caller] = model.get(caller, 0) - size
+            case _:
+                largest = room.largest()
+                most = max(model.values(), default=0)
+                assert (largest is None) == (most == 0)
+                assert largest is None or model[largest] == most
+    assert room.used == sum(model.values())
+    assert len(room) == sum(1 for size in model.values() if size)
+
+
+def test_the_ranking_stays_as_small_as_the_crowd() -> None:
+    room = share(a=1, b=1)
+    for _ in range(10_000):
+        room.add("a", 1)
+        room.largest()
+        room.give_back("a", 1)
+    assert room._heap is not None
+    assert len(room._heap) < 100
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param("192.0.2.1", "192.0.2.1", True, id="the same address"),
+        pytest.param("192.0.2.1", "192.0.2.2", False, id="two IPv4 addresses"),
+        pytest.param("192.0.2.1", "::ffff:192.0.2.1", True, id="IPv4 in IPv6"),
+        pytest.param("2001:db8::1", "2001:db8::ffff:1", True, id="one /64"),
+        pytest.param("2001:db8::1", "2001:DB8:0::1", True, id="two spellings"),
+        pytest.param("2001:db8::1", "2001:db8:0:1::1", False, id="two /64"),
+        pytest.param("fe80::1%eth0", "fe80::2%eth0", False, id="link-local addresses"),
+        pytest.param("fe80::1%eth0", "fe80::1%eth1", False, id="link-local zones"),
+        pytest.param("", "", True, id="unix sockets"),
+        pytest.param("", "127.0.0.1", False, id="a unix socket and an address"),
+        pytest.param("no address", "no address", True, id="what is no address"),
+    ],
+)
+def test_network_of(one: str, other: str, *, same: bool) -> None:
+    assert (network_of(one) == network_of(other)) is same

@@ -1,0 +1,221 @@
+"""The one rule of what may be sent again: where, and until when."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.reasons import Why
+from proxy.policy.repeatable import (
+    ANYWHERE,
+    Leave,
+    RepeatRules,
+    did_not_run,
+    longest_attempt,
+    may_have_run,
+)
+from proxy.policy.settings import (
+    HonouredKey,
+    Match,
+    Origin,
+    RetrySettings,
+    RouteSettings,
+    UpstreamSettings,
+)
+
+A, B = "http://a.example", "http://b.example/base"
+URLS = (Origin("http", "a.example", 80), Origin("http", "b.example", 80, "/base"))
+UPSTREAM = UpstreamSettings("up", URLS, honours_key=HonouredKey(remembered_for=100.0))
+SHARED = replace(UPSTREAM, honours_key=HonouredKey(remembered_for=100.0, is_shared=True))
+PLAIN = replace(UPSTREAM, honours_key=None)
+REFUSED = frozenset({429})
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str = "POST"
+    has_key: bool = True
+
+    def sends_once(self, name: bytes) -> bool:
+        return self.has_key and name == b"idempotency-key"
+
+
+def made(
+    ending: Kind | int, *, url: str = A, at: float = 0.0, sent: bool = True, upstream: str = "up"
+) -> Attempt:
+    attempt = Attempt(1, upstream, at)
+    attempt.url, attempt.sent = url, sent
+    if isinstance(ending, Kind):
+        attempt.kind = ending
+    else:
+        attempt.status = ending
+    return attempt
+
+
+def leave(
+    *attempts: Attempt,
+    upstream: UpstreamSettings = UPSTREAM,
+    asked: Asked | None = None,
+    unsafe: str = "auto",
+    now: float = 1.0,
+    attempt_time: float | None = 10.0,
+    earlier: tuple[Attempt, ...] = (),
+) -> Leave | Why:
+    rules = RepeatRules(upstream, unsafe, attempt_time)
+    return rules.leave(asked or Asked(), attempts, now, earlier)
+
+
+@pytest.mark.parametrize(
+    ("ending", "proved", "maybe"),
+    [
+        (Kind.CONNECT, True, False),
+        (Kind.BUSY, True, False),
+        (Kind.CERTIFICATE, True, False),
+        (Kind.RESET, False, True),
+        (Kind.TIMEOUT, False, True),
+        (Kind.PROTOCOL, False, True),
+        (Kind.TRUNCATED, False, True),
+        (Kind.CANCELLED, False, True),
+        (Kind.UNKNOWN, False, True),
+        (429, True, False),
+        (503, False, True),
+        (529, False, True),
+        (500, False, True),
+        (501, False, False),
+        (505, False, False),
+        (408, False, False),
+        (404, False, False),
+    ],
+)
+def test_what_is_proved_and_what_must_be_reckoned_with(
+    ending: Kind | int, *, proved: bool, maybe: bool
+) -> None:
+    assert did_not_run(made(ending), REFUSED) is proved
+    assert may_have_run(made(ending), REFUSED) is maybe
+    assert not (proved and maybe)
+
+
+def test_what_was_not_sent_did_not_run() -> None:
+    for kind in Kind:
+        assert did_not_run(made(kind, sent=False), REFUSED)
+        assert not may_have_run(made(kind, sent=False), REFUSED)
+
+
+IN_DOUBT = made(503)
+SECONDS_LEFT = 100.0 - 10.0 - 1.0
+
+
+@pytest.mark.parametrize(
+    ("attempts", "options", "expected"),
+    [
+        pytest.param([], {}, ANYWHERE, id="nothing was tried"),
+        pytest.param([made(429)], {"upstream": PLAIN}, ANYWHERE, id="refused"),
+        pytest.param([made(Kind.CONNECT)], {"upstream": PLAIN}, ANYWHERE, id="never sent"),
+        pytest.param([IN_DOUBT], {"upstream": PLAIN}, Why.NOT_REPEATABLE, id="no promise"),
+        pytest.param([IN_DOUBT], {"asked": Asked(has_key=False)}, Why.NOT_REPEATABLE, id="no key"),
+        pytest.param([IN_DOUBT], {"asked": Asked("PURGE")}, Why.NOT_REPEATABLE, id="no method"),
+        pytest.param([IN_DOUBT], {"asked": Asked("PUT", has_key=False)}, ANYWHERE, id="PUT"),
+        pytest.param([IN_DOUBT], {"unsafe": "never"}, Why.NOT_REPEATABLE, id="never"),
+        pytest.param([made(429)], {"unsafe": "never"}, Why.NOT_REPEATABLE, id="not even refused"),
+        pytest.param([IN_DOUBT], {"unsafe": "always", "upstream": PLAIN}, ANYWHERE, id="by order"),
+        pytest.param([IN_DOUBT], {}, Leave(A, SECONDS_LEFT), id="where the key is known"),
+        pytest.param(
+            [IN_DOUBT], {"upstream": SHARED}, Leave("", SECONDS_LEFT), id="known everywhere"
+        ),
+        pytest.param(
+            [made(429, url=B), made(Kind.RESET), made(Kind.CONNECT, url=B)],
+            {},
+            Leave(A, SECONDS_LEFT),
+            id="only those count that may have run",
+        ),
+        pytest.param(
+            [made(503), made(503, url=B)], {}, Why.NOT_REPEATABLE, id="at two of them already"
+        ),
+        pytest.param(
+            [made(503), made(503, url=B)],
+            {"upstream": SHARED},
+            Leave("", SECONDS_LEFT),
+            id="which know of each other",
+        ),
+        pytest.param(
+            [made(503, upstream="other")], {}, Why.NOT_REPEATABLE, id="another upstream's"
+        ),
+        pytest.param(
+            [made(503, url="http://gone.example")], {}, Why.NOT_REPEATABLE, id="a URL that is gone"
+        ),
+        pytest.param([IN_DOUBT], {"now": 90.0}, Leave(A, 0.0), id="the last moment"),
+        pytest.param([IN_DOUBT], {"now": 90.1}, Why.KEY_EXPIRED, id="a moment later"),
+        pytest.param(
+            [made(503), made(503, at=80.0)], {"now": 91.0}, Why.KEY_EXPIRED, id="from the first on"
+        ),
+        pytest.param(
+            [made(Kind.CONNECT), made(503, at=80.0)],
+            {"now": 91.0},
+            Leave(A, 79.0),
+            id="from the first that may have run",
+        ),
+        pytest.param(
+            [IN_DOUBT], {"attempt_time": None}, Leave(A, 49.0), id="an attempt without limits"
+        ),
+        pytest.param([IN_DOUBT], {"attempt_time": 100.5}, Why.KEY_EXPIRED, id="or too long a one"),
+    ],
+)
+def test_where_and_until_when(
+    attempts: list[Attempt], options: dict[str, Any], expected: Leave | Why
+) -> None:
+    assert leave(*attempts, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("attempts", "earlier", "expected"),
+    [
+        pytest.param([], [made(503)], Leave(A, SECONDS_LEFT), id="goes where it is known"),
+        pytest.param([], [made(503, at=-90.0)], ANYWHERE, id="which has forgotten it"),
+        pytest.param([], [made(503), made(503, url=B)], ANYWHERE, id="or knows half of it"),
+        pytest.param([made(Kind.CONNECT)], [made(503)], Leave(A, SECONDS_LEFT), id="and stays"),
+        pytest.param([made(503)], [made(503, at=-90.0)], Why.KEY_EXPIRED, id="as old as ever"),
+        pytest.param([made(503, url=B)], [made(503)], Why.NOT_REPEATABLE, id="at another URL"),
+        pytest.param([made(429)], [made(429)], ANYWHERE, id="nothing ever ran"),
+    ],
+)
+def test_a_letter_that_a_person_sends_again(
+    attempts: list[Attempt], earlier: list[Attempt], expected: Leave | Why
+) -> None:
+    assert leave(*attempts, earlier=tuple(earlier)) == expected
+
+
+@pytest.mark.parametrize(
+    ("attempts", "asked", "unsafe", "expected"),
+    [
+        pytest.param([made(429)], Asked(), "auto", True, id="refused"),
+        pytest.param([made(429)], Asked(), "never", False, id="which is not believed"),
+        pytest.param([made(503)], Asked(), "auto", False, id="a key is unknown there"),
+        pytest.param([made(503)], Asked("PUT"), "auto", True, id="a method is one everywhere"),
+        pytest.param([made(503)], Asked(), "always", True, id="by order"),
+        pytest.param([made(503), made(429)], Asked(), "auto", False, id="all of them count"),
+    ],
+)
+def test_to_another_upstream(
+    attempts: list[Attempt], asked: Asked, unsafe: str, *, expected: bool
+) -> None:
+    assert RepeatRules(SHARED, unsafe, 10.0).may_go_elsewhere(asked, attempts) is expected
+
+
+def test_each_upstream_speaks_for_itself() -> None:
+    other = UpstreamSettings("other", URLS, refused=frozenset({503}))
+    rules = RepeatRules(PLAIN, "auto", 1.0, [other])
+    assert rules.leave(Asked(), [made(503, upstream="other")], 0.0) == ANYWHERE
+    assert rules.leave(Asked(), [made(503)], 0.0) is Why.NOT_REPEATABLE
+
+
+@pytest.mark.parametrize(
+    ("timeout", "attempt_timeout", "longest"),
+    [(30.0, None, 30.0), (30.0, 4.0, 4.0), (None, 4.0, 4.0), (None, None, None)],
+)
+def test_how_long_an_attempt_may_take(
+    timeout: float | None, attempt_timeout: float | None, longest: float | None
+) -> None:
+    retry = RetrySettings(attempt_timeout=attempt_timeout)
+    route = RouteSettings("r", Match(), "up", timeout=timeout, retry=retry)
+    assert longest_attempt(route) == longest

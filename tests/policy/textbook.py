@@ -1,0 +1,20 @@
+"""Rates as a textbook has them: N calls are a window / N apart, and nothing is to spare.
+
+For tests of what is made of a pace, whatever that is; which pace keeps a promise to an upstream
+is for ``test_pacing.py``.
+"""
+
+from proxy.policy.pacing import Pace, nanoseconds
+from proxy.policy.permits import LocalPermits
+from proxy.policy.settings import Rate, ThrottleSettings
+
+
+def textbook_pace(settings: ThrottleSettings, rate: Rate) -> Pace:
+    """No margin, and nobody is early."""
+    period = nanoseconds(rate.period)
+    return Pace(rate.count, period, settings.burst or 1, early=0, window=period)
+
+
+def textbook_permits(settings: ThrottleSettings, now: float) -> LocalPermits:
+    """The permits of one process at that pace."""
+    return LocalPermits(settings, now, textbook_pace)
