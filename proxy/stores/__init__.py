@@ -13,11 +13,30 @@ not send it.
 """
 
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Protocol
 
 from proxy.policy.permits import Permits, PermitsListener
-from proxy.policy.records import Claim, Claimed, Ending, Shown
+from proxy.policy.records import Claim, Claimed, Ending, KnownKeys, Shown
 from proxy.policy.settings import ThrottleSettings
+
+LARGE = 4096
+"""Bytes of a result beyond which it goes its own way: nothing that is urgent waits behind it."""
+
+PATIENCE = 5.0
+"""Seconds that a large result may take to be kept or fetched; all else has the ``timeout``."""
+
+
+MOST_OPEN = 50_000
+"""Keys in flight or held that one caller may have at the same time, where instances share them."""
+
+
+def room_name(caller: str, key: bytes = b"") -> str:
+    """What a caller's room is called in a store that others may read: no address, no credential.
+
+    With a *key* that only instances have, nobody else can find out either by trying.
+    """
+    return blake2b(caller.encode(), digest_size=8, key=key, person=b"holdfast room").hexdigest()
 
 
 class StoreError(Exception):
@@ -27,8 +46,16 @@ class StoreError(Exception):
     """
 
 
+class StoreRefusal(StoreError):
+    """The store answers, but has no room for what it was to keep. A smaller thing may fit."""
+
+
 class PermitStore(Protocol):
     """Has the permits of every bucket."""
+
+    @property
+    def digest_key(self) -> bytes:
+        """What the digests of callers' values are keyed with: the same wherever buckets are."""
 
     def permits(
         self, bucket: str, settings: ThrottleSettings, listener: PermitsListener
@@ -49,6 +76,9 @@ class ClaimsAtOnce(Protocol):
     def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
 
+    def known(self) -> KnownKeys:
+        """How much is remembered, and how far back."""
+
 
 class Claims(Protocol):
     """Has the record of every idempotency key; each method is one step for everybody.
@@ -64,14 +94,24 @@ class Claims(Protocol):
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not.
 
-        Whoever does not hear the answer, in time or because it was cancelled, has not got it.
+        A large result is not told with it: :meth:`fetch` has it. Whoever does not hear the
+        answer, in time or because it was cancelled, has not got it.
+        """
+
+    async def fetch(self, name: str, owner: str = "") -> bytes | None:
+        """The result of a key that is done; with *owner*, what that one left behind.
+
+        None if it is gone. A large one may take longer than a claim, and delays none.
         """
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
 
-    async def renew(self, name: str, owner: str, lease: float) -> bool:
-        """*owner* is still alive; False if the key is not its own any more."""
+    async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
+        """*owner* is still alive; False if the key is not its own any more.
+
+        From now on it has the key for *lease* seconds, and is known for *ttl* seconds more.
+        """
 
     def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
         """Call *awake*, maybe more than once, when a key that was busy may be so no longer.
@@ -85,3 +125,6 @@ class Claims(Protocol):
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or somebody alive has it."""
+
+    async def revoke(self, name: str) -> bool:
+        """Take a key from the owner that has it, so that it is held; False if none alive has."""

@@ -18,7 +18,7 @@ from proxy.policy.settings import MemorySettings, SqliteSettings
 from proxy.stores import Claims
 from proxy.stores.memory import MemoryClaims
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
-from tests.stores.stage import Tally, running_store
+from tests.stores.stage import CLOCK, Tally, running_store
 from tests.support.clock import FakeClock
 from tests.support.redis_server import RedisServer
 
@@ -37,9 +37,11 @@ def ask(
     ttl: float = TTL,
     takes_over: bool = True,
     waited_for: str = "",
+    caller: str = "",
 ) -> Claim:
     """A claim by *owner*."""
-    return Claim(name, owner, fingerprint, "charges", lease, ttl, takes_over, waited_for)
+    terms = (lease, ttl, takes_over, waited_for, caller)
+    return Claim(name, owner, fingerprint, "charges", *terms)
 
 
 def done(result: bytes = b"", ttl: float = TTL) -> Ending:
@@ -69,6 +71,10 @@ class House(ABC):
     async def advance(self, seconds: float) -> None:
         """Let so much time pass."""
 
+    def wall(self) -> float:
+        """Seconds since the epoch, as a store here counts them."""
+        return CLOCK.wall()
+
     async def close(self) -> None:
         """Close all that were opened."""
         await self._stores.aclose()
@@ -86,6 +92,9 @@ class MemoryHouse(House):
 
     async def open(self) -> Claims:
         return self._claims
+
+    def wall(self) -> float:
+        return self.clock.wall()
 
     async def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -115,6 +124,9 @@ class SqliteHouse(House):
 
     async def open(self) -> Claims:
         return await self._stores.enter_async_context(running_file(self.path, self.clock))
+
+    def wall(self) -> float:
+        return self.clock.wall()
 
     async def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.records import LEFT_FOR, Answer, Claimed, Ending, State
-from proxy.stores import Claims
+from proxy.stores import LARGE, Claims
 from tests.stores.houses import (
     LEASE,
     NAME,
@@ -115,7 +115,7 @@ async def test_it_ran_and_there_is_no_result(
     await house.advance(LEASE + 2)
     assert await other.claim(ask("two")) == Claimed(Answer(state.value)), "no lease ends that"
     assert not await store.settle(NAME, "one", done(b"late"))
-    assert not await store.renew(NAME, "one", LEASE)
+    assert not await store.renew(NAME, "one", LEASE, TTL)
 
 
 async def test_a_silent_owner_is_followed_by_another(
@@ -124,7 +124,7 @@ async def test_a_silent_owner_is_followed_by_another(
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
     assert await answer(other, "two", takes_over=True) is Answer.NEW
-    assert not await store.renew(NAME, "one", LEASE)
+    assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done(b"of one"))
     assert (await store.claim(ask("three"))).owner == "two"
     assert await other.settle(NAME, "two", done(b"of two"))
@@ -144,12 +144,12 @@ async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: H
     await store.claim(ask("one"))
     for _ in range(3):
         await house.advance(LEASE - 2)
-        assert await store.renew(NAME, "one", LEASE)
+        assert await store.renew(NAME, "one", LEASE, TTL)
         assert await answer(other) is Answer.BUSY
-    assert not await store.renew(NAME, "two", LEASE)
-    assert not await store.renew("nobody's", "one", LEASE)
+    assert not await store.renew(NAME, "two", LEASE, TTL)
+    assert not await store.renew("nobody's", "one", LEASE, TTL)
     await house.advance(LEASE - 2)
-    assert await store.renew(NAME, "one", LEASE * 3)
+    assert await store.renew(NAME, "one", LEASE * 3, TTL)
     assert (await other.claim(ask("two"))).lease_left == pytest.approx(LEASE * 3, abs=2)
 
 
@@ -179,11 +179,41 @@ async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house
 
 async def test_who_fell_silent_is_forgotten_in_time(store: Claims, house: House) -> None:
     await store.claim(ask("one", ttl=50))
-    await house.advance(45)
-    assert await answer(store, takes_over=False) is Answer.HELD, "not when the lease ends"
+    await house.advance(LEASE + 45)
+    assert await answer(store, takes_over=False) is Answer.HELD, "ttl counts from its end"
     await house.advance(10)
-    assert not await store.renew(NAME, "one", LEASE)
+    assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done())
+    assert await answer(store, takes_over=False) is Answer.NEW
+
+
+async def test_a_key_whose_owner_lives_does_not_expire(
+    store: Claims, other: Claims, house: House
+) -> None:
+    await store.claim(ask("one", ttl=5))
+    for _ in range(4):
+        await house.advance(LEASE - 2)
+        assert await answer(other) is Answer.BUSY
+        assert await store.renew(NAME, "one", LEASE, 5)
+    shown = await other.show(NAME)
+    assert shown is not None
+    assert shown.expires == pytest.approx(house.wall() + LEASE + 5, abs=2)
+    assert await store.settle(NAME, "one", done(b"result", 5)), "it is still its own"
+    assert await answer(other) is Answer.DONE
+    await house.advance(8)
+    assert await answer(other) is Answer.NEW, "a result is kept from its end on, and no longer"
+
+
+async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
+    store: Claims, house: House
+) -> None:
+    await store.claim(ask("one", ttl=20))
+    for _ in range(4):
+        await house.advance(LEASE - 2)
+        assert await store.renew(NAME, "one", LEASE, 20)
+    await house.advance(LEASE + 15)
+    assert await answer(store, takes_over=False) is Answer.HELD
+    await house.advance(8)
     assert await answer(store, takes_over=False) is Answer.NEW
 
 
@@ -214,10 +244,44 @@ async def test_nothing_is_left_and_who_waited_may_claim(store: Claims, other: Cl
     assert await answer(other, waited_for="one") is Answer.NEW
 
 
+@pytest.mark.parametrize("size", [1, LARGE + 1], ids=["small", "large"])
+async def test_nothing_is_left_behind_where_nobody_waits(
+    store: Claims, other: Claims, size: int
+) -> None:
+    for ending in (freed(bytes(size)), Ending(State.HELD, TTL, bytes(size))):
+        await store.claim(ask("one"))
+        assert await store.settle(NAME, "one", ending)
+        assert await other.fetch(NAME, "one") is None
+
+
+@in_shared_stores
+async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
+    store: Claims, other: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite.table", "redis.claims"):
+        monkeypatch.setattr(f"proxy.stores.{module}.MOST_OPEN", 3)
+    for name in "abc":
+        claimed = await store.claim(ask(name=name, caller="stranger"))
+        assert claimed.answer is Answer.NEW
+    assert await store.settle("a", "one", Ending(State.HELD, TTL))
+    for _ in range(2):
+        assert (await other.claim(ask(name="d", caller="stranger"))).answer is Answer.FULL
+        assert (await other.claim(ask(name="b", caller="stranger"))).answer is Answer.BUSY
+    assert (await other.claim(ask(name="e", caller="another"))).answer is Answer.NEW
+    for name, ending in (("b", done(b"x")), ("c", freed())):
+        assert await store.settle(name, "one", ending)
+        claimed = await other.claim(ask(name=f"after {name}", caller="stranger"))
+        assert claimed.answer is Answer.NEW
+    assert (await other.claim(ask(name="f", caller="stranger"))).answer is Answer.FULL
+    assert await other.drop("a"), "a person decides"
+    assert (await other.claim(ask(name="f", caller="stranger"))).answer is Answer.NEW
+
+
 async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
     store: Claims, other: Claims
 ) -> None:
     await store.claim(ask("one"))
+    assert await answer(other) is Answer.BUSY
     assert await store.settle(NAME, "one", Ending(State.HELD, TTL, b"unclear"))
     waited = await other.claim(ask("two", waited_for="one"))
     assert waited == Claimed(Answer.LEFT, result=b"unclear")
@@ -243,7 +307,7 @@ async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None
     assert first is not None
     assert (first.state, first.route, first.size) == (State.IN_FLIGHT, "charges", 0)
     assert first.created == pytest.approx(CLOCK.wall(), abs=5)
-    assert first.expires == pytest.approx(first.created + TTL, abs=0.1)
+    assert first.expires == pytest.approx(first.created + LEASE + TTL, abs=0.1)
     assert first.lease_left == pytest.approx(LEASE, abs=2)
     await house.advance(LEASE + 2)
     silent = await other.show(NAME)
@@ -254,6 +318,39 @@ async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None
     assert last is not None
     assert (last.state, last.route, last.lease_left, last.size) == (State.DONE, "charges", 0.0, 5)
     assert last.expires == pytest.approx(first.expires + TTL, abs=LEASE + 5)
+
+
+async def test_a_key_can_be_taken_from_its_owner(
+    store: Claims, other: Claims, house: House
+) -> None:
+    assert not await store.revoke(NAME), "there is none"
+    await store.claim(ask("one"))
+    assert await other.revoke(NAME)
+    assert not await other.revoke(NAME), "nobody has it any more"
+    assert not await store.renew(NAME, "one", LEASE, TTL)
+    assert not await store.settle(NAME, "one", done(b"late"))
+    assert await answer(store) is Answer.HELD
+    await house.advance(LEASE + TTL - 5)
+    assert await answer(store) is Answer.HELD, "for as long as it would have been known"
+    assert await other.drop(NAME), "now it can be released"
+    await store.claim(ask("one"))
+    await house.advance(LEASE + 2)
+    assert not await store.revoke(NAME), "its owner is gone"
+    assert await store.settle(NAME, "one", done(b"result"))
+    assert not await store.revoke(NAME), "it has ended"
+    assert (await store.claim(ask("two"))).result == b"result"
+
+
+@in_shared_stores
+async def test_who_waits_is_woken_when_a_key_is_taken_away(store: Claims, other: Claims) -> None:
+    woken = asyncio.Event()
+    await store.claim(ask("one"))
+    await other.claim(ask("two"))
+    leave = other.watch(NAME, woken.set)
+    assert await store.revoke(NAME)
+    async with asyncio.timeout(1):
+        await woken.wait()
+    leave()
 
 
 async def test_what_may_be_dropped(store: Claims, other: Claims, house: House) -> None:
@@ -287,11 +384,38 @@ async def test_results_are_bytes(store: Claims, other: Claims, result: bytes) ->
     await store.claim(ask("one", fingerprint=bytes(32)))
     assert await store.settle(NAME, "one", done(result))
     kept = await other.claim(ask("two", fingerprint=bytes(32)))
-    assert kept == Claimed(Answer.DONE, result=result)
+    assert kept.answer is Answer.DONE
+    assert kept.result == result or (len(result) > LARGE and not kept.result)
+    assert await other.fetch(NAME) == result
     await store.claim(ask("one", name="m"))
+    assert (await other.claim(ask("two", name="m"))).answer is Answer.BUSY
     assert await store.settle("m", "one", freed(result))
     left = await other.claim(ask("two", name="m", waited_for="one"))
-    assert left == (Claimed(Answer.LEFT, result=result) if result else Claimed(Answer.NEW))
+    assert left.answer is (Answer.LEFT if result else Answer.NEW)
+    assert await other.fetch("m", "one") == (result or None)
+
+
+async def test_a_large_outcome_is_fetched_by_those_who_waited(store: Claims, other: Claims) -> None:
+    left = bytes(LARGE + 1)
+    await store.claim(ask("one"))
+    assert (await other.claim(ask("two"))).answer is Answer.BUSY
+    assert await store.settle(NAME, "one", freed(left))
+    claimed = await other.claim(ask("two", waited_for="one"))
+    assert claimed.answer is Answer.LEFT
+    assert claimed.result in {left, b""}
+    assert await other.fetch(NAME, "one") == left
+
+
+async def test_what_is_not_there_cannot_be_fetched(
+    store: Claims, other: Claims, house: House
+) -> None:
+    assert await store.fetch(NAME) is None
+    assert await store.fetch(NAME, "one") is None
+    await store.claim(ask("one"))
+    assert await other.fetch(NAME) is None, "it is in flight"
+    await store.settle(NAME, "one", done(bytes(LARGE + 1)))
+    await house.advance(TTL + 1)
+    assert await other.fetch(NAME) is None, "it has expired"
 
 
 async def test_keys_do_not_touch_each_other(store: Claims) -> None:

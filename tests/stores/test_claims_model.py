@@ -40,6 +40,7 @@ class Entry:
     lease_end: float
     forgotten_at: float
     payload: bytes = b""
+    has_rival: bool = False
 
 
 class Keys(RuleBasedStateMachine):
@@ -104,6 +105,7 @@ class Keys(RuleBasedStateMachine):
         elif self._now < entry.lease_end:
             assert (got.answer, got.owner) == (Answer.BUSY, entry.token)
             assert got.lease_left == pytest.approx(entry.lease_end - self._now, abs=1.5)
+            entry.has_rival = True
         elif takes_over:
             assert got.answer is Answer.NEW
             self._write(name, token, fp)
@@ -111,7 +113,8 @@ class Keys(RuleBasedStateMachine):
             assert got.answer is Answer.HELD
 
     def _write(self, name: str, token: str, fp: bytes) -> None:
-        self._entries[name] = Entry("inflight", token, fp, self._now + LEASE, self._now + TTL)
+        lease_end = self._now + LEASE
+        self._entries[name] = Entry("inflight", token, fp, lease_end, lease_end + TTL)
 
     @rule(which=st.integers(0, 1), name=NAMES, token=OWNERS, state=ENDINGS, result=RESULTS)
     def settle(
@@ -122,7 +125,7 @@ class Keys(RuleBasedStateMachine):
         assert got is is_owned
         if not is_owned:
             return
-        if state is not State.DONE and result:
+        if state is not State.DONE and result and self._entries[name].has_rival:
             self._left[token] = (self._now + LEFT_FOR, result)
         if state is None:
             del self._entries[name]
@@ -135,9 +138,19 @@ class Keys(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), name=NAMES, token=OWNERS)
     def renew(self, *, which: int, name: str, token: str) -> None:
         is_owned = self._is_owned(name, token)
-        assert self._run(self._stores[which].renew(name, token, LEASE)) is is_owned
+        assert self._run(self._stores[which].renew(name, token, LEASE, TTL)) is is_owned
         if is_owned:
-            self._entries[name].lease_end = self._now + LEASE
+            entry = self._entries[name]
+            entry.lease_end = self._now + LEASE
+            entry.forgotten_at = entry.lease_end + TTL
+
+    @rule(which=st.integers(0, 1), name=NAMES)
+    def revoke(self, *, which: int, name: str) -> None:
+        entry = self._entry(name)
+        alive = entry is not None and entry.state == "inflight" and self._now < entry.lease_end
+        assert self._run(self._stores[which].revoke(name)) is alive
+        if entry is not None and alive:
+            entry.state = "held"
 
     @rule(which=st.integers(0, 1), name=NAMES)
     def drop(self, *, which: int, name: str) -> None:

@@ -147,3 +147,24 @@ def test_what_is_said_to_be_there_can_be_taken(steps: list[tuple[str, int, float
             was_taken = False
         elif step == "drop":
             leases.drop()
+
+
+def test_what_was_given_ahead_is_not_used_before_its_time() -> None:
+    leases = Leases(0.1, OFTEN, 0.0)
+    leases.put(1, 0.1, 0.0, opens=0.0)
+    leases.put(1, 0.1, 0.0, opens=0.02)
+    leases.put(1, 0.1, 0.0, opens=0.04)
+    assert leases.count(0.0) == 3
+    assert [leases.wait(0.0, count) for count in (1, 2, 3)] == [0.0, 0.02, 0.04]
+    assert [leases.take(now, 0) for now in (0.0, 0.0, 0.019, 0.02)] == [True, False, False, True]
+    leases.take_back()
+    assert [leases.take(now, 0) for now in (0.02, 0.02, 0.1)] == [True, False, False]
+
+
+def test_those_held_are_kept_of_what_is_open() -> None:
+    leases = Leases(0.1, OFTEN, 0.0)
+    leases.put(1, 0.1, 0.0, opens=0.0)
+    leases.put(1, 0.1, 0.0, opens=0.02)
+    assert not leases.take(0.0, 1), "the other one is not open yet"
+    assert leases.take(0.02, 1)
+    assert not leases.take(0.02, 1)

@@ -35,7 +35,7 @@ class Losses:
     def __init__(self) -> None:
         self.letters: dict[str, int] = {}
 
-    def lost(self, route: str, letters: int = 1) -> None:
+    def expired(self, route: str, letters: int) -> None:
         self.letters[route] = self.letters.get(route, 0) + letters
 
 
@@ -94,8 +94,29 @@ async def test_nobody_else_reads_the_file(tmp_path: Path) -> None:
         }
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-    # Nothing of the process is left beside it.
-    assert [file.name for file in (tmp_path / "state").iterdir()] == [FILE]
+    # Nothing of the process is left beside it, but what a full disk can be cleared with.
+    names = {file.name for file in (tmp_path / "state").iterdir()}
+    assert names == {FILE, f"{FILE}-reserve"}
+
+
+async def test_a_file_that_others_could_read_is_taken_from_them(tmp_path: Path) -> None:
+    file = tmp_path / "state" / FILE
+    async with opened(tmp_path) as store:
+        await store.keep(letter())
+    file.chmod(0o666)
+    async with opened(tmp_path) as store:
+        assert await ids(store) == [letter().id]
+        modes = {stat.S_IMODE(each.stat().st_mode) for each in file.parent.iterdir()}
+        assert modes == {0o600}
+
+
+async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"letters\.db is a symbolic link.*/elsewhere"):
+        async with opened(tmp_path):
+            pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 async def test_pages_go_both_ways_and_by_route(tmp_path: Path) -> None:
@@ -128,6 +149,59 @@ async def test_there_is_room_for_so_many_bytes(tmp_path: Path) -> None:
         assert await store.keep(letter(3))  # a small one still fits
         assert await store.drop_all() == 2
         assert await store.keep(large)
+
+
+async def test_nobody_takes_the_room_of_the_others(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_letters=10) as store:
+
+        async def keep(*numbers: int, holder: str) -> list[bool]:
+            return [await store.keep(letter(n, holder=holder)) for n in numbers]
+
+        assert await keep(*range(1, 7), holder="a") == [True] * 6, "it is alone"
+        assert await keep(11, holder="b") == [True]
+        assert await keep(7, holder="a") == [False], "it has more than half, and is not alone"
+        assert await keep(12, 13, 14, holder="b") == [True] * 3
+        assert await keep(21, holder="c") == [False], "what was promised is not given up"
+        await store.drop(letter(1).id)
+        await store.drop(letter(2).id)
+        assert await keep(7, holder="a") == [True], "four, and half are five"
+        assert await keep(8, holder="a") == [False]
+        assert await keep(21, holder="c") == [True]
+        for n in (11, 12, 13, 14, 21):
+            await store.drop(letter(n).id)
+        assert await keep(*range(31, 37), holder="a") == [True] * 4 + [False] * 2, "nine of ten"
+        assert await keep(41, holder="new") == [True], "who comes later finds room"
+
+
+async def test_nor_all_of_the_bytes(tmp_path: Path) -> None:
+    async with opened(tmp_path, most_bytes=10_000) as store:
+        assert await store.keep(letter(1, body=b"x" * 4500, holder="a"))
+        assert await store.keep(letter(2, holder="b"))
+        assert not await store.keep(letter(3, body=b"x" * 1000, holder="a"))
+        assert await store.keep(letter(4, body=b"x" * 4500, holder="b"))
+
+
+async def test_callers_are_told_apart_by_all_who_use_the_file(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        known = store.digest(b"authorization:Bearer a")
+        assert known == other.digest(b"authorization:Bearer a")
+        assert known != store.digest(b"authorization:Bearer b")
+    async with opened(tmp_path) as store:
+        assert store.digest(b"authorization:Bearer a") == known
+    async with opened(tmp_path / "state") as store:
+        assert store.digest(b"authorization:Bearer a") != known, "it has a secret of its own"
+
+
+async def test_what_comes_meanwhile_is_not_dropped(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for n in range(1, 6):
+            await store.keep(letter(n))
+        dropped: list[str] = []
+        assert await store.drop_all(until=letter(3).id, told=dropped.extend) == 3
+        assert dropped == [letter(n).id for n in (1, 2, 3)]
+        assert await ids(store) == [letter(4).id, letter(5).id]
+        assert await store.drop_all() == 2
+        assert await store.drop_all() == 0
 
 
 async def test_what_has_expired_is_deleted_and_counted(tmp_path: Path) -> None:
@@ -231,7 +305,8 @@ async def test_what_a_dead_process_was_sending_is_uncertain(tmp_path: Path) -> N
         assert await state_of(store, letter()) == (LetterState.WAITING, True)
     async with opened(tmp_path):
         pass
-    assert [file.name for file in (tmp_path / "state").iterdir()] == [FILE], "it clears away"
+    names = {file.name for file in (tmp_path / "state").iterdir()}
+    assert names == {FILE, f"{FILE}-reserve"}, "it clears away"
 
 
 def _die_while_sending(folder: Path, name: str) -> int:
@@ -302,6 +377,8 @@ async def test_a_file_that_somebody_holds_is_not_waited_for_without_end(tmp_path
                     await store.begin_replay(letter().id, "t", force=False)
         # Who did not hear has not begun.
         await eventually_found(store, letter())
+        assert store.state == "down", "no letter was kept yet"
+        assert await store.keep(letter(33))
         assert store.state == "up"
         assert await store.keep(letter(3))
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from proxy.policy.records import Answer
 from proxy.stores import Claims, StoreError
-from tests.stores.houses import NAME, ask, done, freed
+from tests.stores.houses import NAME, TTL, ask, done, freed
 from tests.stores.stage import CLOCK, Tally, on_every_server, running_store
 from tests.support import both_loops
 from tests.support.redis_server import SERVERS, RedisServer, redis_server
@@ -27,7 +27,7 @@ async def of_all_calls(claims: Claims) -> tuple[object, ...]:
     return await asyncio.gather(
         claims.claim(ask("two")),
         claims.settle(NAME, "one", done(b"x")),
-        claims.renew(NAME, "one", 1.0),
+        claims.renew(NAME, "one", 1.0, TTL),
         claims.show(NAME),
         claims.drop(NAME),
         return_exceptions=True,
@@ -126,7 +126,7 @@ async def test_a_server_that_forgets(server: RedisServer, client: Redis) -> None
     async with running_store(server.settings()) as store:
         await store.claims.claim(ask("one"))
         await client.flushall()
-        assert not await store.claims.renew(NAME, "one", 1.0)
+        assert not await store.claims.renew(NAME, "one", 1.0, TTL)
         assert not await store.claims.settle(NAME, "one", done(b"result"))
         assert await store.claims.show(NAME) is None, "a result that was lost is not brought back"
         assert (await store.claims.claim(ask("two"))).answer is Answer.NEW
@@ -193,16 +193,29 @@ async def test_what_is_no_record_is_an_error(
 
 async def test_how_long_it_is_kept(server: RedisServer, client: Redis) -> None:
     async with running_store(server.settings()) as store:
-        await store.claims.claim(ask("one", lease=1.0, ttl=5000.0))
-        assert 4_990_000 < await client.pttl(KEY) <= 5_000_000, "not for its lease"
-        await store.claims.renew(NAME, "one", 1.0)
-        assert await client.pttl(KEY) > 4_990_000
+        await store.claims.claim(ask("one", lease=500.0, ttl=5000.0))
+        assert 5_490_000 < await client.pttl(KEY) <= 5_500_000, "its lease, and ttl from its end"
+        await store.claims.renew(NAME, "one", 100.0, 5000.0)
+        assert 5_090_000 < await client.pttl(KEY) <= 5_100_000
         await store.claims.settle(NAME, "one", done(b"", 9000.0))
         assert 8_990_000 < await client.pttl(KEY) <= 9_000_000
         await store.claims.claim(ask("one", "another"))
+        await store.claims.claim(ask("two", "another"))
         await store.claims.settle("another", "one", freed(b"failure"))
         assert 9_000 < await client.pttl("holdfast:left:one") <= 10_000
         assert await client.keys("*another*") == []
+
+
+async def test_what_is_left_behind_has_a_bound(server: RedisServer, client: Redis) -> None:
+    page = bytes(1024**2)
+    async with running_store(server.settings()) as store:
+        for number in range(20):
+            name = owner = str(number)
+            await store.claims.claim(ask(owner, name))
+            assert (await store.claims.claim(ask("two", name))).answer is Answer.BUSY
+            assert await store.claims.settle(name, owner, freed(page))
+        assert len(await client.keys("holdfast:left:*")) == 16
+        assert 8_000 < await client.pttl("holdfast:left_bytes") <= 10_000
 
 
 async def test_news_only_where_somebody_waits(server: RedisServer, client: Redis) -> None:

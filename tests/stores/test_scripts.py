@@ -24,11 +24,19 @@ async def client(server: RedisServer) -> AsyncIterator[Redis]:
 
 
 async def ask(
-    client: Redis, want: int, *limits: Limit, pause: int = 0, who: str = "us"
+    client: Redis,
+    want: int,
+    *limits: Limit,
+    pause: int = 0,
+    who: str = "us",
+    ahead: int = 0,
+    early: int = 0,
+    alone: tuple[int, int] = (0, 0),
 ) -> list[int]:
     """All that the script answers to *who*."""
-    numbers = [number for limit in limits for number in limit]
-    about: list[int | str] = [want, pause, 60 * SECOND, "holdfast:pauses", who, "route:x"]
+    numbers = [number for limit in limits for number in (*limit, early)]
+    about: list[int | str] = [want, pause, 60 * SECOND, ahead]
+    about += ["holdfast:pauses", who, "route:x", *alone]
     answer: list[int] = await client.eval(PERMITS.text, 1, KEY, *about, *numbers)
     return answer
 
@@ -108,7 +116,10 @@ async def test_when_the_next_one_comes(client: Redis) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["99999999999999999 0 60 3600000000 5", "9" * 40 + " 0 60 3600000000 5"],
+    [
+        "99999999999999999 0 99999999999999990 60 3600000000 5 0",
+        "9" * 40 + " 0 " + "9" * 40 + " 60 3600000000 5 0",
+    ],
     ids=["the clock was set back by millennia", "by aeons"],
 )
 async def test_a_state_from_the_future_costs_a_burst_at_most(client: Redis, value: str) -> None:
@@ -120,7 +131,8 @@ async def test_a_state_from_the_future_costs_a_burst_at_most(client: Redis, valu
 
 
 @pytest.mark.parametrize(
-    "value", ["", "x", "1e9 0 60", "-5 0 60 1 1", "1 2 3 0 5", "nan nan 1 1 1"]
+    "value",
+    ["", "x", "1e9 0 60", "-5 0 1 60 1 1 0", "1 2 3 0 5 1 0", "nan nan 1 1 1 1 0", "1 2 3 4 5 0 7"],
 )
 async def test_a_state_that_makes_no_sense_is_none(client: Redis, value: str) -> None:
     await client.hset(KEY, mapping={"1": value, "pause": value})
@@ -137,8 +149,8 @@ async def test_a_key_that_is_no_bucket_becomes_one(client: Redis) -> None:
 @pytest.mark.parametrize(
     ("taken", "old", "new", "left"),
     [
-        pytest.param(3, (60, HOUR, 3), (60, HOUR, 50), 0, id="a larger burst is no gift"),
-        pytest.param(3, (60, HOUR, 9), (60, HOUR, 4), 4, id="a smaller burst holds at once"),
+        pytest.param(3, (60, HOUR, 3), (60, HOUR, 50), 47, id="a larger burst"),
+        pytest.param(3, (60, HOUR, 9), (60, HOUR, 4), 1, id="a smaller burst holds at once"),
         pytest.param(3, (60, HOUR, 5), (600, HOUR, 5), 2, id="a larger rate leaves what is left"),
         pytest.param(3, (7, HOUR, 5), (3, HOUR, 5), 2, id="a smaller one as well"),
     ],
@@ -152,15 +164,81 @@ async def test_a_limit_that_is_changed(
 
 async def test_a_bucket_is_forgotten_when_it_is_full_and_not_before(client: Redis) -> None:
     await take(client, 5, (60, HOUR, 5))
-    assert 300_000 <= await client.pttl(KEY) <= 302_000
+    assert 300_000 <= await client.pttl(KEY) <= 306_000
     await report(client, "a", 0, 1, limit=1)
     assert await client.pttl(KEY) > 299_000, "places need less"
 
 
+async def test_a_changed_limit_counts_from_the_last_call(client: Redis) -> None:
+    assert (await take(client, 1, (3600, HOUR, 1)))[0] == 1
+    given, next_in, _ = await take(client, 1, (1, HOUR, 1))
+    assert given == 0
+    assert HOUR - SECOND < next_in <= HOUR
+    given, next_in, _ = await take(client, 1, (3600, HOUR, 1))
+    assert given == 0
+    assert 0 < next_in <= SECOND
+
+
+async def test_instances_that_do_not_agree_on_a_limit_gain_nothing(client: Redis) -> None:
+    """One after the other they are told of a change; meanwhile each is held to its own."""
+    for _ in range(20):
+        assert (await take(client, 10, (60, HOUR, 10)))[0] <= 10
+        assert (await take(client, 10, (30, HOUR, 3)))[0] <= 3
+    sent = 0
+    await client.flushall()
+    for _ in range(20):
+        sent += (await take(client, 10, (60, HOUR, 10)))[0]
+        sent += (await take(client, 10, (30, HOUR, 3)))[0]
+    assert sent == 10
+    await client.flushall()
+    sent = sum([(await take(client, 10, (30, HOUR, 3)))[0] for _ in range(3)])
+    sent += (await take(client, 99, (60, HOUR, 10)))[0]
+    assert sent == 10
+    given, next_in, _ = await take(client, 1, (30, HOUR, 3))
+    assert given == 0, "the slower one was not given anything meanwhile"
+    assert next_in <= HOUR // 30
+
+
+async def test_permits_are_given_before_their_time_and_told_when_it_comes(client: Redis) -> None:
+    limit, ahead = (10, SECOND, 1), 250_000
+    given, next_in, _, _, first = await ask(client, 9, limit, ahead=ahead)
+    assert (given, first) == (3, 0)
+    assert next_in == 50_000, "the fourth one's time comes at 0.3 s"
+    given, next_in, _, _, first = await ask(client, 9, limit, ahead=0)
+    assert given == 0
+    assert 200_000 < first <= 300_000
+
+
+async def test_a_little_early_is_in_time(client: Redis) -> None:
+    given, next_in, _, _, first = await ask(client, 9, (1000, SECOND, 1), early=5000)
+    assert (given, next_in, first) == (6, 1000, -5000)
+
+
+async def test_what_was_sent_without_us_counts(client: Redis) -> None:
+    limit = (60, HOUR, 1)
+    assert (await ask(client, 0, limit, alone=(1, SECOND)))[0] == 0
+    given, next_in, *_ = await ask(client, 1, limit)
+    assert given == 0
+    assert 58 * SECOND < next_in <= 60 * SECOND
+    await ask(client, 0, limit, alone=(1, SECOND))
+    _, next_in, *_ = await ask(client, 1, limit)
+    assert 117 * SECOND < next_in <= 120 * SECOND, "one for each of two instances"
+
+
+async def test_what_was_sent_evenly_long_ago_counts_no_more(client: Redis) -> None:
+    limit = (60, HOUR, 1)
+    for _ in range(3):  # each of three has sent its share in an hour
+        await ask(client, 0, limit, alone=(19, HOUR))
+    assert (await ask(client, 1, limit))[0] == 1
+    await client.flushall()
+    await ask(client, 0, limit, alone=(10_000, HOUR))
+    _, next_in, *_ = await ask(client, 1, limit)
+    assert next_in <= 60 * SECOND, "who sent far too much does not close it for all"
+
+
 async def test_who_goes_short_learns_that_others_do(client: Redis) -> None:
     async def has_rival(who: str, want: int = 1) -> bool:
-        *_, rival = await ask(client, want, (60, HOUR, 5), who=who)
-        return bool(rival)
+        return bool((await ask(client, want, (60, HOUR, 5), who=who))[3])
 
     assert not await has_rival("a", 9), "it is the first"
     assert not await has_rival("a"), "it is its own rival least of all"
@@ -171,6 +249,15 @@ async def test_who_goes_short_learns_that_others_do(client: Redis) -> None:
     assert await has_rival("b")
     await client.hset(KEY, "short", "b 1 a 1")
     assert not await has_rival("c"), "that was long ago"
+
+
+async def test_of_a_slow_rate_who_asks_seldom_is_a_rival_all_the_same(client: Redis) -> None:
+    """Else whoever is nearest to the store would get every permit, and the others none."""
+    limit = (600, 60 * SECOND, 1)  # one each 0.1 s
+    await ask(client, 2, limit, who="a")
+    await ask(client, 2, limit, who="b")
+    await asyncio.sleep(0.15)
+    assert (await ask(client, 2, limit, who="a"))[3] == 1
 
 
 async def test_who_got_what_it_wanted_is_no_rival(client: Redis) -> None:

@@ -241,9 +241,23 @@ async def test_a_distant_store_is_slow_but_of_use() -> None:
     async with (
         redis_server() as server,
         relay(server.port, delay=0.03) as wire,
-        running_store(server.settings(port=wire.port)) as store,
+        running_store(server.settings(port=wire.port, permit_life=0.2)) as store,
     ):
-        # The permits of so small a burst live for less than it takes to get them.
-        line = Line(store, per_second(100, 2), callers=4)
+        line = Line(store, per_second(100), callers=4)
         await calls_out(line, 10)
         line.stop()
+
+
+async def test_no_permit_lives_longer_because_the_store_is_far_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        redis_server() as server,
+        relay(server.port, delay=0.03) as wire,
+        running_store(server.settings(port=wire.port)) as store,
+    ):
+        line = Line(store, per_second(100), callers=4)
+        await eventually(lambda: "permit_life" in caplog.text)
+        line.stop()
+        assert not line.sent
+    assert "write store: {permit_life: 200ms}, on all instances" in caplog.text

@@ -9,14 +9,15 @@ import sqlite3
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
-from proxy.policy.records import Answer, Claimed, State
+from proxy.policy.records import Answer, Claimed, Ending, State
 from proxy.policy.settings import SqliteSettings
-from proxy.stores import StoreError
+from proxy.stores import StoreError, room_name
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
 from proxy.stores.sqlite.table import Table
 from tests.stores.houses import LEASE, NAME, TTL, ask, done, freed, running_file
@@ -53,6 +54,36 @@ def change_rows(path: Path, change: str, name: str = NAME) -> None:
     with sqlite3.connect(path) as db:
         db.execute(f"UPDATE keys SET {change} WHERE name = ?", (name,))  # noqa: S608 - our own words
     db.close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def set_mode(path: Path, mode: int, owner: int = -1) -> None:
+    path.chmod(mode)
+    os.chown(path, owner, -1)
+
+
+def identity(path: Path) -> int:
+    """Tells a file from another one of the same name."""
+    return path.stat().st_ino if path.exists() else 0
+
+
+def link(path: Path, target: Path) -> None:
+    """Put a link there, to where the file is from then on."""
+    if path.exists():
+        path.rename(target)
+    path.symlink_to(target)
+
+
+def count_rows(path: Path) -> tuple[int, int]:
+    """Keys and outcomes that are in the file."""
+    with sqlite3.connect(path) as db:
+        keys = db.execute("SELECT count(*) FROM keys").fetchone()[0]
+        outcomes = db.execute("SELECT count(*) FROM outcomes").fetchone()[0]
+    db.close()
+    return keys, outcomes
 
 
 async def refusal(path: Path) -> str:
@@ -93,6 +124,50 @@ async def test_the_file_is_for_us_alone(path: Path) -> None:
         assert modes == {0o600}
 
 
+async def test_a_file_that_others_could_read_is_taken_from_them(path: Path) -> None:
+    """With all that a crash left beside it."""
+    async with running_file(path, CLOCK) as store:
+        await store.claim(ask())
+        beside = {file: content(file) for file in path.parent.iterdir()}
+    assert len(beside) == 3
+    for file, before in beside.items():
+        file.write_bytes(before)
+        file.chmod(0o666)
+    async with running_file(path, CLOCK) as store:
+        assert (await store.claim(ask("two"))).owner == "one", "what was in it is still there"
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        assert set(modes.values()) == {0o600}, modes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+async def test_nor_is_one_used_that_others_can_read_and_we_do_not_own(path: Path) -> None:
+    async with running_file(path, CLOCK) as store:
+        await store.claim(ask())
+    set_mode(path, 0o640, owner=12345)
+    text = await refusal(path)
+    assert f"others can read {path} (mode 0640)" in text
+    assert "belongs to user 12345: run chown 0 and chmod 600 on it" in text
+    assert mode(path) == 0o640
+
+
+async def test_somebody_elses_file_keeps_its_rights(path: Path) -> None:
+    _is_anothers(path)
+    set_mode(path, 0o644)
+    assert "belongs to another application" in await refusal(path)
+    assert mode(path) == 0o644
+
+
+@pytest.mark.parametrize("beside", ["", "-wal", "-shm"])
+async def test_a_symbolic_link_is_not_followed(path: Path, beside: str) -> None:
+    async with running_file(path, CLOCK) as store:
+        await store.claim(ask())
+    target = path.parent / "elsewhere"
+    link(Path(f"{path}{beside}"), target)
+    text = await refusal(path)
+    assert f"{path}{beside} is a symbolic link" in text
+    assert f"name the file itself, {target}" in text
+
+
 async def test_the_end_waits_for_what_was_asked(path: Path) -> None:
     store = SqliteStore(SqliteSettings(str(path), 5.0), CLOCK, Tally(OPERATIONS))
     await store.start()
@@ -113,6 +188,40 @@ async def test_many_start_at_once(path: Path) -> None:
     assert [claimed.answer for claimed in answers].count(Answer.NEW) == 1
     for store in stores:
         await store.close()
+
+
+_LOOK_IN = """
+import asyncio, sys
+from pathlib import Path
+from tests.stores.houses import ask, running_file
+from tests.stores.stage import CLOCK
+
+async def main():
+    async with running_file(Path(sys.argv[1]), CLOCK, answers_within=5.0) as store:
+        print((await store.claim(ask("another", sys.argv[2]))).answer.name)
+
+asyncio.run(main())
+"""
+
+
+async def test_another_process_that_comes_and_goes_takes_nothing_along(path: Path) -> None:
+    """Who closes the file last clears away the log of changes; that is not that process."""
+
+    async def look_in(name: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _LOOK_IN, str(path), name),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=Path(__file__).parent.parent.parent,
+        )
+        said, _ = await process.communicate()
+        return said.decode().strip()
+
+    log = Path(f"{path}-wal")
+    async with running_file(path, CLOCK) as store:
+        await store.claim(ask("one", "a"))
+        before = identity(log)
+        assert await look_in("a") == "BUSY"
+        assert identity(log) == before, "what is claimed from here on is found by others"
 
 
 # Files that are not what they should be.
@@ -148,7 +257,7 @@ def _is_nowhere(path: Path) -> None:
     [
         (_is_text, "no SQLite file"),
         (_is_anothers, "belongs to another application: name another file"),
-        (_is_of_the_future, r"another version of Holdfast \(format 99, this one has 1\)"),
+        (_is_of_the_future, r"another version of Holdfast \(format 99, this one has 2\)"),
         (_is_a_folder, "cannot be opened for writing"),
         (_is_nowhere, "does not exist: create it"),
     ],
@@ -199,7 +308,7 @@ async def test_a_row_that_makes_no_sense_concerns_its_key_alone(path: Path, chan
             store.settle("good", "one", done(b"fine")),
             store.claim(ask("two")),
             store.settle(NAME, "one", done(b"lost")),
-            store.renew(NAME, "one", LEASE),
+            store.renew(NAME, "one", LEASE, TTL),
             store.show(NAME),
             store.drop(NAME),
             return_exceptions=True,
@@ -217,13 +326,29 @@ async def test_setting_the_date_moves_no_lease(path: Path) -> None:
     clock = FakeClock()
     async with running_file(path, clock) as store:
         await store.claim(ask("one"))
-        for wrong in (TTL - 5, -1e6):
+        for wrong in (TTL - 5, -1e6, 1e9):
             clock.set_wall_wrong_by(wrong)
             busy = await store.claim(ask("two"))
             assert busy.answer is Answer.BUSY
             assert busy.lease_left == pytest.approx(LEASE, abs=2)
-        clock.set_wall_wrong_by(TTL + 5)
+        assert await store.settle(NAME, "one", done(b"result"))
+        assert (await store.claim(ask("two"))).answer is Answer.DONE
+        clock.set_wall_wrong_by(1e9 + TTL + 5)
         assert (await store.claim(ask("two"))).answer is Answer.NEW, "but keeping goes by the date"
+
+
+async def test_the_sweep_leaves_what_is_in_flight_whatever_the_date(path: Path) -> None:
+    clock = FakeClock()
+    async with running_file(path, clock) as store:
+        await store.claim(ask("one", "alive"))
+        await store.claim(ask("one", "ended"))
+        await store.settle("ended", "one", done())
+    clock.set_wall_wrong_by(1e6)
+    async with running_file(path, clock) as store:
+        await eventually(lambda: count_rows(path) == (1, 0))
+        assert (await store.claim(ask("two", "alive"))).answer is Answer.BUSY
+        clock.advance(LEASE + 1)
+        assert (await store.claim(ask("two", "alive", takes_over=False))).answer is Answer.NEW
 
 
 @pytest.mark.parametrize(
@@ -277,6 +402,7 @@ async def test_what_was_given_up_keeps_its_order(path: Path) -> None:
     """The thread is stuck: claims that nobody waits for are left out, settlements are not."""
     async with running_file(path, CLOCK, answers_within=0.1) as store:
         await store.claim(ask("one"))
+        await store.claim(ask("two"))  # waits for it
         stuck = threading.Event()
         waiting = asyncio.create_task(
             store._ask("admin", lambda _: stuck.wait(PATIENCE), only_reads=True)
@@ -333,18 +459,10 @@ async def test_what_has_expired_is_deleted(path: Path) -> None:
         names = [f"{number:064}" for number in range(1200)]
         await asyncio.gather(*(store.claim(ask("one", name)) for name in names))
         await store.settle(names[0], "one", freed(b"failure"))
-    clock.advance(TTL + 1)
+    clock.advance(LEASE + TTL + 1)
     async with running_file(path, clock) as store:
         await store.claim(ask("one", "new"))
-
-        def rows() -> tuple[int, int]:
-            with sqlite3.connect(path) as db:
-                keys = db.execute("SELECT count(*) FROM keys").fetchone()[0]
-                outcomes = db.execute("SELECT count(*) FROM outcomes").fetchone()[0]
-            db.close()
-            return keys, outcomes
-
-        await eventually(lambda: rows() == (1, 0))
+        await eventually(lambda: count_rows(path) == (1, 0))
 
 
 async def test_nobody_looks_where_nobody_waits(path: Path) -> None:
@@ -431,3 +549,94 @@ async def test_whatever_was_answered_survives_a_kill(path: Path) -> None:
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
+
+
+# How much there is room for.
+
+
+@asynccontextmanager
+async def small_file(path: Path, room: int) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(SqliteSettings(str(path), 2.0, room), CLOCK, Tally(OPERATIONS))
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _run(store: SqliteStore, name: str, ending: Ending, caller: str) -> None:
+    assert (await store.claim(ask("one", name, caller=caller))).answer is Answer.NEW
+    assert await store.settle(name, "one", ending)
+
+
+async def test_a_stranger_s_results_push_out_its_own_and_that_they_ran_is_known(
+    path: Path,
+) -> None:
+    result = b"x" * 10_000
+    async with small_file(path, 100_000) as store:
+        await _run(store, "mine", done(result), "me")
+        for number in range(40):
+            await _run(store, f"{number}", done(result), "stranger")
+        await _run(store, "too large", done(bytes(100_001)), "stranger")
+        assert await store.fetch("mine") == result
+        answers = [(await store.claim(ask("two", f"{number}"))).answer for number in range(40)]
+        assert answers == [Answer.UNSTORED] * 31 + [Answer.DONE] * 9
+        assert (await store.claim(ask("two", "too large"))).answer is Answer.UNSTORED
+        assert rooms(path) == {"me": (0, 10_000), "stranger": (0, 90_000), "*": (0, 100_000)}
+
+
+def rooms(path: Path) -> dict[str, tuple[int, int]]:
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT caller, open, bytes FROM rooms WHERE open OR bytes").fetchall()
+    callers = {room_name(caller): caller for caller in ("", "me", "stranger", "10.0.0.1")}
+    return {callers.get(caller, caller): (count, size) for caller, count, size in rows}
+
+
+async def test_what_each_caller_has_is_counted(path: Path) -> None:
+    clock = FakeClock()
+    async with running_file(path, clock) as store:
+        await _run(store, "a", done(b"12345"), "me")
+        await _run(store, "b", Ending(State.HELD, TTL), "me")
+        await store.claim(ask("one", "c", caller="10.0.0.1"))
+        assert rooms(path) == {"me": (1, 5), "10.0.0.1": (1, 0), "*": (2, 5)}
+        assert await store.renew("c", "one", LEASE, TTL)
+        await store.settle("c", "one", Ending(State.DONE, TTL, b"1234567", "me"))
+        assert rooms(path) == {"me": (1, 12), "*": (1, 12)}
+        assert await store.drop("b")
+        clock.advance(TTL + 1)
+        assert not await store._ask("sweep", Table.sweep)
+        assert rooms(path) == {}
+
+
+async def test_what_is_left_behind_has_a_bound(path: Path) -> None:
+    page = bytes(1024**2)
+    async with running_file(path, CLOCK) as store:
+        for number in range(20):
+            name = owner = str(number)
+            await store.claim(ask(owner, name))
+            assert (await store.claim(ask("two", name))).answer is Answer.BUSY
+            assert await store.settle(name, owner, freed(page))
+        kept = [await store.fetch(str(number), str(number)) for number in range(20)]
+        assert kept == [page] * 16 + [None] * 4
+
+
+async def test_a_file_of_the_last_format_is_brought_up_to_date(path: Path) -> None:
+    async with running_file(path, CLOCK) as store:
+        await _run(store, "a", done(b"12345"), "")
+        await store.claim(ask("one", "b"))
+    with closing(sqlite3.connect(path)) as db:
+        for kind, name in db.execute(
+            "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR name LIKE 'rooms%'"
+            " OR name = 'results_by_caller' ORDER BY type = 'table'"
+        ).fetchall():
+            db.execute(f"DROP {kind} {name}")
+        for column in ("caller", "waits"):
+            db.execute(f"ALTER TABLE keys DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+    async with running_file(path, CLOCK) as store, running_file(path, CLOCK) as other:
+        assert (await store.claim(ask("two", "a"))).result == b"12345"
+        assert rooms(path) == {"": (1, 5), "*": (1, 5)}
+        assert (await other.claim(ask("two", "b"))).answer is Answer.BUSY
+        assert await store.settle("b", "one", done(b"6"))
+        assert rooms(path) == {"": (0, 6), "*": (0, 6)}

@@ -5,9 +5,12 @@
 2.  A letter that is being sent again says by whom. Whether that process is alive is known
     from a lock that the system takes away when it dies (``presence.py``): what it left behind
     is *uncertain*, for all others at once.
-3.  There is room for so many letters and so many bytes (``store.py``). What does not fit is
-    not kept, and its client is not told that it is: an older letter that somebody was
-    promised is never given up for it.
+3.  There is room for so many letters and so many bytes (``store.py``), of which one caller has
+    at most half while others have any, and seven eighths alone. What does not fit is not kept,
+    and its client is not told that it is: an older letter that somebody was promised is never
+    given up for it.
+4.  A full disk can be cleared: some room is set aside for commands that make room, and what is
+    free in the file is given back (``reserve.py``).
 """
 
 from proxy.stores.letters.store import FILE, LetterStore

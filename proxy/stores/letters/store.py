@@ -3,17 +3,21 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from proxy.core import Clock, new_token
 from proxy.policy.letters import Letter, LetterCounts, Obstacle, Outline, Run
 from proxy.stores import StoreError
 from proxy.stores.letters.presence import Presence
-from proxy.stores.letters.table import LAYOUT, Table
+from proxy.stores.letters.reserve import Reserve, empty_log
+from proxy.stores.letters.table import LAYOUT, LOT, Kept, Table
 from proxy.stores.sqlite.opening import open_file
-from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
+from proxy.stores.sqlite.thread import DiskFull, FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
@@ -36,6 +40,8 @@ _LOOK_SOON = 0.05
 """The same after a change of our own."""
 _CLOSE_WITHIN = 5.0
 _PAGE = 100
+_DIGEST = 8
+"""Bytes that tell callers apart."""
 
 _T = TypeVar("_T")
 
@@ -43,8 +49,8 @@ _T = TypeVar("_T")
 class LetterLosses(Protocol):
     """Told of letters that are lost."""
 
-    def lost(self, route: str, letters: int = 1) -> None:
-        """So many have expired before anybody saw to them, or could not be kept."""
+    def expired(self, route: str, letters: int) -> None:
+        """So many have expired before anybody saw to them."""
 
 
 class LetterStore:
@@ -68,14 +74,18 @@ class LetterStore:
         self._most = (most_letters, most_bytes)
         self._patience = patience
         self._thread: FileThread[Table] | None = None
+        self._reserve = Reserve(self._path)
+        self._secret = b""
         self._presence: Presence | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.counts: Mapping[str, LetterCounts] = {}
         """By route, as of a moment ago."""
         self.counted = 0.0
         """When that was, in monotonic seconds."""
         self._is_failing = False
+        self._cannot_keep = False
+        """Whether the last letter could not be written; that others can be read says nothing."""
 
     def __repr__(self) -> str:
         return f"<letters in {self._path}, {self.state}>"
@@ -92,25 +102,34 @@ class LetterStore:
 
     @property
     def state(self) -> str:
-        """``up`` or ``down``: how the last command went."""
-        return "down" if self._thread is None or self._is_failing else "up"
+        """``up`` or ``down``: how the last command went, and the last letter."""
+        is_up = self._thread is not None and not (self._is_failing or self._cannot_keep)
+        return "up" if is_up else "down"
 
     async def start(self) -> None:
         """Open the file. Raises StoreError with what to do about it if that cannot be done."""
-        thread = FileThread(self._open, self._table)
+        thread = FileThread(self._open, self._table, self._reserve)
         await thread.start()
         self._thread = thread
+        self._secret = await self._ask(Table.secret, only_reads=True)
         await self._count()
         for work in (self._keep_sweeping(), self._keep_looking()):
-            self._tasks.append(asyncio.create_task(work, name="letters"))
+            self._begin(work)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do *work* until it, or all, is over."""
+        task = asyncio.create_task(work, name="letters")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _open(self) -> sqlite3.Connection:
         folder = Path(self._folder)
         try:
             if not folder.is_dir():
                 folder.mkdir(mode=0o700)
-            db = open_file(self._path, self._patience * _LOCK_SHARE, LAYOUT)
+            db = self._open_file()
             self._presence = Presence(self._path, new_token())
+            self._reserve.set_aside()
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise StoreError(
@@ -119,17 +138,29 @@ class LetterStore:
             ) from error
         return db
 
+    def _open_file(self) -> sqlite3.Connection:
+        wait = self._patience * _LOCK_SHARE
+        try:
+            db = open_file(self._path, wait, LAYOUT)
+        except StoreError:
+            # To open it takes some room for the files beside it.
+            if not self._reserve.release():
+                raise
+            db = open_file(self._path, wait, LAYOUT)
+        empty_log(db)
+        return db
+
     def _table(self, db: sqlite3.Connection) -> Table:
         assert self._presence is not None  # noqa: S101 - for the type checker
         return Table(db, self._clock, self._presence)
 
     async def close(self) -> None:
         """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
-        for task in self._tasks:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._tasks = []
+        if tasks:
+            await asyncio.wait(tasks)
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -147,9 +178,28 @@ class LetterStore:
         Done even if its client leaves meanwhile.
         """
         most_letters, most_bytes = self._most
-        kept = await self._ask(lambda table: table.keep(letter, most_letters, most_bytes))
+        try:
+            kept = await self._run(lambda table: table.keep(letter, most_letters, most_bytes))
+        except FileFailure as error:
+            if not self._cannot_keep:
+                self._cannot_keep = True
+                _log.warning("dead letters cannot be kept in %s (%s)", self._path, error)
+            raise
+        if kept is Kept.NO_SHARE:
+            _log.warning(
+                "a caller has its share of the room for dead letters (half beside others, seven"
+                " eighths alone): no more are kept of it"
+            )
+        if kept is Kept.YES:
+            if self._cannot_keep:
+                _log.info("dead letters can be kept in %s again", self._path)
+            self._cannot_keep = self._is_failing = False
         self._changed.set()
-        return kept
+        return kept is Kept.YES
+
+    def digest(self, content: bytes) -> str:
+        """Tell callers apart by *content*, without anybody learning it from the file."""
+        return blake2b(content, key=self._secret, digest_size=_DIGEST).hexdigest()
 
     async def page(
         self, route: str | None = None, *, after: str = "", limit: int = _PAGE, newest: bool = False
@@ -184,7 +234,9 @@ class LetterStore:
         Who does not hear, for whatever reason, has not begun. *ticket* is for the end.
         """
         try:
-            begun = await self._ask(lambda table: table.begin_replay(letter, ticket, force=force))
+            begun = await self._ask(
+                lambda table: table.begin_replay(letter, ticket, force=force), gives_back=True
+            )
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 undo: Job[Table] = Job(
@@ -192,6 +244,7 @@ class LetterStore:
                         letter, ticket, None, may_have_run=False, gone=False
                     ),
                     only_reads=False,
+                    gives_back=True,
                 )
                 self._thread.put(undo)  # it may be marked, and nobody would end it
             raise
@@ -208,45 +261,92 @@ class LetterStore:
         await self._ask(
             lambda table: table.end_replay(
                 letter, ticket, run, may_have_run=may_have_run, gone=gone
-            )
+            ),
+            gives_back=True,
         )
         self._changed.set()
 
     async def drop(self, letter: str) -> bool | None:
         """Delete it; False if it is being sent again, None if there is none."""
-        dropped = await self._ask(lambda table: table.drop(letter))
+        dropped = await self._ask(lambda table: table.drop(letter), gives_back=True)
         self._changed.set()
         return dropped
 
-    async def drop_all(self, route: str | None = None) -> int:
-        """Delete all of a route, or all, but for those that are being sent; how many."""
-        total = 0
-        while dropped := await self._ask(lambda table: table.drop_some(route)):
-            total += dropped
-        self._changed.set()
+    async def drop_all(
+        self,
+        route: str | None = None,
+        until: str = "",
+        told: Callable[[list[str]], object] = lambda _: None,
+    ) -> int:
+        """Delete all of a route, or all, but for those that are being sent; how many.
+
+        Up to the letter *until*, or to the newest one: what comes meanwhile stays. *told* hears
+        of those that are gone, some at a time.
+        """
+        if not until:
+            newest = await self.page(route, limit=1, newest=True)
+            until = newest[0].id if newest else ""
+        after, lot, total = "", LOT, 0
+        while after < until:
+            work = partial(Table.drop_some, route=route, after=after, until=until, lot=lot)
+            try:
+                dropped = await self._ask(work, gives_back=True)
+            except DiskFull:
+                if lot == 1:
+                    raise
+                lot = max(lot // 10, 1)  # fewer of them take less room to delete
+                continue
+            if not dropped:
+                break
+            total += len(dropped)
+            after = dropped[-1]
+            self._changed.set()
+            told(dropped)
+        self._begin(self._give_back())
         return total
 
-    async def _ask(self, work: Callable[[Table], _T], *, only_reads: bool = False) -> _T:
+    async def _give_back(self) -> None:
+        """Give what is free in the file back to the disk, as long as that goes on."""
+        before = None
+        with suppress(StoreError):  # it is only room
+            while (pages := await self._ask(self._shrink)) and pages != before:
+                before = pages
+
+    async def _ask(
+        self, work: Callable[[Table], _T], *, only_reads: bool = False, gives_back: bool = False
+    ) -> _T:
+        """The result of *work*, and a word in the log if the file begins or ceases to fail."""
+        try:
+            result = await self._run(work, only_reads=only_reads, gives_back=gives_back)
+        except StoreError as error:
+            self._note(error)
+            raise
+        self._note(None)
+        return result
+
+    async def _run(
+        self, work: Callable[[Table], _T], *, only_reads: bool = False, gives_back: bool = False
+    ) -> _T:
+        """The result of *work*. On a full disk one that *gives_back* room may use the reserve."""
         if self._thread is None:
             raise StoreError("the file of the dead letters is closed")
-        job: Job[Table] = Job(work, only_reads=only_reads)
+        job: Job[Table] = Job(work, only_reads=only_reads, gives_back=gives_back)
         self._thread.put(job)
         await asyncio.wait([job.told], timeout=self._patience)
         if not job.told.done():
             job.is_void = True  # unless it has begun
             job.error = FileFailure(f"no answer within {self._patience:g} s")
-        self._note(job.error)
         if job.error is not None:
             raise job.error
         return cast("_T", job.result)
 
     def _note(self, error: StoreError | None) -> None:
         """Say so when the file begins to fail, and when that is over."""
-        is_failing = isinstance(error, FileFailure)
+        is_failing = isinstance(error, FileFailure) and not isinstance(error, DiskFull)
         if is_failing and not self._is_failing:
-            _log.warning("dead letters cannot be kept in %s (%s)", self._path, error)
+            _log.warning("the dead letters in %s are out of reach (%s)", self._path, error)
         elif self._is_failing and not is_failing:
-            _log.info("dead letters can be kept in %s again", self._path)
+            _log.info("the dead letters in %s are within reach again", self._path)
         self._is_failing = is_failing
 
     async def _count(self) -> None:
@@ -259,14 +359,26 @@ class LetterStore:
         while True:
             has_more = False
             try:
-                gone, has_more = await self._ask(Table.sweep)
+                gone, has_more = await self._ask(self._sweep, gives_back=True)
             except StoreError:
                 gone = {}  # it says so itself
             for route, letters in gone.items():
                 _log.warning("%d dead letters of route %s have expired", letters, route)
-                self._losses.lost(route, letters)
+                self._losses.expired(route, letters)
                 self._changed.set()
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
+
+    def _sweep(self, table: Table) -> tuple[dict[str, int], bool]:
+        self._reserve.set_aside()  # if it had to be given up, and there is room again
+        gone, has_more = table.sweep()
+        self._shrink(table)
+        return gone, has_more
+
+    def _shrink(self, table: Table) -> int:
+        """Have some free pages given back to the disk afterwards; how many there are now."""
+        pages = table.loose_pages()
+        self._reserve.file_is_to_shrink = pages > 0
+        return pages
 
     async def _keep_looking(self) -> None:
         """Count again after each change, and now and then for those of others."""

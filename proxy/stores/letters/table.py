@@ -3,9 +3,11 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from enum import Enum, auto
 
 from proxy.core import Clock
 from proxy.policy.failures import Category
+from proxy.policy.fair_share import most_alone
 from proxy.policy.letters import (
     Letter,
     LetterCounts,
@@ -26,9 +28,10 @@ _OLD = "(OLD.missing = '' AND NOT OLD.may_have_run AND OLD.state = 'waiting')"
 
 LAYOUT = Layout(
     application=0x486F6C4C,  # "HolL"
-    format=1,
+    format=2,
     content="the dead letters in it",
     waits_for_disk=True,
+    can_shrink=True,
     statements=(
         """
         CREATE TABLE letters (
@@ -55,11 +58,15 @@ LAYOUT = Layout(
             scheme TEXT NOT NULL,
             record TEXT NOT NULL,
             fallback TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            caller TEXT NOT NULL,
+            credentials TEXT NOT NULL,
             headers TEXT NOT NULL,
-            dropped TEXT NOT NULL,
-            body BLOB NOT NULL
+            dropped TEXT NOT NULL
         )
         """,
+        # Apart from the rest, which is written anew whenever the state changes.
+        "CREATE TABLE bodies (letter TEXT PRIMARY KEY, body BLOB NOT NULL)",
         "CREATE INDEX letters_by_route ON letters (route, id)",
         "CREATE INDEX letters_by_expiry ON letters (expires)",
         "CREATE INDEX letters_at_work ON letters (state) WHERE state = 'replaying'",
@@ -83,12 +90,25 @@ LAYOUT = Layout(
             replayable INTEGER NOT NULL
         )
         """,
+        # So is who holds how much of the room.
+        """
+        CREATE TABLE holders (
+            holder TEXT PRIMARY KEY,
+            letters INTEGER NOT NULL,
+            bytes INTEGER NOT NULL
+        )
+        """,
+        # What the digests of callers are made with: nobody can try out credentials without it.
+        "CREATE TABLE secrets (name TEXT PRIMARY KEY, secret BLOB NOT NULL)",
+        "INSERT INTO secrets VALUES ('callers', randomblob(32))",
         f"""
         CREATE TRIGGER letter_came AFTER INSERT ON letters BEGIN
             INSERT INTO totals (route, letters, bytes, replayable)
             VALUES (NEW.route, 1, NEW.weight, {_NEW})
             ON CONFLICT (route) DO UPDATE SET letters = letters + 1, bytes = bytes + NEW.weight,
                 replayable = replayable + {_NEW};
+            INSERT INTO holders (holder, letters, bytes) VALUES (NEW.holder, 1, NEW.weight)
+            ON CONFLICT (holder) DO UPDATE SET letters = letters + 1, bytes = bytes + NEW.weight;
         END
         """,  # noqa: S608 - constants
         f"""
@@ -101,7 +121,11 @@ LAYOUT = Layout(
             UPDATE totals SET letters = letters - 1, bytes = bytes - OLD.weight,
                 replayable = replayable - {_OLD} WHERE route = OLD.route;
             DELETE FROM totals WHERE route = OLD.route AND letters = 0;
+            UPDATE holders SET letters = letters - 1, bytes = bytes - OLD.weight
+                WHERE holder = OLD.holder;
+            DELETE FROM holders WHERE holder = OLD.holder AND letters = 0;
             DELETE FROM runs WHERE letter = OLD.id;
+            DELETE FROM bodies WHERE letter = OLD.id;
         END
         """,  # noqa: S608 - constants
     ),
@@ -109,13 +133,26 @@ LAYOUT = Layout(
 
 _OUTLINE = (
     "id, created, expires, route, method, target, request_id, error, category, why, used, allowed,"
-    " may_have_run, state, replays, size, missing"
+    " may_have_run, state, replays, size, missing, caller, credentials"
 )
-_REST = "headers, dropped, body, peer, scheme, record, fallback"
+_REST = "headers, dropped, peer, scheme, record, fallback, holder"
 _ALL = f"{_OUTLINE}, owner, weight, {_REST}"
 _PLACES = ", ".join("?" * len(_ALL.split(",")))
-_LOT = 200
+_OUTLINED = len(_OUTLINE.split(","))
+LOT = 200
 """Letters that are deleted at once: others wait for the file meanwhile."""
+_ENOUGH_TO_SHRINK = 256
+"""Free pages below which a file does not shrink: the next letters use them."""
+
+
+class Kept(Enum):
+    """Whether a letter was put with the others, and why not."""
+
+    YES = auto()
+    NO_ROOM = auto()
+    """All of it is taken by letters that were promised to somebody."""
+    NO_SHARE = auto()
+    """Its holder has half of all room and is not alone, or all but what is left to others."""
 
 
 class Table:
@@ -123,11 +160,16 @@ class Table:
 
     def __init__(self, db: sqlite3.Connection, clock: Clock, presence: Presence) -> None:
         self._run: Callable[..., sqlite3.Cursor] = db.execute
+        self._run_each: Callable[..., sqlite3.Cursor] = db.executemany
         self._clock = clock
         self._presence = presence
 
-    def keep(self, letter: Letter, most_letters: int, most_bytes: int) -> bool:
-        """Put a letter with the others; False if there is no room for it."""
+    def keep(self, letter: Letter, most_letters: int, most_bytes: int) -> Kept:
+        """Put a letter with the others, if there is room for it.
+
+        A letter was promised to somebody, so none is given up for another. That nobody takes
+        all of the room from the others: see :mod:`proxy.policy.fair_share`.
+        """
         headers = json.dumps([[_text(name), _text(value)] for name, value in letter.headers])
         (run,) = letter.runs
         attempts = json.dumps(run.attempts)
@@ -135,20 +177,32 @@ class Table:
         letters, size = self._run(
             "SELECT coalesce(sum(letters), 0), coalesce(sum(bytes), 0) FROM totals"
         ).fetchone()
+        own_letters, own_size = self._run(
+            "SELECT letters, bytes FROM holders WHERE holder = ?", (letter.holder,)
+        ).fetchone() or (0, 0)
         if letters >= most_letters or size + weight > most_bytes:
-            return False
+            return Kept.NO_ROOM
+        if letters == own_letters:
+            share, share_bytes = most_alone(most_letters), most_alone(most_bytes)
+        else:
+            share, share_bytes = most_letters // 2, most_bytes // 2
+        if own_letters >= share or own_size + weight > share_bytes:
+            return Kept.NO_SHARE
         out = letter.outline
         values = (
             *(out.id, out.created, out.expires, out.route, out.method),
             out.target.encode("utf-8", "surrogateescape"),
             *(out.request_id, out.error, out.category.value, out.why, out.used, out.allowed),
             *(int(out.may_have_run), out.state.value, out.replays, out.size, out.missing or ""),
-            *("", weight, headers, json.dumps(letter.dropped), letter.body),
-            *(letter.peer, letter.scheme, letter.record, letter.fallback),
+            *(out.caller, json.dumps(out.credentials)),
+            *("", weight, headers, json.dumps(letter.dropped)),
+            *(letter.peer, letter.scheme, letter.record, letter.fallback, letter.holder),
         )
         self._run(f"INSERT INTO letters ({_ALL}) VALUES ({_PLACES})", values)  # noqa: S608 - constants
+        if letter.body:
+            self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, letter.body))
         self._add_run(out.id, 0, run)
-        return True
+        return Kept.YES
 
     def _add_run(self, letter: str, number: int, run: Run) -> None:
         values = (letter, number, run.time, run.result, json.dumps(run.attempts))
@@ -184,7 +238,10 @@ class Table:
         runs = self._run(
             "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter,)
         ).fetchall()
-        return _letter(row, runs)
+        (body,) = self._run("SELECT body FROM bodies WHERE letter = ?", (letter,)).fetchone() or (
+            b"",
+        )
+        return _letter(row, body, runs)
 
     def begin_replay(self, letter: str, ticket: str, *, force: bool) -> Letter | Obstacle:
         """Mark it as being sent again, if it may be; *ticket* tells this replay from others."""
@@ -246,28 +303,46 @@ class Table:
         self._run("DELETE FROM letters WHERE id = ?", (letter,))
         return True
 
-    def drop_some(self, route: str | None) -> int:
-        """Delete some of a route, or of all, but for what is being sent again; how many."""
+    def drop_some(self, route: str | None, after: str, until: str, lot: int) -> list[str]:
+        """Delete up to *lot* letters of a route, or of all, behind *after* up to *until*: which.
+
+        But for those that are being sent again.
+        """
         self.find_abandoned()
         condition, values = ("AND route = ?", (route,)) if route is not None else ("", ())
-        return self._run(
-            "DELETE FROM letters WHERE id IN (SELECT id FROM letters"  # noqa: S608 - constants
-            f" WHERE state != 'replaying' {condition} LIMIT ?)",
-            (*values, _LOT),
-        ).rowcount
+        rows = self._run(
+            "SELECT id FROM letters WHERE state != 'replaying' AND id > ? AND id <= ?"  # noqa: S608 - constants
+            f" {condition} ORDER BY id LIMIT ?",
+            (after, until, *values, lot),
+        ).fetchall()
+        self._run_each("DELETE FROM letters WHERE id = ?", rows)
+        return [letter for (letter,) in rows]
 
     def sweep(self) -> tuple[dict[str, int], bool]:
         """Delete some of what has expired: how many of each route, and whether there is more."""
         self.find_abandoned()
         rows = self._run(
             "SELECT id, route FROM letters WHERE expires <= ? AND state != 'replaying' LIMIT ?",
-            (self._clock.wall(), _LOT),
+            (self._clock.wall(), LOT),
         ).fetchall()
         gone: dict[str, int] = {}
         for letter, route in rows:
             self._run("DELETE FROM letters WHERE id = ?", (letter,))
             gone[route] = gone.get(route, 0) + 1
-        return gone, len(rows) == _LOT
+        return gone, len(rows) == LOT
+
+    def loose_pages(self) -> int:
+        """Pages of the file that are free and should be given back to the disk; 0 if few are."""
+        free: int = self._run("PRAGMA freelist_count").fetchone()[0]
+        return free if free >= _ENOUGH_TO_SHRINK else 0
+
+    def secret(self) -> bytes:
+        """What the digests of callers are made with: one for all who use the file."""
+        row = self._run("SELECT secret FROM secrets WHERE name = 'callers'").fetchone()
+        match row:
+            case (bytes(secret),):
+                return secret
+        raise StoreError("the file of the dead letters has lost its secret")
 
     def counts(self) -> dict[str, LetterCounts]:
         """How many there are, by route."""
@@ -304,6 +379,8 @@ def _outline(row: tuple[object, ...]) -> Outline:
             int(replays),
             int(size),
             str(missing),
+            str(caller),
+            str(credentials),
         ) if category in set(Category) and state in set(LetterState):
             return Outline(
                 id=letter,
@@ -323,21 +400,23 @@ def _outline(row: tuple[object, ...]) -> Outline:
                 replays=replays,
                 size=size,
                 missing=Missing(missing) if missing in set(Missing) else None,
+                caller=caller,
+                credentials=tuple(_read(credentials)),
             )
     raise StoreError("what is stored of a letter makes no sense")
 
 
-def _letter(row: tuple[object, ...], runs: list[tuple[float, str, str]]) -> Letter:
-    outline, rest = _outline(row[:17]), row[17:]
+def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]) -> Letter:
+    outline, rest = _outline(row[:_OUTLINED]), row[_OUTLINED:]
     match rest:
         case (
             str(headers),
             str(dropped),
-            bytes(body),
             str(peer),
             str(scheme),
             str(record),
             str(fallback),
+            str(holder),
         ):
             return Letter(
                 outline=outline,
@@ -348,6 +427,7 @@ def _letter(row: tuple[object, ...], runs: list[tuple[float, str, str]]) -> Lett
                 scheme=scheme,
                 record=record,
                 fallback=fallback,
+                holder=holder,
                 runs=tuple(
                     Run(time, result, tuple(_read(attempts))) for time, result, attempts in runs
                 ),

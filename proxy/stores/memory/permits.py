@@ -1,5 +1,7 @@
 """Limits that this process keeps for itself."""
 
+from secrets import token_bytes
+
 from proxy.core import Clock
 from proxy.policy.permits import LocalPermits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
@@ -10,6 +12,8 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.digest_key = token_bytes(32)
+        """Nobody else needs to find the same bucket."""
 
     def permits(
         self,

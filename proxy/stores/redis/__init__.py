@@ -9,7 +9,8 @@ Six ideas, and where to read them:
     them (``places.py``).
 4.  All buckets share one link. Its first failure brings it down, for everybody at once,
     and nobody asks until a probe succeeds (``link.py``); meanwhile ``on_store_error``
-    says what stands in for it (``outage.py``).
+    says what stands in for it (``outage.py``). Large results have a connection of their
+    own, behind which nothing else waits (``bulk.py``).
 5.  Keys are waited for: whoever asks gets an answer in time, or an error (``claims.py``).
 6.  A pause, and the end of a key that others wait for, is announced to everybody
     (``news.py``).

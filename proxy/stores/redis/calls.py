@@ -31,18 +31,29 @@ class Calls:
 
     def take(self, want: int, terms: Terms, answer: Answer) -> None:
         """Get so many permits, and hear of a pause."""
-        self._permits("take", want, 0.0, terms, answer)
+        self._permits("take", terms, answer, want=want)
+
+    def own_up(self, sent: int, seconds: float, terms: Terms, answer: Answer) -> None:
+        """Tell of calls that were sent without the store, in so many seconds."""
+        self._permits("take", terms, answer, alone=(sent, _microseconds(seconds)))
 
     def pause(self, seconds: float, terms: Terms, answer: Answer) -> None:
         """Close the bucket, and tell everybody."""
-        self._permits("pause", 0, seconds, terms, answer)
+        self._permits("pause", terms, answer, pause=seconds)
 
     def _permits(
-        self, operation: str, want: int, pause: float, terms: Terms, answer: Answer
+        self,
+        operation: str,
+        terms: Terms,
+        answer: Answer,
+        *,
+        want: int = 0,
+        pause: float = 0.0,
+        alone: tuple[int, int] = (0, 0),
     ) -> None:
         args: tuple[str | int, ...] = (want, _microseconds(pause))
-        args += (_microseconds(terms.longest_pause),)
-        args += (self._channel, self._instance, self._bucket, *terms.rates)
+        args += (_microseconds(terms.longest_pause), _microseconds(terms.ahead))
+        args += (self._channel, self._instance, self._bucket, *alone, *terms.rates)
         self.link.call(operation, PERMITS, self._key, args, answer)
 
     def report(self, kept: int, wanted: int, limit: int, answer: Answer) -> None:

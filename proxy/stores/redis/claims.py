@@ -4,6 +4,8 @@ A record is one hash. The server decides, by its own clock, in scripts that are 
 each; they have the rules of :mod:`proxy.policy.records`, and the tests hold them against
 those. Whoever waits for a key is told by a channel that it may be free, and only where
 somebody waits: a key without a rival costs two calls and no message.
+
+Large results come and go over a connection of their own: nobody's claim waits behind them.
 """
 
 import asyncio
@@ -13,10 +15,14 @@ from itertools import count
 from math import ceil
 
 from proxy.policy.records import LEFT_FOR, Answer, Claim, Claimed, Ending, Shown, State
-from proxy.stores import StoreError
+from proxy.stores import LARGE, MOST_OPEN, StoreError, room_name
+from proxy.stores.redis.bulk import Bulk
 from proxy.stores.redis.connection import Command, Reply
 from proxy.stores.redis.link import Link
-from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, SETTLE, SHOW
+from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, REVOKE, SETTLE, SHOW
+
+MOST_LEFT = 16 * 1024**2
+"""Bytes that all instances together leave behind for those who wait, within the time they last."""
 
 
 class RedisClaims:
@@ -25,10 +31,15 @@ class RedisClaims:
     at_once = None
     """Nothing is done here without waiting."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
+    def __init__(self, link: Link, bulk: Bulk, prefix: str, digest_key: bytes) -> None:
+        """*digest_key* is the secret part of the names that callers have in the store."""
+        self._digest_key = digest_key
         self._link = link
+        self._bulk = bulk
         self._prefix = prefix
         self._channel = keys_channel(prefix)
+        self._rooms = f"{prefix}:open:"
+        """What the names of rooms begin with: which keys of a caller may not be given up."""
         self._watched: dict[str, dict[int, Callable[[], None]]] = {}
         """Who is to be told of a key, by its name."""
         self._numbers = count()
@@ -49,9 +60,12 @@ class RedisClaims:
             ask.fingerprint,
             ask.route,
             _microseconds(ask.lease),
-            _milliseconds(ask.ttl),
+            _milliseconds(ask.lease + ask.ttl),
             int(ask.takes_over),
             int(bool(ask.waited_for)),
+            LARGE,
+            room_name(ask.caller, self._digest_key),
+            *(self._rooms, ask.name, MOST_OPEN),
         )
         keys = (self._key(ask.name), self._left(ask.waited_for))
         was_up = self._link.is_up  # else it is not even sent
@@ -65,11 +79,35 @@ class RedisClaims:
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
+        keys = self._keys(name, owner)
         args = self._ending(name, owner, ending)
-        keys = (self._key(name), self._left(owner))
-        return await self._link.ask("settle", SETTLE, keys, args, _yes_or_no)
+        if len(ending.result) <= LARGE:
+            return await self._link.ask("settle", SETTLE, keys, args, _yes_or_no)
+        if ending.state is not State.DONE:
+            # Mostly nobody waits for it, and then it need not be sent.
+            brief = self._ending(name, owner, ending._replace(result=b""), unless_waits=True)
+            told = await self._link.ask("settle", SETTLE, keys, brief, _yes_no_or_waits)
+            if told is not None:
+                return told
+        self._require_link("settle")
+        return await self._bulk.run("settle", SETTLE, keys, args, _yes_or_no)
 
-    def _ending(self, name: str, owner: str, ending: Ending) -> Command:
+    async def fetch(self, name: str, owner: str = "") -> bytes | None:
+        """The result of a key, or what *owner* left behind; None if it is gone."""
+        self._require_link("fetch")
+        if owner:
+            return await self._bulk.ask("fetch", ("GET", self._left(owner)), _left_behind)
+        command = ("HMGET", self._key(name), "v", "state", "result")
+        return await self._bulk.ask("fetch", command, _result)
+
+    def _require_link(self, operation: str) -> None:
+        """Ask nothing while the server is known to be of no use."""
+        if not self._link.is_up:
+            self._link.refuse(operation)
+
+    def _ending(
+        self, name: str, owner: str, ending: Ending, *, unless_waits: bool = False
+    ) -> Command:
         leaves = ending.state is not State.DONE and bool(ending.result)
         return (
             owner,
@@ -79,11 +117,15 @@ class RedisClaims:
             _milliseconds(LEFT_FOR) if leaves else 0,
             self._channel,
             name,
+            MOST_LEFT,
+            int(unless_waits),
+            room_name(ending.caller, self._digest_key) if ending.caller else "",
+            self._rooms,
         )
 
-    async def renew(self, name: str, owner: str, lease: float) -> bool:
+    async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
-        args = (owner, _microseconds(lease))
+        args = (owner, _microseconds(lease), _milliseconds(lease + ttl))
         return await self._link.ask("renew", RENEW, (self._key(name),), args, _yes_or_no)
 
     async def show(self, name: str) -> Shown | None:
@@ -92,8 +134,17 @@ class RedisClaims:
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or somebody alive has it."""
-        args = (self._channel, name)
+        args = (self._channel, name, self._rooms)
         return await self._link.ask("admin", DROP, (self._key(name),), args, _yes_or_no)
+
+    async def revoke(self, name: str) -> bool:
+        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        args = (self._channel, name)
+        return await self._link.ask("admin", REVOKE, (self._key(name),), args, _yes_or_no)
+
+    def _keys(self, name: str, owner: str) -> tuple[str, ...]:
+        """What is changed when *owner* ends."""
+        return self._key(name), self._left(owner), f"{self._prefix}:left_bytes"
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}:key:{name}"
@@ -106,7 +157,7 @@ class RedisClaims:
         while self._doubtful and self._link.is_up:
             owner, name = self._doubtful.popitem()
             args = self._ending(name, owner, Ending(None, 0.0))
-            keys = (self._key(name), self._left(owner))
+            keys = self._keys(name, owner)
             # Its owner may come again under the same name: that claim must stand.
             answered = self._link.send("settle", SETTLE, keys, args, in_order=True)
             answered.add_done_callback(partial(self._set_free, name, owner))
@@ -153,12 +204,30 @@ def keys_channel(prefix: str) -> str:
 
 def _claimed(reply: list[Reply]) -> Claimed:
     match reply:
-        case [b"new" | b"unstored" | b"held" | b"mismatch" as answer]:
+        case [b"new" | b"unstored" | b"held" | b"mismatch" | b"full" as answer]:
             return Claimed(Answer(answer.decode()))
         case [b"busy", bytes(owner), int(left)]:
             return Claimed(Answer.BUSY, owner.decode(errors="replace"), left / 1e6)
         case [b"done" | b"left" as answer, bytes(result)]:
             return Claimed(Answer(answer.decode()), result=result)
+        case [b"done" | b"left" as answer]:
+            return Claimed(Answer(answer.decode()))
+    raise _nonsense()
+
+
+def _result(reply: Reply) -> bytes | None:
+    match reply:
+        case [b"1", b"done", bytes(result)]:
+            return result
+        case [None, None, None] | [b"1", bytes(), _]:
+            return None
+    raise _nonsense()
+
+
+def _left_behind(reply: Reply) -> bytes | None:
+    match reply:
+        case bytes() | None:
+            return reply
     raise _nonsense()
 
 
@@ -167,6 +236,10 @@ def _yes_or_no(reply: list[Reply]) -> bool:
         case [0 | 1 as answer]:
             return answer == 1
     raise _nonsense()
+
+
+def _yes_no_or_waits(reply: list[Reply]) -> bool | None:
+    return None if reply == [2] else _yes_or_no(reply)
 
 
 def _shown(reply: list[Reply]) -> Shown | None:

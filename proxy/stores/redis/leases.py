@@ -1,7 +1,8 @@
 """Permits that were got from the store ahead of their use.
 
 They come in lots. A lot lapses a fixed time after it was *asked* for, on our own clock: so
-it cannot outlive its terms, however slow the network is and however long the loop sleeps.
+it cannot outlive its terms, however slow the network is and however long the loop sleeps. Some
+are given before their time: a lot is not used before it *opens*.
 
 While callers come steadily, the next lot is asked for before the last one is used up, as
 large as recent use suggests; a caller then never waits for the store, and one call to the
@@ -23,11 +24,12 @@ _LOW = 0.25
 class Lot:
     """Permits that lapse together."""
 
-    __slots__ = ("lapses", "left")
+    __slots__ = ("lapses", "left", "opens")
 
-    def __init__(self, left: int, lapses: float) -> None:
+    def __init__(self, left: int, lapses: float, opens: float = -inf) -> None:
         self.left = left
         self.lapses = lapses
+        self.opens = opens
 
 
 class Leases:
@@ -59,7 +61,7 @@ class Leases:
         while lots:
             lot = lots[0]
             if lot.left and now < lot.lapses:
-                if self.left <= held:
+                if now < lot.opens or (held and self._count_open(now) <= held):
                     return False
                 lot.left -= 1
                 self.left -= 1
@@ -86,16 +88,28 @@ class Leases:
             self.left -= lots.popleft().left
         return self.left
 
-    def put(self, count: int, lapses: float, now: float) -> None:
+    def _count_open(self, now: float) -> int:
+        return sum(lot.left for lot in self._lots if lot.opens <= now < lot.lapses)
+
+    def wait(self, now: float, count: int) -> float:
+        """Seconds until so many of those at hand are open. There must be so many."""
+        for lot in self._lots:
+            if now < lot.lapses:
+                count -= lot.left
+                if count <= 0:
+                    return max(lot.opens - now, 0.0)
+        return 0.0
+
+    def put(self, count: int, lapses: float, now: float, opens: float = -inf) -> None:
         """Permits came from the store; too late, maybe."""
         if count and now < lapses:
-            self._insert(Lot(count, lapses))
+            self._insert(Lot(count, lapses, opens))
             self.left += count
 
     def _insert(self, lot: Lot) -> None:
         """What lapses first is used first. Nearly always that is the order in which it came."""
-        at = len(self._lots)
-        while at and self._lots[at - 1].lapses > lot.lapses:
+        at, place = len(self._lots), (lot.lapses, lot.opens)
+        while at and (self._lots[at - 1].lapses, self._lots[at - 1].opens) > place:
             at -= 1
         self._lots.insert(at, lot)
 

@@ -11,12 +11,16 @@ It is a circuit breaker with the shortest of memories: one failure opens it, bec
 calls are alike and go to the same place. While it is down nobody asks, so an outage costs
 nothing per request. A probe is a real call that writes, so a server that cannot be
 written to (a replica, one out of memory) is not taken for a good one.
+
+What goes over it is small, so that nobody waits for long behind others; large results have a
+connection of their own (``bulk.py``).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from math import ceil
+from typing import NoReturn, Protocol, TypeVar
 
 from hiredis import ReplyError
 
@@ -94,6 +98,7 @@ class Link:
         self._came_up = 0.0
         self.round_trip = 0.0
         """Seconds that the server is away, at best; it takes a while to believe in worse."""
+        self._said_how_far = False
 
     def __repr__(self) -> str:
         return f"<link to {self._dialler}, {'up' if self.is_up else 'down'}>"
@@ -141,7 +146,7 @@ class Link:
         self._under_way[number] = operation
 
         def answered_by_name(reply: Reply, sent: float) -> None:
-            if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
+            if is_unknown_script(reply):
                 connection.call(("EVAL", script.text, 1, key, *args), answered)
             else:
                 answered(reply, sent)
@@ -199,29 +204,57 @@ class Link:
         """
         connection = self._connection
         if connection is None or not self.is_up:
-            self._recorder.failed(operation)
-            raise StoreError("the store is down")
+            self.refuse(operation)
         number = self._calls = self._calls + 1
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._under_way[number] = operation
         self._asked[number] = future
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - both calls count
-            is_unknown = isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
+            is_unknown = is_unknown_script(reply)
             # A claim that nobody waits for must not overtake its own release.
-            if is_unknown and not (script is CLAIM and future.cancelled()):
-                connection.call(("EVAL", script.text, len(keys), *keys, *args), answered)
+            if is_unknown and not (script is CLAIM and future.done()):
+                connection.call(("EVAL", script.text, len(keys), *keys, *args), answered, late)
                 return
             if not is_unknown and (not isinstance(reply, list) or len(reply) < script.answers):
                 connection.fail(_complaint(reply))
                 return
-            del self._under_way[number], self._asked[number]
+            self._under_way.pop(number, None)
+            self._asked.pop(number, None)
             if isinstance(reply, list) and not future.done():
                 future.set_result(reply)
 
+        def late() -> None:
+            # The server lives, and answers others: this concerns nobody else.
+            self._under_way.pop(number, None)
+            self._asked.pop(number, None)
+            if not future.done():
+                self._recorder.failed(operation)
+                within = self._dialler.timeout * 1000
+                future.set_exception(StoreError(f"no answer within {within:.0f} ms"))
+
         named = ("EVAL", script.text) if in_order else ("EVALSHA", script.digest)
-        connection.call((*named, len(keys), *keys, *args), answered)
+        connection.call((*named, len(keys), *keys, *args), answered, late)
         return future
+
+    def refuse(self, operation: str) -> NoReturn:
+        """Nobody asks while it is down: an outage costs nothing per request."""
+        self._recorder.failed(operation)
+        raise StoreError("the store is down")
+
+    def look_at_distance(self, life: float) -> None:
+        """Say so if permits that live for so long lapse on their way to us."""
+        if self.round_trip > life / 2 and not self._said_how_far:
+            self._said_how_far = True
+            _log.warning(
+                "the store at %s is %.0f ms away, and a permit of a rate must be used within %.0f "
+                "ms: not all of the limit can be used; write store: {permit_life: %.0fms}, on all "
+                "instances",
+                self._dialler,
+                self.round_trip * 1e3,
+                life * 1e3,
+                max(ceil(self.round_trip * 30) * 100, 100),
+            )
 
     def look_at_memory(self, told: Callable[[str], None]) -> None:
         """Tell what the server says of its memory; nothing if it does not say."""
@@ -334,6 +367,11 @@ def _numbers(reply: Reply, at_least: int) -> list[int] | None:
     if not isinstance(reply, list) or len(reply) < at_least:
         return None
     return reply if all(isinstance(number, int) for number in reply) else None
+
+
+def is_unknown_script(reply: Reply) -> bool:
+    """Whether the server says that it does not know a script by this digest, or not any more."""
+    return isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
 def _complaint(reply: Reply) -> str:

@@ -2,19 +2,32 @@
 
 from dataclasses import replace
 
+from proxy.policy.pacing import Pace, pace
 from proxy.policy.permits import NEVER, LocalPermits, Permits, Quota
 from proxy.policy.settings import Rate, ThrottleSettings
 
 
-def stand_in(settings: ThrottleSettings, instances: int, now: float, under_way: int) -> Permits:
-    """Permits for the time being, with so many calls under way."""
+def stand_in(
+    settings: ThrottleSettings, instances: int, now: float, under_way: int, life: float
+) -> Permits:
+    """Permits for the time being, with so many calls under way.
+
+    What the store gave out a moment ago, to live for *life*, is not known here. So a share opens
+    after one of its own intervals, and each time anew: who makes the store go away again and again
+    gains nothing.
+    """
     if settings.on_store_error == "open":
         return _Everything()
     if settings.on_store_error == "closed":
         return _Nothing()
-    local = LocalPermits(share_of(settings, instances), now)
-    # What the store gave out a moment ago is not known here: no burst on top of it.
-    local.drain(now, now)
+
+    def pacing(_: ThrottleSettings, rate: Rate) -> Pace:
+        whole = Rate(rate.count, rate.period / instances)
+        return pace(settings, whole, life).shared_by(instances)
+
+    share = share_of(settings, instances)
+    local = LocalPermits(share, now, pacing)
+    local.drain(now, now + max((pacing(share, rate).interval for rate in share.rates), default=0.0))
     for _ in range(under_way):
         local.occupy()
     return local
@@ -22,12 +35,11 @@ def stand_in(settings: ThrottleSettings, instances: int, now: float, under_way: 
 
 def share_of(settings: ThrottleSettings, instances: int) -> ThrottleSettings:
     """What is left for one of so many instances if each keeps to its share."""
-    burst, concurrency = settings.burst, settings.concurrency
+    concurrency = settings.concurrency
     return replace(
         settings,
         # The same count in a longer time: a count cannot be divided so well.
         rates=tuple(Rate(rate.count, rate.period * instances) for rate in settings.rates),
-        burst=None if burst is None else max(burst // instances, 1),
         concurrency=None if concurrency is None else max(concurrency // instances, 1),
     )
 

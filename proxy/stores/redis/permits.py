@@ -8,7 +8,7 @@ under way are counted throughout, so that nothing has to be found out when it is
 
 Instances find out one after the other that it is back. Whoever is first must not take what
 the others, still on their own, count as theirs. So for a moment both hold: what the store
-gives, and our share of it.
+gives, and our share of it. And the store is told what was sent meanwhile, which it did not count.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ class SharedPermits:
 
     __slots__ = (
         "__weakref__",
+        "_alone",
+        "_alone_since",
         "_calls",
         "_can_ask",
         "_caretaker",
@@ -47,6 +49,7 @@ class SharedPermits:
         "_due",
         "_listener",
         "_opens",
+        "_permit_life",
         "_places",
         "_rates",
         "_settings",
@@ -62,18 +65,25 @@ class SharedPermits:
         calls: Calls,
         caretaker: Caretaker,
         clock: Clock,
+        *,
+        permit_life: float | None = None,
     ) -> None:
+        """*permit_life*: how long a permit lives, if that is not left to its rates."""
         self._settings = settings
+        self._permit_life = permit_life
         self._listener = listener
         self._calls = calls
         self._caretaker = caretaker
         self._clock = clock
-        self._rates = SharedRates(terms(settings), calls, clock, self._permits_came)
+        self._rates = SharedRates(terms(settings, permit_life), calls, clock, self._permits_came)
         self._places = SharedPlaces(settings.concurrency, calls, clock, self._places_came)
         self._stand_in: Permits | None = None
         """What holds while the store is down, and for a moment after that."""
         self._can_ask = True
         """Whether the store is there."""
+        self._alone = 0
+        """Calls that were sent without the store, and of which it does not know yet."""
+        self._alone_since = 0.0
         self._opens = 0.0
         """When the last pause is over."""
         self._waiting = 0
@@ -106,7 +116,9 @@ class SharedPermits:
     def _take_beside(self, other: Permits, now: float, held: int) -> bool:
         if not other.take(now, held):
             return False
-        if self._can_ask and not (self._places.has_room(now) and self._rates.take(now, held)):
+        if not self._can_ask:
+            self._alone += 1
+        elif not (self._places.has_room(now) and self._rates.take(now, held)):
             other.undo(now)
             return False
         self._places.occupy()
@@ -116,22 +128,30 @@ class SharedPermits:
         """The last take did not happen after all."""
         if self._stand_in is not None:
             self._stand_in.undo(now)
-        if self._can_ask:
-            self._rates.take_back()
+        self._take_back()
         self._places.leave()
 
     def hold(self, now: float) -> None:
         """What the last take, or the last spend, has used is only held."""
         if self._stand_in is not None:
             self._stand_in.hold(now)
+        self._take_back()
+
+    def _take_back(self) -> None:
         if self._can_ask:
             self._rates.take_back()
+        else:
+            self._alone -= 1
 
     def spend(self, now: float) -> bool:
         """A held permit is used now; False if it has lapsed, and another one is needed."""
         if now < self._opens or (self._can_ask and not self._rates.take(now, 0)):
             return False
-        return self._stand_in is None or self._stand_in.spend(now)
+        if self._stand_in is not None and not self._stand_in.spend(now):
+            return False
+        if not self._can_ask:
+            self._alone += 1
+        return True
 
     def has_room(self) -> bool:
         """Whether there is a place for one more call."""
@@ -285,7 +305,7 @@ class SharedPermits:
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on. What is left of them the store knows."""
         self._settings = settings
-        self._rates.change(terms(settings))
+        self._rates.change(terms(settings, self._permit_life))
         self._places.change(settings.concurrency)
         if self._stand_in is not None:
             self._stand_in = self._stand_in_from(now)
@@ -303,12 +323,14 @@ class SharedPermits:
 
     def _do_without_store(self, now: float) -> None:
         self._can_ask = False
+        if not self._alone:
+            self._alone_since = now
         if self._stand_in is None:
             self._stand_in = self._stand_in_from(now)
 
     def _stand_in_from(self, now: float) -> Permits:
         instances, under_way = self._calls.link.instances, self._places.under_way
-        permits = stand_in(self._settings, instances, now, under_way)
+        permits = stand_in(self._settings, instances, now, under_way, self._rates.terms.life)
         if now < self._opens:
             permits.drain(now, self._opens)
         return permits
@@ -318,10 +340,24 @@ class SharedPermits:
         self._can_ask = True
         if self._settings.on_store_error != "local":
             self._stand_in = None
+            self._alone = 0
+        self._own_up(now)
         if now < self._opens:
             self._tell_pause(now)
         self._report_places(now)
         self._listener.permits_changed()
+
+    def _own_up(self, now: float) -> None:
+        """Tell the store what was sent without it."""
+        told = self._alone
+        if not told or not self._settings.rates:
+            self._alone = 0
+            return
+
+        def answered() -> None:
+            self._alone -= told
+
+        self._rates.own_up(told, now - self._alone_since, answered)
 
     def trust_store(self) -> None:
         """By now everybody knows that the store is there: nothing else holds any more."""

@@ -1,6 +1,7 @@
 """The rates of one bucket: permits at hand, and when the store is asked for more."""
 
 from collections.abc import Callable
+from math import ceil
 
 from proxy.core import Clock
 from proxy.stores.redis.calls import Calls
@@ -12,6 +13,8 @@ _PACE = 0.002
 ask, the more permits there must be for it to be worth while."""
 _GUESS = 0.005
 """Seconds after which to look again if nobody knows when permits come."""
+_GRAIN = 0.0005
+"""Seconds: permits that come to be used within the same of these are one lot."""
 
 
 class SharedRates:
@@ -77,9 +80,11 @@ class SharedRates:
 
         Others use the same permits, so this is the least that it can be.
         """
-        missing = count - self._leases.count(now) if self.terms.rates else 0
-        if missing <= 0:
+        if not self.terms.rates:
             return max(opens - now, 0.0)
+        missing = count - self._leases.count(now)
+        if missing <= 0:
+            return max(opens - now, self._leases.wait(now, count))
         known = max(self._next, opens)
         return (known - now if now < known else _GUESS) + (missing - 1) * self.terms.interval
 
@@ -93,6 +98,9 @@ class SharedRates:
         """Get permits for so many, now or, if there can be none yet, at the time returned."""
         if self.is_asking or not self.terms.rates:
             return None
+        want -= self._leases.count(now)
+        if want <= 0:
+            return None  # they are at hand, and not open yet
         if now < self._next:
             return self._next
         ahead = self._leases.reckon(now)
@@ -120,11 +128,11 @@ class SharedRates:
         self._calls.take(want, self.terms, answer)
 
     def _receive(self, wanted: int, numbers: list[int], sent: float) -> None:
-        given, next_in, _, has_rival = numbers
+        given, next_in, _, has_rival, *first_in = numbers
         now = self._clock.monotonic()
-        # From far away, a permit must live long enough to get here and be used.
-        life = max(self.terms.life, 2 * self._calls.link.round_trip)
-        self._leases.put(given, sent + life, now)
+        self._put(given, first_in, sent + self.terms.life, now)
+        if given:
+            self._calls.link.look_at_distance(self.terms.life)
         self._is_contested = given < wanted
         self._next = now + next_in / 1e6
         if self._is_contested:
@@ -132,6 +140,33 @@ class SharedRates:
             self._next = max(self._next, now + pace)
             if has_rival:
                 self._next += self._courtesy(pace, given)
+
+    def _put(self, given: int, first_in: list[int], lapses: float, now: float) -> None:
+        """Keep what the store gave, each until its time has come.
+
+        *first_in*: for each rate, the microseconds until the first one may be used.
+        """
+        grains = 0
+        count = 0
+        for place in range(given):
+            wait = max(
+                first / 1e6 + place * interval
+                for first, interval in zip(first_in, self.terms.intervals, strict=True)
+            )
+            opens = max(ceil(wait / _GRAIN), 0)
+            if opens > grains:
+                self._leases.put(count, lapses, now, now + grains * _GRAIN if grains else now)
+                grains, count = opens, 0
+            count += 1
+        self._leases.put(count, lapses, now, now + grains * _GRAIN if grains else now)
+
+    def own_up(self, sent: int, seconds: float, answered: Callable[[], None]) -> None:
+        """Tell the store of calls that were sent without it, before it gives any permits."""
+
+        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - it knows now
+            answered()
+
+        self._calls.own_up(sent, seconds, self.terms, answer)
 
     def _pace(self, rivals: int) -> float:
         """Seconds until it is worth while to ask again."""

@@ -1,7 +1,8 @@
 -- An owner is still alive.
 --
 -- KEYS[1]  the record (see claim.lua)
--- ARGV     token; microseconds of the lease from now on
+-- ARGV     token; microseconds of the lease from now on; milliseconds for which the record is
+--          kept from now on, should its owner say nothing more
 -- Returns  1, 0 if the key is not its own any more, or 'bad'
 
 local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner')
@@ -14,4 +15,5 @@ if state ~= 'in_flight' or owner ~= ARGV[1] then return {0} end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 redis.call('HSET', KEYS[1], 'lease', string.format('%.0f', now + ARGV[2]))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {1}

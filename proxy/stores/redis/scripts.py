@@ -32,10 +32,11 @@ SETTLE = _script("settle.lua", 1)
 RENEW = _script("renew.lua", 1)
 SHOW = _script("show.lua", 0)
 DROP = _script("drop.lua", 1)
+REVOKE = _script("revoke.lua", 1)
 
 OPERATIONS = (
     *("connect", "subscribe", "beat"),
     *("take", "pause", "places"),
-    *("claim", "settle", "renew", "admin"),
+    *("claim", "fetch", "settle", "renew", "admin"),
 )
 """What is asked of the store, for metrics: each is counted and timed under one of these."""

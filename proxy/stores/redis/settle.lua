@@ -2,20 +2,41 @@
 --
 -- KEYS[1]  the record (see claim.lua)
 -- KEYS[2]  where it leaves its outcome behind for those who waited
+-- KEYS[3]  how many bytes were left behind of late
 -- ARGV     token; what becomes of the key: done, unstored, held, or nothing if it is free again;
 --          milliseconds for which that is kept; the result; milliseconds for which the result
---          is left behind (0: it is not); channel and word by which those who wait are told
--- Returns  1, 0 if the key is not its own any more, or 'bad'
+--          is left behind if anybody waits for it (0: it is not); channel and word by which those
+--          who wait are told; bytes that all instances may leave behind within that time;
+--          1: change nothing if anybody waits; whose share of the room it takes from now on, or
+--          nothing: of whom it did so far; what the names of rooms begin with
+-- Returns  1, 0 if the key is not its own any more, 2 if nothing was changed because somebody
+--          waits, or 'bad'
 
-local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner', 'waits')
+local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner', 'waits', 'caller')
 if record.err then return {'bad'} end
-local version, state, owner, waits = unpack(record)
+local version, state, owner, waits, caller = unpack(record)
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0} end
 if version ~= '1' or not state or not owner then return {'bad'} end
 if state ~= 'in_flight' or owner ~= ARGV[1] then return {0} end
 
+if waits and ARGV[9] == '1' then return {2} end
+
 -- What needs memory comes first: if there is none, nothing has changed.
-if ARGV[5] ~= '0' then redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[5]) end
+if waits and ARGV[5] ~= '0' then
+  local used = tonumber(redis.call('GET', KEYS[3]) or '0') + #ARGV[4]
+  if used <= tonumber(ARGV[8]) then
+    redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[5])
+    if used == #ARGV[4] then
+      redis.call('SET', KEYS[3], used, 'PX', ARGV[5])
+    else
+      redis.call('SET', KEYS[3], used, 'KEEPTTL')
+    end
+  end
+end
+local name = ARGV[7]
+if caller and ARGV[2] ~= 'held' then
+  redis.call('ZREM', ARGV[11] .. caller, name)
+end
 if ARGV[2] == '' then
   redis.call('DEL', KEYS[1])
 else
@@ -24,6 +45,7 @@ else
   else
     redis.call('HSET', KEYS[1], 'state', ARGV[2])
   end
+  if ARGV[10] ~= '' then redis.call('HSET', KEYS[1], 'caller', ARGV[10]) end
   redis.call('HDEL', KEYS[1], 'waits')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end

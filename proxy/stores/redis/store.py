@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from hashlib import pbkdf2_hmac
 from itertools import count
 from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
@@ -10,6 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.permits import PermitsListener
 from proxy.policy.settings import RedisSettings, ThrottleSettings
+from proxy.stores.redis.bulk import Bulk
 from proxy.stores.redis.calls import Calls, pause_channel
 from proxy.stores.redis.claims import RedisClaims, keys_channel
 from proxy.stores.redis.dialling import Dialler
@@ -22,6 +24,24 @@ _log = logging.getLogger("holdfast")
 
 _ALL_KNOW = 1.0
 """Seconds after which every instance has found out that the store is back."""
+
+
+_ROUNDS = 50_000
+"""How often a password is hashed to get a key from it: some hundredths of a second, once."""
+
+
+def _digest_key(settings: RedisSettings) -> bytes:
+    """What the names of callers' buckets are keyed with.
+
+    All instances must find the same names, and who only sees those (in a dump or a backup, by
+    MONITOR, as another user of the server) must not be able to try guesses at a credential on
+    them. What all instances have and such a reader has not is the store's password. Without one
+    whoever reaches the server is let in, and there is nothing to key them with.
+    """
+    if not settings.password:
+        return b""
+    salt = f"holdfast bucket names {settings.prefix}"
+    return pbkdf2_hmac("sha256", settings.password.encode(), salt.encode(), _ROUNDS)
 
 
 class RedisStore:
@@ -37,7 +57,10 @@ class RedisStore:
     ) -> None:
         """*keeps_keys*: as :meth:`keep_keys`, from the start."""
         self._prefix = settings.prefix
+        self._permit_life = settings.permit_life
         self._clock = clock
+        self.digest_key = _digest_key(settings)
+        """The same on all instances."""
         self._instance = uuid4().hex
         """Our name among the instances."""
         dialler = Dialler(settings, clock)
@@ -49,7 +72,8 @@ class RedisStore:
             clock=clock,
             recorder=recorder,
         )
-        self.claims = RedisClaims(self._link, settings.prefix)
+        self._bulk = Bulk(dialler, clock, recorder)
+        self.claims = RedisClaims(self._link, self._bulk, settings.prefix, self.digest_key)
         """What is known of idempotency keys."""
         self._news = News(
             pause_channel(settings.prefix),
@@ -103,6 +127,7 @@ class RedisStore:
         self._timer = self._trust = None
         self._placed.clear()
         await self._news.close()
+        self._bulk.drop("the store is closed")
         await self._link.close()
 
     def permits(
@@ -110,7 +135,9 @@ class RedisStore:
     ) -> SharedPermits:
         """The permits of *bucket*, one object at a time for each."""
         calls = Calls(self._link, self._prefix, bucket, self._instance, next(self._numbers))
-        permits = SharedPermits(settings, listener, calls, self, self._clock)
+        permits = SharedPermits(
+            settings, listener, calls, self, self._clock, permit_life=self._permit_life
+        )
         self._permits.add(permits)
         self._by_bucket[bucket] = permits
         if not settings.rates:
@@ -167,6 +194,7 @@ class RedisStore:
         """No bucket waits for the store any more."""
         now = self._clock.monotonic()
         self._news.stop()
+        self._bulk.drop("the store is down")
         if self._trust is not None:
             self._trust.cancel()
             self._trust = None

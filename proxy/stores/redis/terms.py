@@ -1,34 +1,25 @@
 """On what terms permits are lent, so that no rate is exceeded.
 
-A permit that an instance got from the store is used a little later, or lapses. If it lives
-for L seconds, what goes out in a window of W seconds was granted in W + L seconds. So with
-a burst of b at the store, no more than ``rate * (W + L) + b`` go out in any window. What the
-operator allows is ``rate * W + burst``, hence::
+A permit that an instance got from the store is used a little later, or lapses. It lives for L
+seconds from the moment in which it was asked for, on all instances alike, however far away the
+store is: what goes out in a window was granted in that window and L. So the slots of a rate are
+further apart at the store than for one process (``policy/pacing.py``).
 
-    b + rate * L <= burst
+Because a permit has its time, it can be given before its slot has come, and kept until then: by L/2
+at most, so that as much is left for the way to the instance and for its use. Who asks a little
+late loses nothing so, and one question serves for several calls.
 
-Half of the burst goes to either side: b at the store, for what comes at once, and L, the
-longer the fewer the calls to the store. The default burst, a tenth of a second's worth,
-makes L 50 ms.
-
-Two things bend the rule, and neither shows in what goes out in a second, or in a period:
-
-- ``rate * L`` is rounded to a whole number: an operator who writes ``burst: 5`` shall get
-  five. Two calls may then be closer together than their rate says, by L.
-- A permit must live long enough to come back from the store and be used. Where the burst is
-  so small that less than ``SHORTEST`` is left, that is what it gets, at the cost of 1 % of
-  a second's worth.
+The longer permits live, the fewer the questions and the less of the rate is used: a 40th of the
+window costs 2.4 % of it.
 """
 
-import math
 from dataclasses import dataclass
 
-from proxy.policy.permits import usual_burst
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.pacing import life_of, pace
+from proxy.policy.settings import ThrottleSettings
 
-LONGEST = 0.1
-"""Seconds within which permits lapse that nobody used."""
-SHORTEST = 0.01
+_AHEAD = 0.5
+"""The part of its life by which a permit may be given before its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +30,30 @@ class Terms:
     """Seconds for which a permit is good, from the moment in which it was asked for."""
     interval: float
     """Seconds from one permit to the next, when all are used up."""
+    intervals: tuple[float, ...]
+    """Seconds from one permit of a rate to the next, for each rate."""
     rates: tuple[int, ...]
-    """For the script: count, period in microseconds and burst of each."""
+    """For the script: calls, the microseconds that they take, burst, microseconds early; each."""
     longest_pause: float
 
+    @property
+    def ahead(self) -> float:
+        """Seconds by which a permit may be given before its slot."""
+        return self.life * _AHEAD
 
-def terms(settings: ThrottleSettings) -> Terms:
+
+def terms(settings: ThrottleSettings, permit_life: float | None = None) -> Terms:
     """The terms for *settings*."""
     # In an order that does not depend on the file's: the store knows them by number.
     rates = sorted(set(settings.rates), key=lambda rate: (rate.period, rate.count))
-    bursts = [settings.burst or usual_burst(rate) for rate in rates]
-    life = LONGEST
-    for rate, burst in zip(rates, bursts, strict=True):
-        # Of a burst of one nothing can be spared; but half an interval is rounded away.
-        life = min(life, max(burst // 2, 0.5) * rate.period / rate.count)
-    life = max(life, SHORTEST)
+    life = life_of(settings.rates, permit_life)
     numbers: list[int] = []
-    for rate, burst in zip(rates, bursts, strict=True):
-        numbers += (rate.count, round(rate.period * 1e6), _at_the_store(rate, burst, life))
-    interval = max((rate.period / rate.count for rate in rates), default=0.0)
-    return Terms(life, interval, tuple(numbers), settings.longest_pause or 0.0)
-
-
-def _at_the_store(rate: Rate, burst: int, life: float) -> int:
-    lent = math.floor(rate.count * life / rate.period + 0.5)
-    return max(burst - lent, 1)
+    intervals: list[float] = []
+    for rate in rates:
+        sent = pace(settings, rate, life)
+        width = -(-sent.width // 1000)
+        numbers += (sent.calls, width, sent.burst, sent.early // 1000)
+        intervals.append(sent.interval)
+    longest_pause = settings.longest_pause or 0.0
+    interval = max(intervals, default=0.0)
+    return Terms(life, interval, tuple(intervals), tuple(numbers), longest_pause)

@@ -1,7 +1,12 @@
-"""The file: made, recognised, and set up for several processes at once."""
+"""The file: made, recognised, and set up for several processes at once.
+
+It holds what callers sent and got, so nobody else may read it: it is made with mode 0600, one
+that was there gets that mode if it is ours, and a symbolic link is not followed.
+"""
 
 import os
 import sqlite3
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -24,6 +29,11 @@ class Layout:
     waits_for_disk: bool = False
     """Whether what was committed survives the end of the machine too, and not only that of
     any process. It costs a wait for the disk, which is milliseconds, per transaction."""
+    can_shrink: bool = False
+    """Whether room that is free in the file can be given back to the disk (and is, by
+    ``incremental_vacuum``)."""
+    from_last_format: tuple[str, ...] = ()
+    """Make these tables of those of the format before; nothing: that one is not read either."""
 
 
 def open_file(path: str, busy_timeout: float, layout: Layout) -> sqlite3.Connection:
@@ -48,6 +58,10 @@ _PATIENCE = 1.0
 _TURNS = 5
 _PAUSE = 0.05
 """Seconds to wait for other processes that start at the same time; how often, and between."""
+_LONGEST_LOG = 1024**2
+"""Bytes of the log of changes that stay on disk once they are in the file, where that can shrink:
+what a large transaction needed is given back. At half of that it is moved into the file."""
+_PAGE = 4096
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -63,17 +77,67 @@ def _connect(path: str, busy_timeout: float, layout: Layout) -> sqlite3.Connecti
 
 
 def _make(path: str) -> None:
-    """Make the file, for nobody else to read; SQLite gives those beside it the same rights."""
+    """Make the file, for nobody else to read; SQLite gives those beside it the same rights.
+
+    One that is there is not opened here: another connection of this process may have it, and to
+    close any descriptor of a file ends all locks that a process has on it. Others would take the
+    file for abandoned then, and clear away what is in use.
+    """
     if not Path(path).parent.is_dir():
         raise StoreError(f"the folder of {path} does not exist: create it, or name another file")
+    for name in _files(path):
+        if Path(name).is_symlink():
+            raise StoreError(
+                f"{name} is a symbolic link, which may lead anywhere: name the file itself,"
+                f" {Path(name).resolve()}"
+            )
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    reason = ""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        if not Path(path).is_file():
+            reason = "it is no file"
+        elif not os.access(path, os.R_OK | os.W_OK):
+            reason = "its rights do not allow it"
     except OSError as error:
         reason = error.strerror or type(error).__name__
+    if reason:
         raise StoreError(
             f"{path} cannot be opened for writing ({reason}): Holdfast needs a file of its own"
             " in a folder in which it may write"
-        ) from error
+        )
+
+
+def _make_private(path: str) -> None:
+    """Take the file, and those that SQLite has beside it, from everybody else.
+
+    By name, not by descriptor: to close one would end the locks that SQLite has on the file.
+    Raises StoreError if others can read it and we cannot change that.
+    """
+    for name in _files(path):
+        try:
+            found = os.lstat(name)
+        except FileNotFoundError:
+            continue
+        if not found.st_mode & _OF_OTHERS:
+            continue
+        if found.st_uid != os.geteuid():
+            raise StoreError(
+                f"others can read {name} (mode {stat.S_IMODE(found.st_mode):04o}) and it belongs to"
+                f" user {found.st_uid}: run chown {os.geteuid()} and chmod 600 on it, or name"
+                " another file"
+            )
+        Path(name).chmod(0o600)
+
+
+_OF_OTHERS = 0o077
+"""The rights of everybody but the owner."""
+
+
+def _files(path: str) -> tuple[str, ...]:
+    """The file at *path*, and those that SQLite has beside it."""
+    return path, f"{path}-wal", f"{path}-shm"
 
 
 def _set_up(db: sqlite3.Connection, path: str, layout: Layout) -> None:
@@ -81,6 +145,9 @@ def _set_up(db: sqlite3.Connection, path: str, layout: Layout) -> None:
     db.execute("BEGIN")
     is_new = _is_new(db, path, layout)
     db.execute("COMMIT")
+    _make_private(path)
+    if is_new and layout.can_shrink:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # nothing can change it later
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError(
@@ -89,18 +156,35 @@ def _set_up(db: sqlite3.Connection, path: str, layout: Layout) -> None:
     # In either case what was committed survives the end of any process.
     db.execute(f"PRAGMA synchronous = {'FULL' if layout.waits_for_disk else 'NORMAL'}")
     db.execute("PRAGMA trusted_schema = OFF")
-    if not is_new:
+    if layout.can_shrink:
+        # Some builds write zeroes over all that is deleted, and on a full disk nothing could be.
+        db.execute("PRAGMA secure_delete = FAST").fetchone()
+        db.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG // 2 // _PAGE}")
+    if not is_new and not _is_of_last_format(db, layout):
         # A write shows that the folder, too, is ours to write in.
         db.execute("BEGIN IMMEDIATE")
         db.execute("ROLLBACK")
         return
     db.execute("BEGIN IMMEDIATE")
-    if _is_new(db, path, layout):  # still: another process may have been faster
-        for statement in layout.statements:
-            db.execute(statement)
-        db.execute(f"PRAGMA application_id = {layout.application}")
-        db.execute(f"PRAGMA user_version = {layout.format}")
+    # Still: another process may have been faster.
+    if _is_new(db, path, layout):
+        _build(db, layout, layout.statements)
+    elif _is_of_last_format(db, layout):
+        _build(db, layout, layout.from_last_format)
     db.execute("COMMIT")
+
+
+def _build(db: sqlite3.Connection, layout: Layout, statements: tuple[str, ...]) -> None:
+    for statement in statements:
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {layout.application}")
+    db.execute(f"PRAGMA user_version = {layout.format}")
+
+
+def _is_of_last_format(db: sqlite3.Connection, layout: Layout) -> bool:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return bool(layout.from_last_format) and version == layout.format - 1
 
 
 def _is_new(db: sqlite3.Connection, path: str, layout: Layout) -> bool:
@@ -115,7 +199,7 @@ def _is_new(db: sqlite3.Connection, path: str, layout: Layout) -> bool:
         return True
     if application != layout.application:
         raise StoreError(f"{path} belongs to another application: name another file")
-    if version != layout.format:
+    if version != layout.format and not _is_of_last_format(db, layout):
         raise StoreError(
             f"{path} was written by another version of Holdfast (format {version}, this one has"
             f" {layout.format}): use that version, or name another file"

@@ -11,14 +11,14 @@ from typing import TypeVar, cast
 from proxy.core import Clock, StoreRecorder
 from proxy.policy.records import Answer, Claim, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
-from proxy.stores import StoreError
+from proxy.stores import LARGE, PATIENCE, StoreError, room_name
 from proxy.stores.sqlite.opening import open_file
 from proxy.stores.sqlite.table import LAYOUT, Table, boot_id
 from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
-OPERATIONS = ("claim", "settle", "renew", "admin", "watch", "sweep")
+OPERATIONS = ("claim", "fetch", "settle", "renew", "admin", "watch", "sweep")
 """What is asked of the store, for metrics: each is counted and timed under one of these."""
 
 _LOCK_SHARE = 0.75
@@ -29,6 +29,8 @@ _SWEEP_EVERY = 60.0
 _SWEEP_ON = 0.05
 """Seconds between two lots of expired records, where there are many."""
 _CLOSE_WITHIN = 5.0
+_FETCHES_AT_ONCE = 8
+"""Large results that are read, and in memory, at the same time."""
 _REMEMBERED = 1000
 """Keys that were last found busy: who is told so may watch them."""
 
@@ -46,6 +48,10 @@ class SqliteStore:
         self._clock = clock
         self._recorder = recorder
         self._thread: FileThread[Table] | None = None
+        self._reader: FileThread[Table] | None = None
+        """Fetches large results, and keeps nobody else waiting."""
+        self._patience = max(PATIENCE, 2 * settings.timeout)
+        self._turns = asyncio.Semaphore(_FETCHES_AT_ONCE)
         self._watched: dict[str, _Watched] = {}
         self._busy: OrderedDict[str, str] = OrderedDict()
         """Who had a key when somebody was last told that it is busy."""
@@ -63,14 +69,24 @@ class SqliteStore:
 
     async def start(self) -> None:
         """Open the file. Raises StoreError with what to do about it if that cannot be done."""
-        settings = self._settings
-        thread = FileThread(
-            partial(open_file, settings.path, settings.timeout * _LOCK_SHARE, LAYOUT),
-            lambda db: Table(db, self._clock, boot_id()),
-        )
+        thread = self._new_thread()
         await thread.start()
         self._thread = thread
+        reader = self._new_thread()
+        try:
+            await reader.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._reader = reader
         self._sweeping = asyncio.create_task(self._keep_sweeping(), name="store sweep")
+
+    def _new_thread(self) -> FileThread[Table]:
+        settings = self._settings
+        return FileThread(
+            partial(open_file, settings.path, settings.timeout * _LOCK_SHARE, LAYOUT),
+            lambda db: Table(db, self._clock, boot_id(), settings.bytes),
+        )
 
     async def close(self) -> None:
         """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
@@ -80,14 +96,18 @@ class SqliteStore:
                 await asyncio.wait([task])
         self._polling = self._sweeping = None
         self._watched.clear()
-        thread, self._thread = self._thread, None
-        if thread is not None and not await thread.close(_CLOSE_WITHIN):
+        # One after the other: who closes last puts everything into the file itself.
+        threads = (self._reader, self._thread)
+        self._reader = self._thread = None
+        closed = [await thread.close(_CLOSE_WITHIN) for thread in threads if thread is not None]
+        if not all(closed):
             _log.warning("the store at %s does not answer: it is left open", self._settings.path)
 
     # What is asked of it.
 
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not. Who does not hear, for whatever reason, has not got it."""
+        ask = ask._replace(caller=room_name(ask.caller))
         try:
             claimed = await self._ask("claim", lambda table: table.claim(ask), may_be_void=True)
         except (StoreError, asyncio.CancelledError):
@@ -107,12 +127,33 @@ class SqliteStore:
 
         Done even if it takes too long: what is known of a key is better late than lost.
         """
-        return await self._ask("settle", lambda table: table.settle(name, owner, ending))
+        if ending.caller:
+            ending = ending._replace(caller=room_name(ending.caller))
+        is_large = len(ending.result) > LARGE
+        return await self._ask(
+            "settle", lambda table: table.settle(name, owner, ending), is_large=is_large
+        )
 
-    async def renew(self, name: str, owner: str, lease: float) -> bool:
+    async def fetch(self, name: str, owner: str = "") -> bytes | None:
+        """The result of a key, or what *owner* left behind; None if it is gone."""
+        try:
+            # In turns, or a crowd of them would be in memory at the same time.
+            async with asyncio.timeout(self._patience), self._turns:
+                return await self._ask(
+                    "fetch",
+                    lambda table: table.result(name, owner),
+                    only_reads=True,
+                    may_be_void=True,
+                    is_large=True,
+                )
+        except TimeoutError:
+            self._recorder.failed("fetch")
+            raise StoreError(f"no answer within {self._patience:.0f} s") from None
+
+    async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
         """*owner* is still alive; False if the key is not its own any more."""
         return await self._ask(
-            "renew", lambda table: table.renew(name, owner, lease), may_be_void=True
+            "renew", lambda table: table.renew(name, owner, lease, ttl), may_be_void=True
         )
 
     async def show(self, name: str) -> Shown | None:
@@ -125,6 +166,10 @@ class SqliteStore:
         """Forget a key; False if there is none, or somebody alive has it."""
         return await self._ask("admin", lambda table: table.drop(name), may_be_void=True)
 
+    async def revoke(self, name: str) -> bool:
+        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        return await self._ask("admin", lambda table: table.revoke(name), may_be_void=True)
+
     async def _ask(
         self,
         operation: str,
@@ -132,25 +177,29 @@ class SqliteStore:
         *,
         only_reads: bool = False,
         may_be_void: bool = False,
+        is_large: bool = False,
     ) -> _T:
         """The result of *work*, within the time that there is.
 
-        *may_be_void*: it need not be done once nobody waits for it.
+        *may_be_void*: it need not be done once nobody waits for it. What *is_large* gets more
+        time, and delays nothing else.
         """
-        if self._thread is None:
+        thread = self._reader if is_large and only_reads else self._thread
+        if thread is None:
             raise StoreError("the store is closed")
+        within = self._patience if is_large else self._settings.timeout
         began = self._clock.monotonic()
-        job = Job(work, only_reads=only_reads)
-        self._thread.put(job)
+        job = Job(work, only_reads=only_reads, is_large=is_large)
+        thread.put(job)
         try:
-            await asyncio.wait([job.told], timeout=self._settings.timeout)
+            await asyncio.wait([job.told], timeout=within)
             if job.is_over:
                 await job.told  # it was us who were late: the result is on its way
         finally:
             # Given up or cancelled: what has not begun is left out, if it may be.
             job.is_void = may_be_void and not job.is_over
         if not job.told.done():
-            job.error = FileFailure(f"no answer within {self._settings.timeout * 1000:.0f} ms")
+            job.error = FileFailure(f"no answer within {within * 1000:.0f} ms")
         self._note(job.error)
         if job.error is not None:
             self._recorder.failed(operation)

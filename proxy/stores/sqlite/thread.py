@@ -1,19 +1,24 @@
 """The thread that has the file: commands go in, in their order, and results come back.
 
 What has queued up while it worked goes into one transaction, so a crowd costs little more
-than one. A transaction is kept or lost as a whole: a command whose result was told to
-anybody is in the file.
+than one. A command whose result was told to anybody is in the file; one that fails costs no
+other command anything.
+
+What is large waits until all else is done, and goes one at a time: whoever is in a hurry waits
+for one of them at most.
 """
 
 import asyncio
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from proxy.stores import StoreError
+from proxy.stores import StoreError, StoreRefusal
 
 _TableT = TypeVar("_TableT")
 """What knows the rows of the file."""
@@ -23,17 +28,63 @@ _MOST = 100
 
 
 class FileFailure(StoreError):
-    """The file is of no use now; any other error is about one key."""
+    """The file is of no use now; any other error is about one command."""
+
+
+class FileRefusal(FileFailure, StoreRefusal):
+    """What was to be written does not fit: the disk is full, or the file may grow no further."""
+
+
+class DiskFull(FileRefusal):
+    """There is no room on the disk for what was to be written."""
+
+
+class Room(Protocol):
+    """Finds room on a full disk, in the thread that has the file."""
+
+    def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
+        """Make some for a command that found none; False if there is nothing left to try.
+
+        *gives_back*: the command makes more room than it takes. Called again, and again, until
+        the command succeeds or the answer is False.
+        """
+
+    def restore(self, db: sqlite3.Connection) -> None:
+        """The command is over: see to it that the next one finds room again."""
+
+    def tidy(self, db: sqlite3.Connection) -> None:
+        """A transaction is over: do what can only be done between two of them."""
 
 
 class Job(Generic[_TableT]):
     """One command, and what became of it."""
 
-    __slots__ = ("error", "is_over", "is_void", "only_reads", "result", "told", "work")
+    __slots__ = (
+        "error",
+        "gives_back",
+        "is_large",
+        "is_over",
+        "is_void",
+        "only_reads",
+        "result",
+        "told",
+        "work",
+    )
 
-    def __init__(self, work: Callable[[_TableT], object], *, only_reads: bool) -> None:
+    def __init__(
+        self,
+        work: Callable[[_TableT], object],
+        *,
+        only_reads: bool,
+        is_large: bool = False,
+        gives_back: bool = False,
+    ) -> None:
         self.work = work
         self.only_reads = only_reads
+        self.is_large = is_large
+        """Whether it takes so long that others go first."""
+        self.gives_back = gives_back
+        """Whether it makes room on the disk, or leads to that."""
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once there is a result or an error."""
         self.is_over = False
@@ -51,10 +102,15 @@ class FileThread(Generic[_TableT]):
         self,
         open_file: Callable[[], sqlite3.Connection],
         table: Callable[[sqlite3.Connection], _TableT],
+        room: Room | None = None,
     ) -> None:
-        """*open_file* is called in the thread, and raises StoreError if it cannot be done."""
+        """*open_file* is called in the thread, and raises StoreError if it cannot be done.
+
+        *room* is asked when the disk is full.
+        """
         self._open_file = open_file
         self._table = table
+        self._room = room
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job[_TableT] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -72,7 +128,7 @@ class FileThread(Generic[_TableT]):
             raise
 
     def put(self, job: Job[_TableT]) -> None:
-        """Run *job* after all that were put before."""
+        """Run *job* after all that were put before; a large one after some that come later."""
         self._queue.put(job)
 
     async def close(self, patience: float) -> bool:
@@ -96,8 +152,10 @@ class FileThread(Generic[_TableT]):
             table = self._table(db)
             try:
                 for batch in self._batches():
-                    _run_batch(db, table, batch)
+                    _run_batch(db, table, batch, self._room)
                     self._tell(_deliver, batch)
+                    if self._room is not None:
+                        self._room.tidy(db)
             finally:
                 db.close()
         self._tell(_end, self._ended)
@@ -107,32 +165,97 @@ class FileThread(Generic[_TableT]):
             self._loop.call_soon_threadsafe(function, *args)
 
     def _batches(self) -> Iterator[list[Job[_TableT]]]:
-        """What has queued up, again and again until the end."""
-        while (job := self._queue.get()) is not None:
-            batch = [job]
-            while len(batch) < _MOST and not self._queue.empty():
-                following = self._queue.get()
-                if following is None:
-                    self._queue.put(None)  # the end, but for this batch
+        """What has queued up, and then a large one, again and again until the end."""
+        large: deque[Job[_TableT]] = deque()
+        is_over = False
+        while large or not is_over:
+            batch: list[Job[_TableT]] = []
+            while not is_over and len(batch) < _MOST:
+                if (batch or large) and self._queue.empty():
                     break
-                batch.append(following)
-            yield batch
+                job = self._queue.get()
+                if job is None:
+                    is_over = True  # but for what was put before
+                else:
+                    (large if job.is_large else batch).append(job)
+            if batch:
+                yield batch
+            if large:
+                yield [large.popleft()]
 
 
-def _run_batch(db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]]) -> None:
-    wanted = [job for job in batch if not job.is_void]
-    try:
-        with _transaction(db, only_reads=all(job.only_reads for job in wanted)):
-            for job in wanted:
-                try:
-                    job.result = job.work(table)
-                except StoreError as error:
-                    job.error = error  # about one row, of which nothing was changed
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next ones get their turn
-        for job in wanted:
-            job.error = FileFailure(str(error))
+def _run_batch(
+    db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]], room: Room | None = None
+) -> None:
+    """Run all of *batch* in one transaction; if that cannot be kept, in smaller ones.
+
+    A transaction that a command has spoilt is undone and run again in two halves, and so on
+    down to that command, which fails alone: all others are kept, in their order.
+    """
+    lots = [[job for job in batch if not job.is_void]]
+    while lots:
+        lot = lots.pop()
+        try:
+            _run_lot(db, table, lot)
+        except _NotBegun as error:
+            # The file is somebody else's for now: each further lot would only wait as long.
+            for job in chain(lot, *lots):
+                job.error = FileFailure(str(error))
+            break
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next ones get their turn
+            if len(lot) > 1:
+                half = len(lot) // 2
+                lots += (lot[half:], lot[:half])
+                continue
+            lot[0].error = _failure(error)
+            if room is not None and isinstance(lot[0].error, DiskFull):
+                _run_on_full_disk(db, table, lot[0], room)
     for job in batch:
         job.is_over = True
+
+
+def _run_lot(db: sqlite3.Connection, table: _TableT, lot: list[Job[_TableT]]) -> None:
+    """Run all of *lot* in one transaction; raises what made that impossible."""
+    with _transaction(db, only_reads=all(job.only_reads for job in lot)):
+        for job in lot:
+            job.error = None
+            try:
+                job.result = job.work(table)
+            except StoreError as error:
+                job.error = error  # about one row, of which nothing was changed
+
+
+def _run_on_full_disk(
+    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], room: Room
+) -> None:
+    """Run a command again that found no room, as often as *room* can make some."""
+    while isinstance(job.error, DiskFull) and room.make(db, gives_back=job.gives_back):
+        try:
+            _run_lot(db, table, [job])
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this command's
+            job.error = _failure(error)
+    room.restore(db)
+
+
+def _failure(error: Exception) -> StoreError:
+    """The error of a command that could not be run: FileFailure if the file is to blame."""
+    if not isinstance(error, (OSError, sqlite3.DatabaseError, _NotBegun)) or isinstance(
+        error, (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
+    ):
+        return StoreError(str(error))
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code in _FULL:
+        return DiskFull(str(error))
+    return (FileRefusal if code in _NOT_WRITTEN else FileFailure)(str(error))
+
+
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
+_NOT_WRITTEN = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
+"""What a file gets that may not grow any further: by a quota, say."""
+
+
+class _NotBegun(Exception):
+    """The file could not be had for a transaction."""
 
 
 @contextmanager
@@ -140,6 +263,9 @@ def _transaction(db: sqlite3.Connection, *, only_reads: bool) -> Iterator[None]:
     try:
         # Who reads first and writes later can be refused in between: take the file at once.
         db.execute("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        raise _NotBegun(str(error)) from error
+    try:
         yield
         db.execute("COMMIT")
     finally:

@@ -1,0 +1,110 @@
+"""Room on the disk that is set aside, so that a full disk can be cleared.
+
+To delete a letter SQLite has to write, and so has a replay, which is marked first. On a full
+disk neither would work, and nobody could make room with the tool that is there for it. So a
+file beside the letters takes some room while there is any, and is removed when a command that
+makes room finds none.
+"""
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+_SIZE = 1024**2
+"""Bytes: as much as the log of changes holds at most, but for a single large transaction."""
+_SHARE = 3
+"""Of what is free on a small disk only a third is set aside."""
+_LEAST = 64 * 1024
+"""Less would not do: to delete one letter takes a dozen pages."""
+_TRIES = 2
+_PAGES = 200
+"""Pages that are given back to the disk at once: with more of them SQLite's memory would run
+over, into the log. Others wait for the file meanwhile."""
+
+
+class Reserve:
+    """The room that is set aside, and how it is used (stores.sqlite.thread.Room)."""
+
+    def __init__(self, path: str) -> None:
+        """*path* is the file of the letters."""
+        self._path = f"{path}-reserve"
+        self._tried = 0
+        """How often room was made for the present command."""
+        self.file_is_to_shrink = False
+        """Set by a command if much of the file is free."""
+
+    def set_aside(self) -> None:
+        """Take the room, if there is enough and nobody has done so before."""
+        with suppress(OSError):
+            if Path(self._path).exists():
+                return
+            disk = os.statvfs(Path(self._path).parent)
+            free = disk.f_bavail * disk.f_frsize
+            size = min(_SIZE, max(free // _SHARE, _LEAST))
+            if size > free // 2:
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                _allocate(descriptor, size)
+            except OSError:
+                self.release()
+            finally:
+                os.close(descriptor)
+
+    def release(self) -> bool:
+        """Give it up; False if there is none."""
+        try:
+            Path(self._path).unlink()
+        except OSError:
+            return False
+        return True
+
+    # On a full disk.
+
+    def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
+        """Empty the log of changes first; what was set aside is for those that give back more.
+
+        It is needed even to empty the log: the file may have to grow for what is in there, and
+        only then can the log be cut off.
+        """
+        self._tried += 1
+        if self._tried > 1 and not (self._tried == _TRIES and gives_back and self.release()):
+            return False
+        empty_log(db)
+        return True
+
+    def restore(self, db: sqlite3.Connection) -> None:
+        """Give back to the disk what is free in the file, and set the reserve aside again."""
+        self._tried = 0
+        shrink(db)
+        empty_log(db)
+        self.set_aside()
+
+    def tidy(self, db: sqlite3.Connection) -> None:
+        """Give back some of what is free in the file, if a command has said so."""
+        if self.file_is_to_shrink:
+            self.file_is_to_shrink = False
+            shrink(db)
+            empty_log(db)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.write(descriptor, bytes(size))
+
+
+def shrink(db: sqlite3.Connection) -> None:
+    """Give some free pages back to the disk, if that can be done now."""
+    with suppress(sqlite3.Error):
+        # Each page is a row of the answer, without columns: execute() takes the first for all.
+        db.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
+
+
+def empty_log(db: sqlite3.Connection) -> None:
+    """Move the log of changes into the file and cut it off, if others let us."""
+    with suppress(sqlite3.Error):
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,0 +1,159 @@
+"""A connection of their own for large results, in either direction.
+
+A crowd that wants large results, or brings them, fills this one. Claims, permits and beats go
+over the link and wait behind none of it. A few calls are under way at a time, so that neither
+side holds more than a few results in its buffers; the others wait for their turn. Nobody waits
+for longer than a fixed time, and a failure concerns nobody but those who wait.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hiredis import ReplyError
+
+from proxy.core import Clock, StoreRecorder
+from proxy.stores import PATIENCE, StoreError
+from proxy.stores.redis.connection import Command, Connection, Reply, StoreFailure
+from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.link import is_unknown_script
+from proxy.stores.redis.scripts import Script
+
+_AT_ONCE = 8
+"""Calls that are under way at the same time."""
+_DIAL_AGAIN = 0.25
+"""Seconds after a connection could not be made until it is tried again."""
+
+_T = TypeVar("_T")
+
+
+class Bulk:
+    """Makes its connection when it is first needed, and again when that was lost."""
+
+    def __init__(self, dialler: Dialler, clock: Clock, recorder: StoreRecorder) -> None:
+        self._dialler = dialler
+        self._clock = clock
+        self._recorder = recorder
+        self._patience = max(PATIENCE, 2 * dialler.timeout)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._dialling = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._asked: set[asyncio.Future[Reply]] = set()
+        self._failed: StoreFailure | None = None
+        self._dial_after = 0.0
+        """When a connection may be tried again, and why it could not be made last time."""
+        self._drops = 0
+        """How often it was dropped: a connection that was begun before is not wanted any more."""
+
+    def __repr__(self) -> str:
+        return f"<bulk, {len(self._asked)} calls>"
+
+    async def run(
+        self,
+        operation: str,
+        script: Script,
+        keys: tuple[str, ...],
+        args: Command,
+        read: Callable[[list[Reply]], _T],
+    ) -> _T:
+        """What *script* answers, as *read* understands it. Raises :class:`StoreError`."""
+
+        async def call() -> Reply:
+            words = (len(keys), *keys, *args)
+            reply = await self._send(("EVALSHA", script.digest, *words))
+            if is_unknown_script(reply):
+                reply = await self._send(("EVAL", script.text, *words))
+            return reply
+
+        def read_list(reply: Reply) -> _T:
+            if not isinstance(reply, list):
+                raise StoreError("its answer makes no sense")
+            return read(reply)
+
+        return await self._take_turn(operation, call, read_list)
+
+    async def ask(self, operation: str, command: Command, read: Callable[[Reply], _T]) -> _T:
+        """What *command* answers, as *read* understands it. Raises :class:`StoreError`."""
+        return await self._take_turn(operation, lambda: self._send(command), read)
+
+    def drop(self, why: str) -> None:
+        """Close the connection; whoever waits for an answer is told *why*. It may be used again."""
+        self._drops += 1
+        if self._connection is not None:
+            self._connection.close()
+        self._lose(why)
+
+    async def _take_turn(
+        self,
+        operation: str,
+        call: Callable[[], Awaitable[Reply]],
+        read: Callable[[Reply], _T],
+    ) -> _T:
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._patience), self._turns:
+                reply = await call()
+            result = read(_checked(reply))
+        except TimeoutError:
+            self._recorder.failed(operation)
+            raise StoreError(f"no answer within {self._patience:.0f} s") from None
+        except (StoreFailure, OSError) as error:
+            self._recorder.failed(operation)
+            raise StoreError(str(error)) from error
+        except StoreError:
+            self._recorder.failed(operation)
+            raise
+        self._recorder.operated(operation, self._clock.monotonic() - began)
+        return result
+
+    async def _send(self, command: Command) -> Reply:
+        connection = await self._connected()
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._asked.add(future)
+
+        def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - only the reply counts
+            if not future.done():
+                future.set_result(reply)
+
+        try:
+            connection.call(command, answered)
+            return await future
+        finally:
+            self._asked.discard(future)
+
+    async def _connected(self) -> Connection:
+        async with self._dialling:
+            if self._connection is not None:
+                return self._connection
+            if self._failed is not None and self._clock.monotonic() < self._dial_after:
+                raise self._failed
+            drops = self._drops
+            try:
+                async with asyncio.timeout(self._dialler.timeout):
+                    connection = await self._dialler.dial(self._lose)
+            except (StoreFailure, OSError, TimeoutError) as error:
+                self._failed = StoreFailure(str(error) or "no connection in time")
+                self._dial_after = self._clock.monotonic() + _DIAL_AGAIN
+                raise self._failed from error
+            if drops != self._drops:
+                connection.close()
+                raise StoreFailure("the store is down")
+            connection.longest = 2 * self._patience
+            self._connection = connection
+            return connection
+
+    def _lose(self, why: str) -> None:
+        """The connection has ended: so have all calls on it."""
+        self._connection = None
+        asked = list(self._asked)
+        self._asked.clear()
+        for future in asked:
+            if not future.done():
+                future.set_exception(StoreFailure(why))
+
+
+def _checked(reply: Reply) -> Reply:
+    """Return *reply*; raise StoreError if it is an error, which concerns this call alone."""
+    if isinstance(reply, ReplyError):
+        raise StoreError(str(reply))
+    return reply
