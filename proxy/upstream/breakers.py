@@ -4,15 +4,23 @@ They outlive the upstream's other settings: a reload that changes a timeout does
 not forget which address is down.
 """
 
+import logging
 from collections.abc import Collection
 
 from proxy.core import Clock
-from proxy.policy.breaker import Breaker, speaks
+from proxy.policy.breaker import Breaker, Change, State, speaks
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.settings import BreakerSettings, Origin
 
+_log = logging.getLogger("holdfast")
+
 Address = tuple[Origin, str]
 """A URL of the upstream, and one of the addresses that its name stands for."""
+
+
+def label_of(origin: Origin, address: str) -> str:
+    """What an address is called in logs and status."""
+    return f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
 
 
 class Report:
@@ -30,35 +38,50 @@ class Report:
 
     def answered(self, status: int) -> None:
         """The head of a response came: no need to wait for a stream to end."""
-        self._tell(speaks(None, status, self._refused))
+        good = speaks(None, status, self._refused)
+        self._tell(good, "" if good else str(status))
 
     def ended(self, attempt: Attempt, *, blame: bool) -> None:
         """The attempt is over; without *blame* it was the client who kept it from success."""
         if attempt.found_stale or not blame:
             self._tell(None)  # an idle connection ended, or a client is slow or in a hurry
         else:
-            self._tell(speaks(attempt.kind, attempt.status, self._refused))
+            good = speaks(attempt.kind, attempt.status, self._refused)
+            self._tell(good, "" if good else attempt.kind or str(attempt.status))
 
     def not_reached(self, kind: Kind, *, blame: bool) -> None:
         """No connection could be had; without *blame* it is not the address's fault."""
-        self._tell(speaks(kind, 0, self._refused) if blame else None)
+        self._tell(speaks(kind, 0, self._refused) if blame else None, kind)
 
-    def _tell(self, good: bool | None) -> None:  # noqa: FBT001 - the verdict itself
+    def _tell(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
         breaker, self._breaker = self._breaker, None
         if breaker is not None:
-            breaker.report(self._ticket, good, self._clock.monotonic())
+            breaker.report(self._ticket, good, self._clock.monotonic(), outcome)
 
 
 class Breakers:
     """Finds the breaker of an address, and remembers it while the address is in use."""
 
-    def __init__(self, settings: BreakerSettings) -> None:
+    def __init__(self, upstream: str, settings: BreakerSettings) -> None:
+        """*upstream* is its name, for the log."""
         self.settings = settings
+        self._upstream = upstream
         self._breakers: dict[Address, Breaker] = {}
 
     def of(self, address: Address) -> Breaker:
         """The breaker of *address*."""
-        return self._breakers.setdefault(address, Breaker(self.settings))
+        breaker = self._breakers.get(address)
+        if breaker is None:
+            label = label_of(*address)
+            breaker = Breaker(self.settings, lambda change: self._say(label, change))
+            self._breakers[address] = breaker
+        return breaker
+
+    def _say(self, label: str, change: Change) -> None:
+        """Tell the operator when an address is left alone, and when it is not any more."""
+        level = logging.WARNING if change.state is State.OPEN else logging.INFO
+        told = change.told(self.settings)
+        _log.log(level, "the breaker of upstream %s at %s is %s", self._upstream, label, told)
 
     def keep_only(self, addresses: Collection[Address], unknown: Collection[Origin]) -> None:
         """Forget those of all other addresses.

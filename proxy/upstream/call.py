@@ -98,7 +98,7 @@ class Call:
         connection = self.connection
         if complete or connection is None:
             self._end(None)
-        elif connection.is_sending or not head.reusable:
+        elif connection.is_spent(head):
             connection.abandon()
             self._end(None)
         else:

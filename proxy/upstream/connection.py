@@ -15,11 +15,27 @@ a second response in one read          the same
 end before the head is complete        reset
 end inside the body                    truncated
 =====================================  ==========================================
+
+Whether a connection may carry another request is decided in :meth:`Connection.is_spent`
+and nowhere else. It may if nothing of this exchange can reach the next one:
+
+=====================================  ==========================================
+the response                           came complete, with nothing behind it, and
+                                       neither its version nor ``close`` forbids it
+                                       (``policy/response_head.py``)
+announced a body that must not come    spent: 204, 205, 304, HEAD may bring it later
+came before we had sent everything     spent
+came before the upstream's kernel      spent: it may never read the rest, and our next
+had everything                         request would wait behind that for ever
+is a refusal of a body over 4 KiB      spent: judged by the head alone, perhaps, and the
+                                       body lies unread where we cannot see it
+=====================================  ==========================================
 """
 
 import asyncio
 import logging
 import re
+import ssl
 from typing import TYPE_CHECKING, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -39,9 +55,13 @@ HEAD_LIMIT = 64 * 1024
 """Most bytes before a final head is complete, interim responses included."""
 MOST_INTERIM = 20
 """Most 1xx responses before the final one."""
+READ_WITH_HEAD = 4096
+"""Bytes of a request's body that any server has read by the time it answers: they come in
+the same read as the head, even with the smallest buffers in use."""
 
 _SWITCHING = 101
 _FIRST_FINAL = 200
+_FIRST_UNSUCCESSFUL = 300
 
 _to_websocket = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*(?=\r\n)", re.IGNORECASE).search
 
@@ -71,6 +91,7 @@ class Connection(asyncio.Protocol):
         "_interim",
         "_left",
         "_loop",
+        "_may_be_unread",
         "_mode",
         "_outbox",
         "_owner",
@@ -79,6 +100,7 @@ class Connection(asyncio.Protocol):
         "_raw",
         "_reading_paused",
         "_sending",
+        "_sent",
         "idle_since",
         "is_member",
         "keepalive",
@@ -98,6 +120,10 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._sending = False
+        self._sent = 0
+        """Bytes of a body that was sent in pieces."""
+        self._may_be_unread = False
+        """Whether the upstream may answer before it has read all of the request."""
         self._left = 0
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
@@ -143,9 +169,13 @@ class Connection(asyncio.Protocol):
         if self._parser is None:
             self._parser = HttpResponseParser(self)
         self.uses += 1
+        size = len(body)
+        self._may_be_unread = size > READ_WITH_HEAD
         if more:
+            self._may_be_unread = True
+            self._sent = 0
             transport.write(head)
-        elif len(body) <= SMALL:
+        elif size <= SMALL:
             self._outbox.put(transport, head + body, self._was_not_sent)
         else:
             transport.writelines((head, body))
@@ -154,21 +184,33 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """More of the request's body, or of the tunnel. A closed connection takes it in silence."""
         if self.transport is not None:
+            self._sent += len(data)
             self.transport.write(data)
 
     def write_chunk(self, data: bytes) -> None:
         """A piece of the request's body, framed as a chunk."""
         if self.transport is not None:
+            self._sent += len(data)
             self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
 
-    def sent_all(self) -> None:
-        """The request's body is complete: the connection may be used again."""
+    def wrote_all(self) -> None:
+        """The request's body is complete on our side; the upstream may be far behind."""
         self._sending = False
+        self._may_be_unread = self._sent > READ_WITH_HEAD
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether part of the request's body is still to be sent."""
-        return self._sending
+    def is_spent(self, head: ResponseHead) -> bool:
+        """Whether it must not carry another request after the one that *head* answers.
+
+        The module's text has the reasons. A proper answer acknowledges with its own bytes all
+        that it answers, so only one that came early finds something unsent.
+        """
+        if not head.reusable:
+            return True
+        if not self._may_be_unread:
+            return False
+        if self._sending:
+            return True
+        return head.status >= _FIRST_UNSUCCESSFUL or unsent_bytes(self.transport) > 0
 
     @property
     def must_wait(self) -> bool:
@@ -338,6 +380,8 @@ class Connection(asyncio.Protocol):
         if head.length == 0 and status != _SWITCHING:
             # Nothing more will come, whatever a length or coding may say: HEAD.
             self._complete = True
+            if len(raw) > end + 4:
+                head.reusable = False  # yet something did, and more of it may follow
 
     def on_body(self, data: bytes) -> None:
         if self._head is None or self._head.length == 0:
@@ -351,11 +395,27 @@ class Connection(asyncio.Protocol):
     # The end.
 
     def eof_received(self) -> bool:
-        if self._mode == _UNTIL_CLOSE and self._call is not None:
+        if self._mode == _UNTIL_CLOSE and self._call is not None and self._has_said_so():
             call = self._call
             self._call = None
             call.more([], complete=True)
         return False
+
+    def _has_said_so(self) -> bool:
+        """Whether it was the upstream that ended the connection (RFC 9112 9.8).
+
+        Anybody on the way can end TCP; of TLS only the peer can say that it is over. uvloop tells
+        us of nothing else, asyncio's own loop of both.
+        """
+        if self.transport is None:
+            return False
+        tls: ssl.SSLObject | None = self.transport.get_extra_info("ssl_object")
+        if tls is None:
+            return True
+        try:
+            return not tls.read(1)
+        except ssl.SSLError:
+            return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         transport, self.transport = self.transport, None
@@ -384,7 +444,7 @@ class Connection(asyncio.Protocol):
         # What is left to be sent was answered, and may never be taken; a TLS peer
         # may never confirm that it heard of the end.
         secure = self.transport.get_extra_info("sslcontext") is not None
-        if secure or self.transport.get_write_buffer_size():
+        if secure or self._sending or self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
@@ -423,12 +483,8 @@ class Connection(asyncio.Protocol):
         Not *clean* is a response that was followed by bytes which nobody asked for.
         """
         self._call = None
-        if self._sending:
-            # It answered before it had read everything: it may never take what
-            # is still waiting to be sent, and a plain close would wait for that.
-            self.abandon()
-            return
-        if not (clean and head.reusable):
+        # speed: the first two are all that is_spent() asks about a small request
+        if not clean or not head.reusable or (self._may_be_unread and self.is_spent(head)):
             self.close()
             return
         if head.length == 0:

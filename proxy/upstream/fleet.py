@@ -71,18 +71,27 @@ class Fleet:
 
     # Choosing.
 
-    def admits(self, now: float) -> bool:
-        """Whether some breaker would let an attempt through that is made at *now*."""
-        order = self._order
-        return self.breakers is None or not order or any(pool.admits(now) for pool in order)
+    def admits(self, now: float, url: str = "") -> bool:
+        """Whether some breaker would let an attempt through that is made at *now*.
+
+        With *url* only the addresses of that URL count.
+        """
+        if self.breakers is None:
+            return True
+        order = self._at(url)
+        return not order or any(pool.admits(now) for pool in order)
+
+    def _at(self, url: str) -> list[Pool]:
+        """The addresses of *url*; of all URLs, if that is empty."""
+        return [pool for pool in self._order if pool.url == url] if url else self._order
 
     def best_state(self, now: float) -> State:
         """The state of the breaker that is best off."""
         states = (pool.breaker.state(now) for pool in self._order if pool.breaker is not None)
         return min(states, default=State.CLOSED)
 
-    def pick(self, now: float, avoid: Collection[str]) -> Pool | None:
-        """The address to try; None if none is known yet.
+    def pick(self, now: float, avoid: Collection[str], url: str = "") -> Pool | None:
+        """The address to try, of those of *url* if one is given; None if none is known yet.
 
         Raises :class:`Refused` if the breakers let none through.
         """
@@ -90,7 +99,7 @@ class Fleet:
             self._renew_at = now + FRESH_FOR
             for addresses in self._addresses.values():
                 addresses.renew_if_old()
-        order = self._order
+        order = self._at(url) if url else self._order
         size = len(order)
         if not order:
             return None
@@ -111,12 +120,13 @@ class Fleet:
             if badness < least:
                 best, least = pool, badness
         if best is None:
-            raise Refused(self.left_alone(now))
+            raise Refused(self.left_alone(now, url))
         return best
 
-    def left_alone(self, now: float) -> Refusal:
-        """What to tell a client while no breaker lets anything through."""
-        waits = [pool.breaker.retry_after(now) for pool in self._order if pool.breaker is not None]
+    def left_alone(self, now: float, url: str = "") -> Refusal:
+        """What to tell a client while no breaker lets anything through, to *url* or at all."""
+        order = self._at(url)
+        waits = [pool.breaker.retry_after(now) for pool in order if pool.breaker is not None]
         wait = max(1, math.ceil(min(waits)))
         return Refusal(Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
@@ -133,6 +143,8 @@ class Fleet:
     ) -> tuple[Pool, Connection]:
         """A new connection to *pool*, or to another address of the same name.
 
+        Without a pool, because no name was looked up yet: to any address that the call may go to.
+
         A name with one dead address among several, such as a ``localhost`` that
         is both ::1 and 127.0.0.1, serves its callers all the same.
         """
@@ -142,7 +154,7 @@ class Fleet:
         cut_short = give_up < limit
         limit = min(limit, give_up)
         if pool is None:
-            pool = await self._look_up(limit)
+            pool = await self._look_up(limit, call.attempt.url)
             now = self._clock.monotonic()
             call.report = self.admitted(pool, now)
         origin = pool.origin
@@ -153,7 +165,9 @@ class Fleet:
             # Each gets its share of the time, the last one all that is left.
             share = (limit - now) / (len(candidates) + 1)
             try:
-                connection = await candidate.connect(share, blame=not cut_short, fresh=fresh)
+                connection = await candidate.connect(
+                    share, blame=not cut_short, fresh=fresh, caller=call.exchange.caller()
+                )
             except DialError as error:
                 now = self._clock.monotonic()
                 if error.kind is Kind.CONNECT:
@@ -175,10 +189,11 @@ class Fleet:
             return self._settings.connect_timeout
         return min(self._settings.connect_timeout, retry.attempt_timeout)
 
-    async def _look_up(self, limit: float) -> Pool:
-        """Wait until one of the names has an address."""
-        lookups = {task for a in self._addresses.values() if (task := a.renew()) is not None}
-        while lookups and not self._order:
+    async def _look_up(self, limit: float, url: str) -> Pool:
+        """Wait until one of the names has an address; with *url*, until that one has."""
+        names = [a for origin, a in self._addresses.items() if url in {"", str(origin)}]
+        lookups = {task for a in names if (task := a.renew()) is not None}
+        while lookups and not self._at(url):
             # Shared by all who wait: one of them leaving does not end them.
             done, lookups = await asyncio.wait(
                 lookups,
@@ -187,7 +202,7 @@ class Fleet:
             )
             if not done:
                 break
-        pool = self.pick(self._clock.monotonic(), ())
+        pool = self.pick(self._clock.monotonic(), (), url)
         if pool is None:
             raise DialError(Kind.CONNECT)
         return pool

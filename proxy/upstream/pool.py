@@ -14,8 +14,12 @@ from proxy.outbox import Outbox
 from proxy.policy.breaker import Breaker
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
+from proxy.upstream.breakers import label_of
 from proxy.upstream.connection import Connection
+from proxy.upstream.uploads import Uploads
 
+LOOK_FOR_SLOW_EVERY = 0.25
+"""Seconds between two looks at the uploads that hold connections, while others wait for one."""
 AVOID_AFTER_FAILURE = 5.0
 """Seconds for which an address that refused a connection is not tried first, at most."""
 
@@ -49,6 +53,7 @@ class Pool:
         "_loop",
         "_open",
         "_outbox",
+        "_relief",
         "_settings",
         "_sweep",
         "_tls",
@@ -58,6 +63,8 @@ class Pool:
         "breaker",
         "label",
         "origin",
+        "uploads",
+        "url",
     )
 
     def __init__(
@@ -71,9 +78,11 @@ class Pool:
         outbox: Outbox,
     ) -> None:
         self.origin = origin
+        self.url = str(origin)
+        """As the file has it."""
         self.address = address
         self.authority = origin.authority.encode()
-        self.label = f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
+        self.label = label_of(origin, address)
         """What the log and the attempts call it."""
         self.breaker: Breaker | None = None
         self._settings = settings
@@ -86,7 +95,12 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._open = 0
         # In the order of their coming, and quick to leave: a crowd may do so at once.
-        self._waiters: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[Connection | None], str] = OrderedDict()
+        """Those who wait for a place, each with its caller."""
+        self.uploads = Uploads()
+        """Requests whose bodies are on their way."""
+        self._relief: asyncio.TimerHandle | None = None
+        """Set while somebody waits: looks at uploads that could make way."""
         self._sweep: asyncio.TimerHandle | None = None
         self._failed_at: float | None = None
         self._closed = False
@@ -127,12 +141,15 @@ class Pool:
             connection.close()
         return None
 
-    async def connect(self, within: float, *, blame: bool, fresh: bool = False) -> Connection:
+    async def connect(
+        self, within: float, *, blame: bool, fresh: bool = False, caller: str = ""
+    ) -> Connection:
         """A new connection, or one that another request gives back while we wait.
 
         With *fresh* that one is closed to make room for a new one.
         Raises :class:`DialError` when there is none *within* that many seconds.
-        Whether that speaks against the address is for the caller to say: *blame*.
+        Whether that speaks against the address is for whoever asks to say: *blame*. If it has to
+        wait, slow uploads make way for *caller*.
         """
         give_up = self._clock.monotonic() + within
         waited = False
@@ -141,7 +158,7 @@ class Pool:
                 # Too old for this request, yet in the way of a new one.
                 self._idle.popleft().abandon()
             waited = True
-            granted = await self._wait_for_place(give_up - self._clock.monotonic())
+            granted = await self._wait_for_place(give_up - self._clock.monotonic(), caller)
             if granted is None:
                 break  # the place of another, and counted as its
             if granted.is_closing:
@@ -166,10 +183,12 @@ class Pool:
         self._failed_at = None
         return connection
 
-    async def _wait_for_place(self, within: float) -> Connection | None:
+    async def _wait_for_place(self, within: float, caller: str) -> Connection | None:
         """A connection that became free, or None: the place for a new one."""
         place: asyncio.Future[Connection | None] = self._loop.create_future()
-        self._waiters[place] = None
+        self._waiters[place] = caller
+        if self._relief is None:
+            self._relieve()
         try:
             async with asyncio.timeout(within):
                 connection = await place
@@ -183,6 +202,14 @@ class Pool:
                 raise DialError(Kind.BUSY) from None
             raise
         return connection
+
+    def _relieve(self) -> None:
+        """Have slow uploads make way, one for each who waits; look again as long as any do."""
+        self._relief = None
+        if self.uploads:
+            self.uploads.make_way(self._waiters.values(), self._settings.max_connections)
+        if self._waiters:
+            self._relief = self._loop.call_later(LOOK_FOR_SLOW_EVERY, self._relieve)
 
     def _pass_on(self, granted: Connection | None) -> None:
         if granted is not None:

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Collection
+from math import inf
 
-from proxy.core import Clock, Exchange, Pass, Refused, RequestBody
+from proxy.core import Clock, Exchange, KeyLost, Pass, Refused, RequestBody
 from proxy.outbox import Outbox
 from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.repeating import REPEATABLE_METHODS, is_repeatable
+from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
 from proxy.policy.settings import UpstreamSettings
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
@@ -35,7 +36,10 @@ class Upstream:
         breakers: Breakers | None = None,
     ) -> None:
         self.settings = settings
-        self._honoured_key = settings.honours_key.encode()
+        self._honoured_key = b""
+        """Header whose value it runs once only, in lower case; empty: it promises nothing."""
+        if settings.honours_key is not None:
+            self._honoured_key = settings.honours_key.header.encode()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.fleet = Fleet(settings, tls, clock, outbox, breakers)
@@ -53,6 +57,7 @@ class Upstream:
         avoid: Collection[str] = (),
         pause: Pause | None = None,
         permit: Pass | None = None,
+        url: str = "",
     ) -> Attempt:
         """Send the request once and relay what comes back.
 
@@ -60,16 +65,18 @@ class Upstream:
         *fresh* the request goes over a new connection. *give_up* is the moment
         by which a connection must be there, besides ``connect_timeout``. *judge*
         may keep the response of a failure from the client. Addresses to *avoid*
-        are taken only if there is no better one. *pause* is the wait that came
-        before, for the record. A *permit* is needed where somebody limits how many
-        requests are sent; it is closed at the end, however that comes.
+        are taken only if there is no better one, and with *url* none but those of that URL.
+        *pause* is the wait that came before, for the record. A *permit* is needed where
+        somebody limits how many requests are sent; it is closed at the end, however that comes.
         Raises :class:`proxy.core.Refused` if every address is left alone for now,
-        and if the client's own body is at fault.
+        and if the client's own body is at fault; :class:`proxy.core.KeyLost` if its
+        idempotency key may be another request's by now.
         """
         now = self._clock.monotonic()
         fleet = self.fleet
-        pool = fleet.only or self._pick(now, avoid, permit)
+        pool = fleet.only or self._pick(now, avoid, permit, url)
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
+        attempt.url = url
         if permit is not None:
             attempt.queued = permit.queued
         exchange.attempts.append(attempt)
@@ -80,13 +87,13 @@ class Upstream:
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(call, pool, give_up, permit, fresh=fresh)
-            attempt.address = pool.label
+            attempt.address, attempt.url = pool.label, pool.url
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
             if upload is None:
                 await call.done
             else:
-                await self._upload(call, connection, upload)
+                await self._upload(call, pool, connection, upload)
         except DialError as error:
             if pool is not None:
                 attempt.address = pool.label
@@ -104,10 +111,12 @@ class Upstream:
             exchange.route.recorder.attempted(attempt)
         return attempt
 
-    def _pick(self, now: float, avoid: Collection[str], permit: Pass | None) -> Pool | None:
+    def _pick(
+        self, now: float, avoid: Collection[str], permit: Pass | None, url: str
+    ) -> Pool | None:
         """The address to try; see :meth:`Fleet.pick`."""
         try:
-            return self.fleet.pick(now, avoid)
+            return self.fleet.pick(now, avoid, url)
         except BaseException:
             if permit is not None:
                 permit.close(sent=False)
@@ -157,6 +166,11 @@ class Upstream:
             if call.report is not None:
                 call.report.not_reached(Kind.CONNECT, blame=False)
             raise DialError(Kind.CONNECT)
+        key = exchange.owned_key
+        # The first comparison saves a call where the other is of no use.
+        if key is not None and key.mine_until < inf and key.mine_until <= self._clock.monotonic():
+            pool.give_back(connection, used=False)
+            raise KeyLost
         body = exchange.body
         try:
             whole = b"" if body is None else body.begin()
@@ -177,13 +191,17 @@ class Upstream:
         exchange.stream = call
         return body if whole is None else None
 
-    async def _upload(self, call: Call, connection: Connection, body: RequestBody) -> None:
+    async def _upload(
+        self, call: Call, pool: Pool, connection: Connection, body: RequestBody
+    ) -> None:
         """Send the body while the response may already be coming."""
+        pool.uploads.begin(call.exchange)
         upload = self._loop.create_task(_upload(call, connection, body))
         try:
             await call.done
         finally:
             upload.cancel()
+            pool.uploads.end(call.exchange)
             # Its reader must have let go of the body before anybody else reads.
             await asyncio.wait((upload,))
         error = None if upload.cancelled() else upload.exception()
@@ -208,4 +226,4 @@ async def _upload(call: Call, connection: Connection, body: RequestBody) -> None
         raise
     if chunked:
         connection.write(b"0\r\n\r\n")
-    connection.sent_all()
+    connection.wrote_all()

@@ -1,6 +1,8 @@
 """The client goes away: everything done for it stops, at once and wherever it was."""
 
 import asyncio
+import os
+import resource
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -303,3 +305,22 @@ async def test_a_bad_upload_after_the_answer_has_begun_cuts_the_answer() -> None
         record = await told(proxy)
         assert record["code"] == 200
         assert outcomes(record) in (["cancelled"], ["truncated"])
+
+
+async def test_a_request_can_wait_though_there_is_no_descriptor_left() -> None:
+    config = "throttle: 5/s"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, config)) as proxy,
+        proxy.client() as client,
+    ):
+        assert (await client.get()).status == 200
+        least = os.dup(0)
+        os.close(least)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+        try:
+            waited = await client.get()  # over the connections that are there
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert waited.status == 200

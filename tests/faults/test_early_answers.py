@@ -1,14 +1,24 @@
 """An upstream that answers before it has read the request's body."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
 import pytest
 
 from tests.support import (
+    Behaviour,
+    Certificates,
     End,
+    RunningProxy,
     ScriptedUpstream,
+    Visit,
+    answer,
     answer_early,
     both_loops,
     ok,
     one_route,
+    request,
     response,
     running,
     stall,
@@ -66,6 +76,119 @@ async def test_a_whole_body_that_was_not_read_does_no_harm() -> None:
         response = await client.request("POST", "/", body=b"short")
         assert response.body == b"early"
         assert outcomes(await told(proxy)) == ["2xx"]
+
+
+# The body is on its way, or lies unread in the upstream's kernel: nothing else may follow it.
+
+SIZES = [
+    pytest.param(5_000, id="5 kB"),
+    pytest.param(20_000, id="20 kB"),
+    pytest.param(100_000, id="100 kB"),
+    pytest.param(900_000, id="900 kB"),
+]
+
+
+def refuse_by_the_head(data: bytes) -> Behaviour:
+    """Answer from the head alone, keep the connection, and read nothing more on it."""
+
+    async def behave(visit: Visit) -> None:
+        visit.wire.stall()
+        visit.wire.write(data)
+        await asyncio.Event().wait()
+
+    return behave
+
+
+Send = Callable[..., Awaitable[int]]
+
+
+async def send_whole(proxy: RunningProxy, size: int, *fields: str) -> int:
+    async with proxy.client() as client:
+        return (await client.request("POST", "/", *fields, body=bytes(size))).status
+
+
+async def send_in_pieces(proxy: RunningProxy, size: int, *fields: str) -> int:
+    async with proxy.client() as client:
+        half = size // 2
+        head = request("POST", "/", *fields, f"Content-Length: {size}")
+        await client.send(head, bytes(half), bytes(size - half))
+        return (await client.response("POST")).status
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("send", [send_whole, send_in_pieces])
+@pytest.mark.parametrize(
+    ("route", "field"),
+    [
+        pytest.param("timeout: 2s", "X: {}", id="plain"),
+        pytest.param("timeout: 2s\nidempotency: true", "Idempotency-Key: k{}", id="keyed"),
+    ],
+)
+async def test_the_next_client_does_not_wait_behind_a_body_that_nobody_reads(
+    size: int, send: Send, route: str, field: str
+) -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
+        for number in range(3):
+            upstream.script(refuse_by_the_head(response(413, b"too much")))
+            assert await send(proxy, size, field.format(number)) == 413
+            assert (await proxy.get()).status == 200
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_nor_over_tls(size: int, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    options = f"tls: {{ca: {certificates.ca}}}"
+    async with (
+        ScriptedUpstream(tls=certificates.for_server()) as upstream,
+        running(one_route(upstream, "timeout: 2s", options=options)) as proxy,
+    ):
+        upstream.script(refuse_by_the_head(response(413, b"too much")))
+        assert await send_whole(proxy, size) == 413
+        assert (await proxy.get()).status == 200
+        for _ in range(20):
+            assert await send_whole(proxy, size) == 200
+        assert len(upstream.connections) == 2
+
+
+async def test_nor_does_the_next_client_after_an_early_success_that_left_something_unsent() -> None:
+    async with (
+        ScriptedUpstream(receive_buffer=4096) as upstream,
+        running(one_route(upstream, "timeout: 2s")) as proxy,
+    ):
+        upstream.script(refuse_by_the_head(ok(b"enough")))
+        assert await send_whole(proxy, 900_000) == 200
+        assert (await proxy.get()).body == b"ok"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("size", SIZES)
+async def test_nor_does_its_own_next_attempt(size: int, status: int) -> None:
+    route = "timeout: 5s\nretry: {backoff: {base: 1ms, max: 1ms}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, route)) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(refuse_by_the_head(response(status, b"not now", "retry-after-ms: 1")))
+        assert (await client.request("PUT", "/", body=bytes(size))).status == 200
+        assert len(upstream.connections) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "data"),
+    [
+        pytest.param(1_000, response(422, b"no"), id="a small body that is refused"),
+        pytest.param(1_000, ok(), id="a small body"),
+        pytest.param(20_000, ok(), id="20 kB"),
+        pytest.param(900_000, ok(), id="900 kB"),
+    ],
+)
+@pytest.mark.parametrize("send", [send_whole, send_in_pieces])
+async def test_a_proper_answer_costs_no_connection(size: int, data: bytes, send: Send) -> None:
+    async with ScriptedUpstream(answer(data)) as upstream, running(one_route(upstream)) as proxy:
+        for _ in range(20):
+            await send(proxy, size)
+        assert len(upstream.connections) == 1
 
 
 @both_loops

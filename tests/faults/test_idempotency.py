@@ -221,7 +221,8 @@ async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> 
         assert set(till.runs.values()) == {1}
         assert most <= 40
         evicted = (await proxy.metrics()).total(EVICTIONS)
-        assert evicted == len(till.runs) - len(claims)  # type: ignore[arg-type]  # as above
+        # A result may go before its record, and each of them counts.
+        assert evicted >= len(till.runs) - len(claims)  # type: ignore[arg-type]  # as above
         assert evicted > 200
         # What was kept last is still there.
         kept = next(key for key in reversed(keys) if storm.answers[key])
@@ -529,11 +530,15 @@ async def test_a_record_that_is_spoiled_in_flight_does_not_keep_its_client_waiti
                 await another_type(client, str(key), "")
             gate.open()
             assert (await owner).body == b"done"
-            assert_is_refused_for_want_of_a_store(await post(proxy))
+            got = await post(proxy)
+            assert (got.body, is_replayed(got)) == (b"done", True), "its owner still has it"
             assert (await proxy.metrics()).total(ERRORS, operation="settle") >= 1
             async with server.client() as client:  # a person has seen to it
                 await client.delete(key)
+            await eventually(lambda: len(proxy.app._flights) == 0)
             assert (await post(proxy)).status == 200
+            told = await proxy.metrics()
+            assert told.total("holdfast_idempotency_total", result="lease_lost") == 1
         assert len(upstream.requests) == 2
 
 

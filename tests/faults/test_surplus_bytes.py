@@ -1,5 +1,7 @@
 """Bytes that nobody asked for never become part of anybody's response."""
 
+import asyncio
+
 import pytest
 
 from tests.support import (
@@ -76,25 +78,90 @@ async def test_bytes_on_an_idle_connection_close_it() -> None:
         assert outcomes(await told(proxy, 2)) == ["2xx"]
 
 
+ANNOUNCED = [
+    pytest.param("GET", "204 No", "Content-Length: 42", id="204"),
+    pytest.param("GET", "204 No", "Transfer-Encoding: chunked", id="204, in chunks"),
+    pytest.param("POST", "204 No", "Content-Length: 42", id="204 to a POST"),
+    pytest.param("GET", "205 Reset", "Content-Length: 42", id="205"),
+    pytest.param("GET", "205 Reset", "Transfer-Encoding: chunked", id="205, in chunks"),
+    pytest.param("GET", "205 Reset", "", id="205 without a length"),
+    pytest.param("GET", "304 No", "Content-Length: 42", id="304"),
+    pytest.param("GET", "304 No", "Transfer-Encoding: chunked", id="304, in chunks"),
+    pytest.param("HEAD", "200 OK", "Content-Length: 42", id="HEAD"),
+    pytest.param("HEAD", "200 OK", "Transfer-Encoding: chunked", id="HEAD, in chunks"),
+    pytest.param("HEAD", "200 OK", "", id="HEAD without a length"),
+    pytest.param("HEAD", "404 No", "Content-Length: 42", id="HEAD of what is not there"),
+]
+
+
+@both_loops
+@pytest.mark.parametrize(("method", "status", "field"), ANNOUNCED)
+async def test_a_body_that_comes_late_where_none_may_come_is_nobodys_response(
+    method: str, status: str, field: str
+) -> None:
+    """It comes when the next request is under way: that one must not be on this connection."""
+
+    async def answer_and_go_on(visit: Visit) -> None:
+        await visit.read_body()
+        fields = f"{field}\r\n" if field else ""
+        await visit.send(f"HTTP/1.1 {status}\r\n{fields}\r\n".encode())
+        await asyncio.sleep(0.05)
+        visit.wire.write(SMUGGLED)
+
+    async with (
+        ScriptedUpstream(answer(ok(b"mine"))) as upstream,
+        running(one_route(upstream)) as proxy,
+        proxy.client() as attacker,
+        proxy.client() as victim,
+    ):
+        upstream.script(answer_and_go_on)
+        body = b"" if method == "POST" else None
+        assert (await attacker.request(method, "/", body=body)).status == int(status[:3])
+        assert [(await victim.get()).body, (await victim.get()).body] == [b"mine"] * 2
+        assert upstream.requests[1].connection != upstream.requests[0].connection
+
+
 @pytest.mark.parametrize(
-    ("method", "status_line"),
+    ("method", "head"),
     [
-        pytest.param("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", id="HEAD"),
-        pytest.param("GET", b"HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", id="304"),
+        pytest.param("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", id="HEAD of nothing"),
+        pytest.param("GET", b"HTTP/1.1 304 No\r\n\r\n", id="304"),
+        pytest.param("GET", b"HTTP/1.1 304 No\r\nContent-Length: 0\r\n\r\n", id="304, of nothing"),
         pytest.param("GET", b"HTTP/1.1 204 No\r\n\r\n", id="204"),
+        pytest.param("GET", b"HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", id="204 and a zero"),
+        pytest.param("HEAD", b"HTTP/1.1 204 No\r\n\r\n", id="HEAD and 204"),
+        pytest.param("GET", b"HTTP/1.1 205 No\r\nContent-Length: 0\r\n\r\n", id="205"),
     ],
 )
-async def test_a_length_without_body_leaves_the_connection_usable(
-    method: str, status_line: bytes
+async def test_a_response_that_announces_no_body_leaves_the_connection_usable(
+    method: str, head: bytes
 ) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
-        upstream.script(answer(status_line))
+        upstream.script(answer(head))
         async with proxy.client() as client:
-            response = await client.request(method, "/")
-            assert response.get("Content-Length") == (None if b"204" in status_line else "5")
+            await client.request(method, "/")
             assert (await client.get()).body == b"ok"
         assert len(upstream.connections) == 1
         await told(proxy, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "length"),
+    [
+        pytest.param("HEAD", 200, "5", id="HEAD"),
+        pytest.param("GET", 304, "5", id="304"),
+        pytest.param("GET", 204, None, id="204"),
+        pytest.param("GET", 205, "0", id="205"),
+    ],
+)
+async def test_the_client_learns_of_a_length_where_that_means_something(
+    method: str, status: int, length: str | None
+) -> None:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
+        upstream.script(answer(f"HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n".encode()))
+        async with proxy.client() as client:
+            assert (await client.request(method, "/")).get("Content-Length") == length
+            assert (await client.get()).body == b"ok"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -122,6 +123,63 @@ async def test_it_opens_at_the_ratio_and_not_before_min_requests(
         assert await state_of(proxy) == state
         assert (await client.get()).status == (503 if state == OPEN else 200)
         assert len(upstream.requests) == len(statuses) + (state == CLOSED)
+
+
+async def test_the_log_says_when_it_opens_and_closes_and_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
+
+    def said() -> list[tuple[str, str]]:
+        """Level and text of what was logged of breakers since the last time."""
+        records = [(one.levelname, one.getMessage()) for one in caplog.records]
+        caplog.clear()
+        return [record for record in records if "breaker" in record[1]]
+
+    clock = FakeClock()
+    options = breaker(min_requests=2, failure_ratio=0.5, window="10s", open_for="30s")
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, options=options), clock=clock) as proxy,
+        proxy.client() as client,
+    ):
+        which = f"the breaker of upstream scripted at {at(upstream.port)} is"
+        upstream.script(answer(ok()), bad, reset, answer(ok()))
+        await client.get()
+        assert said() == []
+        await client.get()
+        why = "1 of 2 attempts within 10 s failed, the last with 503"
+        assert said() == [("WARNING", f"{which} open: {why}; nothing is sent there for 30 s")]
+        await client.get()
+        assert said() == [], "it says so once"
+        clock.advance(30)
+        await client.get()
+        assert said() == [
+            ("INFO", f"{which} half open: at most 1 probe at a time"),
+            (
+                "WARNING",
+                f"{which} open: a probe failed, with reset; nothing is sent there for 30 s",
+            ),
+        ]
+        clock.advance(30)
+        assert (await client.get()).status == 200
+        assert said() == [
+            ("INFO", f"{which} half open: at most 1 probe at a time"),
+            ("INFO", f"{which} closed: 1 probe succeeded"),
+        ]
+
+
+async def test_the_log_says_that_an_address_cannot_be_reached(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with refusing_port() as port:
+        config = one_route(f"http://127.0.0.1:{port}", options=breaker())
+        async with running(config) as proxy:
+            await proxy.get()
+    (line,) = [one.getMessage() for one in caplog.records if "breaker" in one.getMessage()]
+    assert (
+        f"at {at(port)} is open: 1 of 1 attempt within 10 s failed, the last with connect" in line
+    )
 
 
 async def test_without_a_breaker_none_is_shown() -> None:

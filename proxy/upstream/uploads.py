@@ -1,0 +1,76 @@
+"""Uploads that hold connections of one address while others wait for one.
+
+A connection is taken when a request is sent, and a body that comes slowly keeps it for as long.
+That hurts nobody until all of ``max_connections`` are taken. Then uploads that are waited for make
+way for requests that wait for a connection:
+
+1. those that have brought less than ``limits.body_rate`` lately, whoever sends them;
+2. those of a caller whose uploads hold more than half of all connections, if another caller waits.
+
+The oldest goes first, and gets 408 ``slow_client``. Uploads that are not waited for, because the
+upstream is behind, stay.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from proxy.core import Exchange
+from proxy.policy.fair_share import FairShare
+from proxy.policy.refusal import Reason, Refusal
+
+_MAKE_WAY = Refusal(
+    Reason.SLOW_CLIENT, "Others wait for the connection that this slow body holds.", close=True
+)
+
+
+class Uploads:
+    """The requests of one address whose bodies are on their way, the oldest first."""
+
+    __slots__ = ("_callers", "_uploads")
+
+    def __init__(self) -> None:
+        self._uploads: dict[Exchange, str] = {}
+        self._callers = FairShare[str]()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._uploads)
+
+    def begin(self, exchange: Exchange) -> None:
+        """The body of *exchange* holds a connection from now on."""
+        caller = self._uploads[exchange] = exchange.caller()
+        self._callers.add(caller, 1)
+
+    def end(self, exchange: Exchange) -> None:
+        """The body of *exchange* is over, or was given up."""
+        caller = self._uploads.pop(exchange, None)
+        if caller is not None:
+            self._callers.give_back(caller, 1)
+
+    def make_way(self, waiting: Iterable[str], connections: int) -> None:
+        """End uploads for the sake of those who wait, one for each, if any are to blame.
+
+        *waiting* are the callers of those who wait, and *connections* are all there are.
+        """
+        greedy = self._callers.largest()
+        behind: deque[Exchange] = deque()
+        others: deque[Exchange] = deque()
+        for exchange, sender in self._uploads.items():
+            if not exchange.waiting_since or exchange.body is None:
+                continue
+            if exchange.body.is_behind():
+                behind.append(exchange)
+            elif sender == greedy:
+                others.append(exchange)
+        for caller in waiting:
+            if behind:
+                self._stop(behind.popleft())
+            elif not others:
+                return
+            elif greedy not in {None, caller} and self._callers.held(greedy) > connections // 2:
+                self._stop(others.popleft())
+
+    def _stop(self, exchange: Exchange) -> None:
+        self.end(exchange)
+        if exchange.body is not None:
+            exchange.body.stop(_MAKE_WAY)
