@@ -1,9 +1,10 @@
-"""Sockets that listen: the file that a unix one leaves behind, and what each is called.
+"""Sockets that listen: binding them, the file that a unix one leaves behind, what each is called.
 
 Clients and operators are served on the same kinds of address, and both listeners
 keep to the same rules.
 """
 
+import asyncio
 import errno
 import socket
 from pathlib import Path
@@ -39,3 +40,38 @@ def make_way(path: str) -> None:
         except BlockingIOError:
             pass  # somebody listens, and is busy
     raise OSError(errno.EADDRINUSE, f"{path} is in use")
+
+
+async def bind(address: Listen) -> list[socket.socket]:
+    """The sockets that *address* stands for, bound but not listening. Raises OSError."""
+    if address.path:
+        make_way(address.path)
+        sock = _new(socket.AF_UNIX)
+        sock.bind(address.path)
+        return [sock]
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host or None,
+        address.port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
+    )
+    sockets = []
+    for family, _, _, _, name in dict.fromkeys(found):
+        sock = _new(family)
+        sockets.append(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            sock.bind(name)
+        except OSError as error:
+            for opened in sockets:
+                opened.close()
+            raise OSError(error.errno, f"{error.strerror}: {address}") from None
+    return sockets
+
+
+def _new(family: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
+    return sock

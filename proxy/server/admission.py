@@ -13,9 +13,10 @@ from proxy.policy.hosts import BAD_HOST, host_name
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.request_head import RequestHead, read_request_head
 from proxy.policy.target import ASTERISK, split_target
-from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody
+from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody, take_room
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import LARGE_HEAD
+from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD
+from proxy.server.waiting_bytes import LARGE_HEAD, NO_MEMORY
 from proxy.server.whole_body import WholeBody, take_whole
 
 _VERSION = Refusal(Reason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
@@ -34,7 +35,9 @@ def admit(exchange: ClientExchange) -> Refusal | None:
             return _VERSION
         exchange.http_1_0 = True
         exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
-    head = read_request_head(exchange.raw_headers, http_1_0=exchange.http_1_0)
+    head = read_request_head(
+        exchange.raw_headers, http_1_0=exchange.http_1_0, hop=exchange.site.hop
+    )
     if isinstance(head, Refusal):
         exchange.name(new_request_id())
         return head
@@ -43,9 +46,13 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     exchange.name(head.request_id or new_request_id())
     if exchange.method in _NEVER_SERVED:
         return _METHOD
-    limit = exchange.site.settings.limits.header_bytes
-    if exchange.client.largest_head > limit and _size(exchange) > limit:
-        return LARGE_HEAD
+    client = exchange.client
+    if client.largest_head > exchange.site.usual_head:
+        size = _size(exchange)
+        if size > exchange.site.settings.limits.header_bytes:
+            return TOO_LARGE_HEAD
+        if size > LARGE_HEAD and not client.count_head(size):
+            return NO_MEMORY
     return _find_route(exchange, head) or _apply_limits(exchange, head)
 
 
@@ -70,7 +77,10 @@ def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
     if exchange.method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
         exchange.route = exchange.site.itself
     else:
-        exchange.route = exchange.site.find(exchange.method, host, path, exchange.raw_headers)
+        route = exchange.site.find(exchange.method, host, path, exchange.raw_headers)
+        exchange.route = route
+        if route.single_fields is not None:
+            return route.single_fields.refusal(exchange.raw_headers, exchange.target)
     return None
 
 
@@ -91,10 +101,8 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
             if settings.max_body is not None and len(data) > settings.max_body:
                 return TOO_LARGE
             exchange.body = WholeBody(exchange, data)
-        elif exchange.client.has_broken_body(exchange):
-            return MALFORMED
-        else:
-            exchange.body = ClientBody(exchange, payload, length, expects=expects)
+        elif (refusal := _expect_body(exchange, length, expects=expects)) is not None:
+            return refusal
     if exchange.message.upgrade:
         exchange.upgrade = (
             head.upgrade.lower() == b"websocket"
@@ -106,4 +114,14 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
         if not exchange.upgrade:
             # Bytes behind a declined Upgrade may already be lost in the parser.
             exchange.keep_alive = False
+    return None
+
+
+def _expect_body(exchange: ClientExchange, length: int, *, expects: bool) -> Refusal | None:
+    """Make ready for a body that is still coming."""
+    if exchange.client.has_broken_body(exchange):
+        return MALFORMED
+    if not take_room(exchange, length):
+        return NO_MEMORY
+    exchange.body = ClientBody(exchange, exchange.payload, length, expects=expects)
     return None

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 from aiohttp.streams import StreamReader
 
 from proxy.core import Refused
+from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
+from proxy.policy.framing import CHUNKED
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
 from proxy.server.pieces import Pieces
 from proxy.server.silence import Silence
+from proxy.server.waiting_bytes import MOST, NO_MEMORY, UNREAD_BODY
 
 if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
@@ -31,12 +34,31 @@ NO_ROOM = Refusal(
     Reason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
 )
 MALFORMED = Refusal(Reason.BAD_REQUEST, "The request's body is malformed.", close=True)
+_TOO_SLOW = Refusal(
+    Reason.SLOW_CLIENT, "The body comes too slowly. Send it faster, or in parts.", close=True
+)
 _SILENT = Refusal(Reason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+_TIME_TO_BEGIN = 1.0
+"""Seconds of waiting before a body can be behind: the first bytes take their time."""
+
 _IN_ONE_GO = 64
 """Kept pieces that are sent before anybody else gets a turn."""
+
+
+def take_room(exchange: "ClientExchange", length: int) -> bool:
+    """Count a body that is still coming against the memory for all; False: no room for it.
+
+    The :class:`ClientBody` that is made next gives it back.
+    """
+    room, caller, size = exchange.client.server.waiting_bytes, exchange.caller(), _room_for(length)
+    return room.take(caller, size, MOST) or room.make_room(caller, size, MOST)
+
+
+def _room_for(length: int) -> int:
+    return UNREAD_BODY if length == CHUNKED else min(length, UNREAD_BODY)
 
 
 class ClientBody:
@@ -45,12 +67,17 @@ class ClientBody:
     __slots__ = (
         "_ahead",
         "_buffer",
+        "_caller",
         "_exchange",
+        "_has_room",
         "_is_held",
+        "_is_read_whole",
         "_kept",
         "_limit",
         "_memory",
         "_payload",
+        "_rate",
+        "_rate_timer",
         "_reserved",
         "_seen",
         "_silence",
@@ -76,6 +103,9 @@ class ClientBody:
         self._limit = route.settings.max_body
         self._seen = 0
         self._silence: Silence | None = None
+        self._rate: BodyRate | None = None
+        """Set when it is first waited for, if there is a rate that it must keep to."""
+        self._rate_timer: asyncio.TimerHandle | None = None
         self._whole: bytes | None = None
         self._streams = False
         """Whether it goes out in pieces: settled when it is first sent."""
@@ -88,8 +118,14 @@ class ClientBody:
         self._buffer = route.settings.buffer
         self._kept: Pieces | None = None
         self._memory = exchange.client.server.replay_memory
+        self._caller = exchange.caller()
+        self._has_room = True
+        """Whether it counts among the bodies that are still coming."""
+        exchange.client.server.waiting_bytes.register(self._caller, self.step_aside)
         self._reserved = 0
         """Bytes that count against the memory for all."""
+        self._is_read_whole = False
+        """Whether it is being read for a request that waits for all of it."""
 
     def will_be_kept(self) -> bool:
         """Whether it could be sent a second time once it was sent, as far as one can tell."""
@@ -132,10 +168,12 @@ class ClientBody:
             raise Refused(TOO_LARGE_TO_KEEP)
         if not self._payload.is_eof():
             pieces = []
+            self._is_read_whole = True
             while data := await self._receive():
                 if not self._reserve(len(data)):
                     break
                 pieces.append(data)
+            self._is_read_whole = False
             self._whole = b"".join(pieces)
         whole = self.begin()
         if self.lost is not None or whole is None:
@@ -216,6 +254,8 @@ class ClientBody:
             exchange.client_wait += exchange.now() - exchange.waiting_since
             exchange.waiting_since = 0.0
         self._count(len(data))
+        if self._payload.at_eof():
+            self._give_back_room()
         return data
 
     def _keep(self, data: bytes) -> None:
@@ -235,11 +275,32 @@ class ClientBody:
             return False
         if not self.is_kept:
             return True  # not for long: it goes out with its head
+        caller, memory = self._caller, self._memory
         limit = self._exchange.site.settings.limits.replay_memory
-        if not self._memory.take(size, limit):
+        if not (memory.take(caller, size, limit) or memory.make_room(caller, size, limit)):
             self.lost = Why.BUFFER_FULL
             return False
+        if size and not self._reserved:
+            memory.register(caller, self.give_way)
         self._reserved += size
+        return True
+
+    def give_way(self, *, if_slow: bool) -> bool:
+        """Make room for another body; False if what is kept of it is needed.
+
+        One that is complete is: its request has a time of its own in which it ends. Or
+        *if_slow* is asked for, and it is not.
+        """
+        if self._is_held or self._whole is not None or self._payload.is_eof():
+            return False
+        if if_slow and not self.is_behind():
+            return False
+        if self._is_read_whole:
+            self._payload.set_exception(Refused(NO_ROOM))
+        elif self._kept is None or self._kept.has_next:
+            return False  # it is being sent again
+        self.lost = Why.BUFFER_FULL
+        self.let_go()
         return True
 
     def let_go(self) -> None:
@@ -251,28 +312,76 @@ class ClientBody:
                 self._whole = None
                 self._streams = True  # a body that is gone is not whole any more
             if self._reserved:
-                self._memory.give_back(self._reserved)
+                self._memory.unregister(self._caller, self.give_way)
+                self._memory.give_back(self._caller, self._reserved)
                 self._reserved = 0
+
+    def is_behind(self) -> bool:
+        """Whether it is waited for, and has brought less than the rate it must keep to lately."""
+        exchange, rate = self._exchange, self._rate
+        if rate is None or not exchange.waiting_since:
+            return False
+        waited = exchange.uncounted(exchange.now())
+        return waited >= _TIME_TO_BEGIN and rate.is_behind(waited, self._seen)
+
+    def stop(self, refusal: Refusal) -> None:
+        """Wait for it no longer: whoever reads it gets *refusal*."""
+        self._payload.set_exception(Refused(refusal))
 
     def fail(self) -> None:
         """The parser gave up on the rest: whoever reads it shall know."""
         self._payload.set_exception(Refused(MALFORMED))
 
+    def _give_back_room(self) -> None:
+        if self._has_room:
+            self._has_room = False
+            room = self._exchange.client.server.waiting_bytes
+            room.unregister(self._caller, self.step_aside)
+            room.give_back(self._caller, _room_for(self.length))
+
+    def step_aside(self, *, if_slow: bool) -> bool:
+        """Make room for another request; False if nobody waits for its client.
+
+        Or *if_slow* is asked for, and it is not.
+        """
+        if not self._exchange.waiting_since or (if_slow and not self.is_behind()):
+            return False
+        self.stop(NO_MEMORY)
+        self._give_back_room()
+        return True
+
     def close(self) -> None:
         """Nobody will read on."""
+        self._give_back_room()
         if self._reserved:
             self._kept = None
             self.let_go()
         if self._silence is not None:
             self._silence.stop()
             self._silence = None
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_timer = None
 
     def _watch(self) -> None:
-        limit = self._exchange.route.settings.idle_timeout
+        exchange = self._exchange
+        limit = exchange.route.settings.idle_timeout
         if self._silence is not None:
             self._silence.moved()
         elif limit is not None:
-            self._silence = Silence(self._exchange.loop, limit, self._fell_silent)
+            self._silence = Silence(exchange.loop, limit, self._fell_silent)
+        if self._rate is None and (rate := exchange.site.settings.limits.body_rate) is not None:
+            self._rate = BodyRate(rate)
+            self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
+
+    def _look_at_rate(self) -> None:
+        """Take a sample of the rate, however the body comes: one timer, and nothing per piece."""
+        exchange, rate = self._exchange, self._rate
+        self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
+        if rate is None or not rate.is_too_slow(exchange.uncounted(exchange.now()), self._seen):
+            return
+        if exchange.waiting_since:
+            self._payload.set_exception(Refused(_TOO_SLOW))
 
     def _fell_silent(self) -> None:
         self._silence = None

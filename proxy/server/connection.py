@@ -18,12 +18,15 @@ from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
 from proxy.core import Clock, new_request_id
+from proxy.policy.fair_share import network_of
 from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
 from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.trailers import END, ends_with_trailer, is_first_field, worth_keeping
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import LARGE_HEAD, refusal_for
+from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD, refusal_for
 from proxy.server.responses import CLOSE, LingeringClose, Written
 from proxy.server.serve import serve
+from proxy.server.waiting_bytes import COPIES, LARGE_HEAD, MOST, NO_MEMORY
 from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from proxy.server.site import Site
 
 MOST_FIELDS = 256
-READ_BUFFER = 64 * 1024
+READ_BUFFER = 16 * 1024
 """Bytes of a request body to hold before the client is told to wait (twice that)."""
 LINGERING = 2.0
 """Seconds for which the rest of an unwanted body is read, so that the answer arrives."""
@@ -39,11 +42,16 @@ LARGEST_READ = 256 * 1024
 """Most bytes that the event loop hands over at once."""
 OVERLOAD_LINGERING = 0.2
 """The same for connections beyond the limit, of which there may be any number."""
+MOST_RECEIVED = 1024 * 1024
+"""Most bytes remembered of what stands behind a chunked request."""
 UNREAD_GRACE = 5.0
 """Seconds that a closing connection has to take what was written to it."""
 
 _SLOW_HEAD = Refusal(Reason.SLOW_CLIENT, "The request's head did not come in time.", close=True)
 _BAD_LINE = Refusal(Reason.BAD_REQUEST, "The request line is malformed.", close=True)
+_BEHIND_TRAILERS = Refusal(
+    Reason.BAD_REQUEST, "Send nothing behind a chunked request with trailers.", close=True
+)
 _OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=True)
 
 _Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
@@ -57,7 +65,9 @@ class ClientConnection(RequestHandler):
 
     __slots__ = (
         "_abort_timer",
+        "_behind_chunks",
         "_caught_up",
+        "_counted",
         "_fed",
         "_first_line",
         "_head_bytes",
@@ -66,6 +76,8 @@ class ClientConnection(RequestHandler):
         "_is_deaf",
         "_last_body",
         "_miscounted",
+        "_received",
+        "caller",
         "clock",
         "exchange",
         "is_cut",
@@ -99,6 +111,8 @@ class ClientConnection(RequestHandler):
         self.is_cut = False
         """Whether the drain has run out of time for it."""
         self.peer_address = ""
+        self.caller = ""
+        """Whose share of a common room its requests take, unless it speaks for others."""
         self.scheme = "http"
         self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
         self.largest_head = 0
@@ -111,8 +125,14 @@ class ClientConnection(RequestHandler):
         """Whether all that still comes is thrown away."""
         self._first_line: bytes | None = b""
         """The connection's first line so far; None once it is over."""
+        self._behind_chunks = False
+        """Whether the next request's first field may be the last request's trailer."""
+        self._received: bytes | None = None
+        """What came from the end of a chunked body on, while it may tell trailers from fields."""
         self._head_bytes = 0
         """Bytes of a head that is not complete, as far as they came while nothing was served."""
+        self._counted = 0
+        """Bytes of a large head that count against the memory for all."""
         self._fed = 0
         """Bytes that the parser got since the last head; the next one has no more of them."""
         self._head_timer: asyncio.TimerHandle | None = None
@@ -136,6 +156,7 @@ class ClientConnection(RequestHandler):
         self._loop = self.server.same_task  # only now: start() itself has a task
         peer = transport.get_extra_info("peername")
         self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.caller = network_of(self.peer_address)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
         if self.server.is_draining:
@@ -150,6 +171,8 @@ class ClientConnection(RequestHandler):
         self._stop_head_timer()
         if self._abort_timer is not None:
             self._abort_timer.cancel()
+        if self._counted:
+            self._uncount()
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
         if self.exchange is not None:
@@ -234,24 +257,118 @@ class ClientConnection(RequestHandler):
         ):
             self._reject(_BAD_LINE)
             return
-        self._fed = len(data) if in_body else self._fed + len(data)
+        size = len(data)
+        fed = self._fed = size if in_body else self._fed + size
         _parse(self, data)
-        if len(messages) > known:
+        came = len(messages) - known
+        is_chunked = False
+        if came:
             # Each of their heads is in what was fed since the head before.
-            others = known or exchange is not None
-            self.largest_head = max(self.largest_head, self._fed) if others else self._fed
-            self._fed = len(data)
+            self.largest_head = fed if waiting else max(self.largest_head, fed)
+            self._fed = size
             self._first_line = None
+            message, body = messages[-1]
+            is_chunked = body is not EMPTY_PAYLOAD and message.chunked  # type: ignore[union-attr]  # an error has no body
             if self._head_timer is not None:
                 self._stop_head_timer()
         elif waiting:
             self._await_rest_of_head(data)
-        elif (
-            not in_body and self._fed > self.server.site.settings.limits.header_bytes + LARGEST_READ
-        ):
+        elif not in_body and fed > self.server.site.settings.limits.header_bytes + LARGEST_READ:
             self._stop_taking_in()
+        if (
+            is_chunked
+            or came > 1
+            or self._received is not None
+            or self._reading_paused
+            or self._buffer_paused
+            or self._upgraded
+        ):
+            self._remember(data)
         if exchange is not None and self.has_broken_body(exchange):
             exchange.break_body()
+
+    # Trailers, which the parser would take for fields of the next request (policy/trailers.py).
+
+    def _remember(self, data: bytes) -> None:
+        """Keep what came behind a chunked request, for as long as it may tell trailers apart."""
+        if self._payload_parser is not None:
+            self._received = None  # a tunnel: no request will follow
+            return
+        received = data if self._received is None else self._received + data
+        bodies = self._from_chunked_on()
+        if not bodies and (not self._holds_unparsed or self._is_within_body(received)):
+            self._received = None
+        elif len(received) > MOST_RECEIVED:
+            self.close()  # the present answer is the last
+        elif len(bodies) == 1 and not bodies[0].is_eof() and not self._holds_unparsed:
+            self._received = worth_keeping(received)
+        else:
+            self._received = received
+        if self.exchange is not None:
+            self._settle_trailers(self.exchange)
+        elif self._behind_chunks and self._is_behind_last(self._last_body):
+            self._behind_chunks = False
+            if ends_with_trailer(self._received or b""):
+                self.close()
+            self._received = None
+
+    def _from_chunked_on(self) -> list[StreamReader]:
+        """The body of the first chunked request that may have trailers, and all behind it."""
+        bodies = [self._last_body] if self._behind_chunks else []
+        exchange = self.exchange
+        if exchange is not None and (bodies or exchange.message.chunked):
+            bodies.append(exchange.payload)
+        for message, body in self._messages:
+            if bodies or (body is not EMPTY_PAYLOAD and message.chunked):  # type: ignore[union-attr]  # an error has no body
+                bodies.append(body)
+        return bodies
+
+    @property
+    def _holds_unparsed(self) -> bool:
+        """Whether the parser may have been given bytes that it has not read yet."""
+        return self._reading_paused or self._buffer_paused or self._upgraded
+
+    def _is_within_body(self, received: bytes) -> bool:
+        """Whether *received*, and what the parser may still hold, ends within the last body."""
+        if self._messages:
+            message, body = self._messages[-1]
+        elif self.exchange is not None:
+            message, body = self.exchange.message, self.exchange.payload
+        else:
+            return False
+        if body is EMPTY_PAYLOAD or body.is_eof():
+            return False
+        left = int(message.headers.get("Content-Length", "0"))  # type: ignore[union-attr]  # an error has no body
+        left -= body.total_bytes
+        return left >= len(received) + LARGEST_READ
+
+    def _is_behind_last(self, body: StreamReader) -> bool:
+        """Whether *body*, the last that came, is complete and nothing came behind it."""
+        return (
+            body.is_eof()
+            and not self._messages
+            and not self._holds_unparsed
+            and self._received is not None
+            and self._received.endswith(END)
+        )
+
+    def _settle_trailers(self, exchange: ClientExchange) -> None:
+        """Let a chunked request that has trailers be the last of its connection.
+
+        As long as nothing came behind it, that is seen from its last line.
+        """
+        if exchange.message.chunked and self._is_behind_last(exchange.payload):
+            if ends_with_trailer(self._received or b""):
+                exchange.keep_alive = False
+            self._received = None
+
+    def _has_own_fields(self, exchange: ClientExchange) -> bool:
+        """Whether a request behind a chunked one has its own fields alone."""
+        self._behind_chunks = False
+        received, fields = self._received or b"", exchange.message.raw_headers
+        if not self._holds_unparsed and not self._from_chunked_on():
+            self._received = None
+        return not fields or is_first_field(*fields[0], received)
 
     def _may_be_request(self, start: bytes) -> bool:
         """Whether a connection begins like HTTP: one line, single spaces (RFC 9112 3).
@@ -281,9 +398,42 @@ class ClientConnection(RequestHandler):
         self._head_bytes += len(data)
         limits = self.server.site.settings.limits
         if self._head_bytes > limits.header_bytes:
-            self._reject(LARGE_HEAD)
+            self._reject(TOO_LARGE_HEAD)
+        elif self._head_bytes > LARGE_HEAD and not self.count_head(self._head_bytes):
+            self._reject(NO_MEMORY, linger=OVERLOAD_LINGERING)
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(limits.header_timeout, self._head_is_late)
+
+    def count_head(self, size: int) -> bool:
+        """Count a large head of *size* bytes, or the part that is here; False: no room for it."""
+        more = size * COPIES - self._counted
+        if more > 0:
+            room = self.server.waiting_bytes
+            if not room.take(self.caller, more, MOST) and not room.make_room(
+                self.caller, more, MOST
+            ):
+                return False
+            if not self._counted:
+                room.register(self.caller, self.step_aside)
+            self._counted += more
+        return True
+
+    def step_aside(self, *, if_slow: bool) -> bool:
+        """Make room for another caller's request; False unless the head is still to be completed.
+
+        Or *if_slow* is asked for: a head has a time of its own, and no rate that it must keep to.
+        """
+        if if_slow or self._head_timer is None:
+            return False
+        self._uncount()
+        self._reject(NO_MEMORY, linger=OVERLOAD_LINGERING)
+        return True
+
+    def _uncount(self) -> None:
+        room = self.server.waiting_bytes
+        room.unregister(self.caller, self.step_aside)
+        room.give_back(self.caller, self._counted)
+        self._counted = 0
 
     def _stop_taking_in(self) -> None:
         """Far more than a head came behind the present request: its answer is the last."""
@@ -375,7 +525,20 @@ class ClientConnection(RequestHandler):
         """
         if request_handler is not self._request_handler:
             return super()._handle_request(request, start_time, request_handler)  # an error
-        return serve(cast("ClientExchange", request))
+        exchange: ClientExchange = request  # type: ignore[assignment]  # cast() is a call
+        if self._received is not None:
+            if self._behind_chunks and not self._has_own_fields(exchange):
+                return self._refuse(exchange, _BEHIND_TRAILERS)
+            self._settle_trailers(exchange)
+        return serve(exchange)
+
+    async def _refuse(
+        self, exchange: ClientExchange, refusal: Refusal
+    ) -> tuple[StreamResponse, bool]:
+        """Answer a request that must not be served, and close."""
+        self._answer(exchange, refusal)
+        ending = LingeringClose(self)
+        return await self.finish_response(cast("BaseRequest", exchange), ending, None)
 
     def _reject(self, refusal: Refusal, linger: float = LINGERING) -> None:
         """Answer bytes that will never be a request, and close."""
@@ -401,6 +564,10 @@ class ClientConnection(RequestHandler):
         self.exchange = None
         self._last_body = exchange.payload
         self._head_bytes = 0
+        if self._received is not None and exchange.message.chunked:
+            self._behind_chunks = True
+        if self._counted:
+            self._uncount()
         # An answer from within its own task may still wait for the end of the turn, and the next
         # request may be served before that: nothing may overtake it.
         transport, outbox = self.transport, self.server.outbox

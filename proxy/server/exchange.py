@@ -16,8 +16,8 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.outbox import SMALL
-from proxy.policy.fields import OUR_VIA
-from proxy.policy.forwarded import client_address
+from proxy.policy.fair_share import network_of
+from proxy.policy.forwarded import NO_CLAIMS, client_address
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.refusal import Refusal
 from proxy.policy.request_head import RequestHead
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _RESET_INSTEAD_OF_FIN = struct.pack("ii", 1, 0)
 _END_OF_HEAD = (b"", b"")
+_PIECE = 64 * 1024
+"""Bytes of a kept response that are written at once."""
 
 
 class ClientExchange(OutgoingExchange):
@@ -102,6 +104,7 @@ class ClientExchange(OutgoingExchange):
         self.refusal = None
         self.fallback = False
         self.keeper = None
+        self.owned_key = None
         self.record = ""
         self.key_result = None
         self.dead_letter = ""
@@ -171,6 +174,12 @@ class ClientExchange(OutgoingExchange):
             trust_unix=settings.trust_unix,
         )
 
+    def caller(self) -> str:
+        """Whose share of a common room it takes: the network of that address."""
+        if self.head.claims is NO_CLAIMS:
+            return self.client.caller
+        return network_of(self.client_ip())
+
     def break_body(self) -> None:
         """The rest of the body cannot be read: whoever reads it shall know."""
         if self.body is not None:
@@ -228,7 +237,8 @@ class ClientExchange(OutgoingExchange):
         if edits is not None:
             first, *fields = b"\r\n".join(lines).split(b"\r\n")
             lines = [first, *edits.apply(fields)]
-        lines.append(head.via_line() if head.via else OUR_VIA)
+        hop = self.site.hop
+        lines.append(head.via_line(hop) if head.via else hop.via)
         return lines
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
@@ -304,6 +314,7 @@ class ClientExchange(OutgoingExchange):
         self._settle_keep_alive(close=refusal.close)
         answer = problem_bytes(
             refusal,
+            self.site.hop,
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,
@@ -318,11 +329,23 @@ class ClientExchange(OutgoingExchange):
             head.has_date = True
             head.add(date_line())
 
-    def answer_kept(self, response: KeptResponse) -> None:
-        """Give the client what the first request with its key was answered."""
-        head = kept_head(response)
-        body = response.body
-        self.relay_head(head, [body] if body else [], complete=True)
+    async def answer_kept(self, response: KeptResponse) -> None:
+        """Give the client what the first request with its key was answered, as fast as it reads.
+
+        All who get it share one body. A piece of it is made when the one before has gone out, so
+        that a crowd that does not read costs what a crowd costs on any other route.
+        """
+        head, body = kept_head(response), response.body
+        size = len(body) if head.has_body else 0
+        first = bytes(body[:_PIECE])
+        self.relay_head(head, [first] if first else [], complete=size <= _PIECE)
+        for start in range(_PIECE, size, _PIECE):
+            if self.is_behind:
+                await self.caught_up()
+            end = start + _PIECE
+            self.relay_data([bytes(body[start:end])], complete=end >= size)
+        if self.is_behind:
+            await self.caught_up()
 
     @property
     def is_behind(self) -> bool:
@@ -339,9 +362,9 @@ class ClientExchange(OutgoingExchange):
             self._silence = None
         if limit is not None:
             self._silence = Silence(self.loop, limit, transport.abort, self._unsent)
-        self.is_answered = False  # all is written, but who knows whether it arrives
+        is_whole, self.is_answered = self.is_answered, False  # who knows whether it arrives
         await self.client.until_read()
-        self.is_answered = True
+        self.is_answered = is_whole
 
     def go_on_alone(self) -> None:
         """The client has left; what it began goes on for a while."""
@@ -363,6 +386,7 @@ class ClientExchange(OutgoingExchange):
         self._settle_keep_alive(close=False)
         answer = fallback_bytes(
             fallback,
+            self.site.hop,
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,

@@ -14,16 +14,19 @@ from aiohttp.web_protocol import RequestHandler
 from proxy.core import Clock
 from proxy.outbox import Outbox
 from proxy.policy.settings import Listen, ListenTls
+from proxy.server.acceptor import Acceptor
 from proxy.server.connection import UNREAD_GRACE, ClientConnection
 from proxy.server.exchange import ClientExchange
 from proxy.server.leaving import Lookout
-from proxy.server.replay_memory import ReplayMemory
 from proxy.server.same_task import same_task
 from proxy.server.serve import serve
+from proxy.server.shared_room import SharedRoom
 from proxy.server.site import Site
-from proxy.sockets import address_of, make_way
+from proxy.sockets import address_of, bind, make_way
 
 BACKLOG = 1024
+_TO_BE_TOLD = 8
+"""TLS handshakes beyond the limit at a time: they end with a 503 instead of without a word."""
 CUT_TIME = 0.05
 """Seconds that requests have to end once the drain's time is up."""
 
@@ -38,11 +41,16 @@ class ProxyServer(Server):
         self.clock = clock
         self.outbox = outbox
         self.same_task = same_task(self._loop)
-        self.replay_memory = ReplayMemory()
+        self.replay_memory = SharedRoom()
+        """For bodies that may be needed again."""
+        self.waiting_bytes = SharedRoom()
+        """For requests that are still coming (``waiting_bytes.py``)."""
         self.lookout = Lookout()
         self.is_draining = False
         self.on_left: Callable[[], object] = _nobody_asks
         """Called when a connection has ended, for whoever deals them out."""
+        self.handshakes = 0
+        """TLS connections that are not open yet, but hold a descriptor."""
         self._open: set[ClientConnection] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -55,6 +63,15 @@ class ProxyServer(Server):
     def is_full(self) -> bool:
         """Whether more connections are open than the limits allow."""
         return len(self._open) > self.site.settings.limits.connections
+
+    @property
+    def may_shake_hands(self) -> bool:
+        """Whether there is room for one more TLS connection whose handshake is to come.
+
+        Beyond the limit some are let in all the same, so that they can be told why not.
+        """
+        taken = len(self._open) + self.handshakes
+        return taken < self.site.settings.limits.connections or self.handshakes < _TO_BE_TOLD
 
     @property
     def open_connections(self) -> int:
@@ -95,6 +112,7 @@ class ProxyServer(Server):
             if connection.transport is not None:
                 connection.transport.abort()
         await self.shutdown(CUT_TIME)
+        self.lookout.close()
 
 
 def _nobody_asks() -> None:
@@ -113,7 +131,8 @@ class Listener:
         self.server = ProxyServer(site, clock, outbox)
         self._addresses = tuple(addresses)
         self._contexts: dict[ListenTls, ssl.SSLContext] = {}
-        self._sockets: list[asyncio.AbstractServer] = []
+        self._sockets: list[asyncio.AbstractServer | Acceptor] = []
+        self._acceptors: list[Acceptor] = []
         self._files: list[Path] = []
         """The unix sockets among them: nobody else removes these."""
 
@@ -126,30 +145,28 @@ class Listener:
             await self.stop_accepting()
             raise
 
-    async def _listen(self, address: Listen) -> asyncio.AbstractServer:
+    async def _listen(self, address: Listen) -> "asyncio.AbstractServer | Acceptor":
         loop = asyncio.get_running_loop()
-        context, handshake, goodbye = self._terms(address)
+        if address.tls is not None:
+            return await self._listen_for_tls(address)
         if address.path:
             make_way(address.path)
-            server = await loop.create_unix_server(
-                self.server,
-                address.path,
-                backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=handshake,
-                ssl_shutdown_timeout=goodbye,
-            )
+            server = await loop.create_unix_server(self.server, address.path, backlog=BACKLOG)
             self._files.append(Path(address.path))
             return server
         return await loop.create_server(
-            self.server,
-            address.host or None,
-            address.port,
-            backlog=BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=handshake,
-            ssl_shutdown_timeout=goodbye,
+            self.server, address.host or None, address.port, backlog=BACKLOG
         )
+
+    async def _listen_for_tls(self, address: Listen) -> Acceptor:
+        self._terms(address)  # certificates that cannot be read: before anybody may connect
+        sockets = await bind(address)
+        if address.path:
+            self._files.append(Path(address.path))
+        which = self._addresses.index(address)
+        acceptor = Acceptor(sockets, lambda sock: self.take_up(sock, which), BACKLOG)
+        self._acceptors.append(acceptor)
+        return acceptor
 
     def _terms(self, address: Listen) -> tuple[ssl.SSLContext | None, float | None, float | None]:
         """Of TLS: its context, and the seconds that its beginning and its end may take."""
@@ -166,8 +183,15 @@ class Listener:
 
     async def take_up(self, sock: socket.socket, which: int) -> None:
         """Serve a connection that somebody accepted on the address number *which*."""
+        server = self.server
         context, handshake, goodbye = self._terms(self._addresses[which])
         loop = asyncio.get_running_loop()
+        if context is not None:
+            if not server.may_shake_hands:
+                sock.close()
+                server.on_left()
+                return
+            server.handshakes += 1
         try:
             await loop.connect_accepted_socket(
                 self.server,
@@ -177,7 +201,10 @@ class Listener:
                 ssl_shutdown_timeout=goodbye,
             )
         except OSError:  # it left, or TLS could not be agreed upon
-            self.server.on_left()
+            server.on_left()
+        finally:
+            if context is not None:
+                server.handshakes -= 1
 
     def _context(self, tls: ListenTls) -> ssl.SSLContext:
         if tls not in self._contexts:
@@ -199,7 +226,7 @@ class Listener:
         """The addresses in use, with the ports that the system chose."""
         names = []
         for server in self._sockets:
-            for sock in server.sockets:  # type: ignore[attr-defined]  # asyncio's and uvloop's have it
+            for sock in server.sockets:  # type: ignore[union-attr]  # asyncio's and uvloop's have it
                 name = sock.getsockname()
                 names.append(address_of(name))
         return names
@@ -216,3 +243,5 @@ class Listener:
         """Stop accepting and let every request end."""
         await self.stop_accepting()
         await self.server.drain(patience)
+        for acceptor in self._acceptors:
+            await acceptor.stop()

@@ -27,6 +27,11 @@ class OutgoingExchange(Exchange):
     def identity_lines(self) -> bytes:
         """The lines that tell the upstream who asked."""
 
+    @property
+    def host(self) -> bytes:
+        """The host that the client asked."""
+        return self.head.host
+
     def sends_once(self, name: bytes) -> bool:
         """Whether the upstream gets the client's own field *name* once."""
         return self.head.sends_once(name, self.route.request_edits)
@@ -55,19 +60,19 @@ class OutgoingExchange(Exchange):
         identity = self.identity_lines()
         edits = self.route.request_edits
         if edits is None:
-            ours: list[bytes] = [identity, self.id_line]
+            ours: tuple[bytes, ...] = (identity, self.id_line)
         else:
             lines = edits.apply([*lines, *identity.split(b"\r\n"), self.id_line])
-            ours = []
+            ours = ()
         return b"\r\n".join(
-            (
+            [  # speed: a tuple of parts that are unpacked is made from a list
                 *lines,
                 *self._framing(whole),
                 head.via_line(b"1.0" if self.http_1_0 else b"1.1"),
                 *ours,
                 b"",
                 b"",
-            )
+            ]
         )
 
     def _framing(self, whole: bytes | None) -> tuple[bytes, ...]:

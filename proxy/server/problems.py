@@ -8,7 +8,7 @@ tells a client, or the next proxy, that the upstream did not say this.
 
 import json
 
-from proxy.policy.fields import PSEUDONYM
+from proxy.policy.hop import Hop
 from proxy.policy.outcome import Attempt
 from proxy.policy.permits import Quota
 from proxy.policy.refusal import Reason, Refusal
@@ -24,6 +24,7 @@ ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 def problem_bytes(
     refusal: Refusal,
+    hop: Hop,
     *,
     method: str = "GET",
     request_id: str = "",
@@ -31,9 +32,9 @@ def problem_bytes(
     dead_letter: str = "",
     close: bool,
 ) -> bytes:
-    """The whole answer, head and body; to a HEAD only the head."""
+    """The whole answer of *hop*, head and body; to a HEAD only the head."""
     members: dict[str, object] = {
-        "type": f"urn:{PSEUDONYM}:problem:{refusal.reason}",
+        "type": f"urn:holdfast:problem:{refusal.reason}",
         "title": refusal.title,
         "status": refusal.status,
         "detail": refusal.detail,
@@ -47,7 +48,7 @@ def problem_bytes(
     lines = [
         b"Content-Type: application/problem+json",
         b"Cache-Control: no-store",
-        b"Proxy-Status: %b; error=%b" % (PSEUDONYM.encode(), refusal.proxy_error.encode()),
+        b"Proxy-Status: %b; error=%b" % (hop.proxy_status, refusal.proxy_error.encode()),
     ]
     if refusal.retry_after is not None:
         lines.append(b"Retry-After: %d" % refusal.retry_after)
@@ -84,6 +85,7 @@ def _quota_lines(quotas: tuple[Quota, ...]) -> tuple[bytes, bytes]:
 
 def fallback_bytes(
     fallback: FallbackSettings,
+    hop: Hop,
     *,
     method: str,
     request_id: str,
@@ -93,7 +95,7 @@ def fallback_bytes(
 ) -> bytes:
     """The route's fixed answer, marked as one that the upstream did not give."""
     lines = [f"{name}: {value}".encode("latin-1") for name, value in fallback.headers]
-    lines.append(b'Proxy-Status: %b; details="fallback"' % PSEUDONYM.encode())
+    lines.append(b'Proxy-Status: %b; details="fallback"' % hop.proxy_status)
     return _answer_bytes(
         fallback.status,
         lines,

@@ -5,8 +5,10 @@ status, and whether all of it came.
 """
 
 from proxy.core import Clock, Route
+from proxy.policy.fair_share import network_of
 from proxy.policy.forwarded import NO_CLAIMS, client_address, identity_lines, is_trusted
-from proxy.policy.letters import Letter, RawHeaders, with_headers
+from proxy.policy.hop import hop_of
+from proxy.policy.letters import Letter, RawHeaders, attempts_of, with_headers
 from proxy.policy.outcome import Attempt
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Refusal
@@ -55,6 +57,13 @@ class LetterBody:
         """All of it."""
         return self._data
 
+    def is_behind(self) -> bool:
+        """All of it is here."""
+        return False
+
+    def stop(self, refusal: Refusal) -> None:
+        """Nothing is waited for."""
+
     async def read(self) -> bytes:
         """It went out with the head."""
         return b""
@@ -65,9 +74,14 @@ def read_letter(
 ) -> "ReplayExchange | Refusal":
     """The exchange of *letter* on *route*, with the header fields that were *given* besides."""
     headers = with_headers(letter.headers, given)
-    head = read_request_head(headers, http_1_0=False)
+    head = read_request_head(headers, http_1_0=False, hop=hop_of(settings))
     if isinstance(head, Refusal):
         return head
+    if route.single_fields is not None:
+        # Another configuration than today's may have let it in.
+        refusal = route.single_fields.refusal(headers, letter.outline.target)
+        if refusal is not None:
+            return refusal
     exchange = ReplayExchange(letter, head, route, settings, clock)
     keys = route.settings.idempotency
     has_own_key = keys is not None and any(
@@ -81,7 +95,15 @@ def read_letter(
 class ReplayExchange(OutgoingExchange):
     """One replay of one letter."""
 
-    __slots__ = ("_clock", "_scheme", "_settings", "is_cut", "known_record", "was_truncated")
+    __slots__ = (
+        "_clock",
+        "_scheme",
+        "_settings",
+        "earlier",
+        "is_cut",
+        "known_record",
+        "was_truncated",
+    )
 
     is_replay = True
 
@@ -110,6 +132,7 @@ class ReplayExchange(OutgoingExchange):
         self.client_wait = 0.0
         self.waiting_since = 0.0
         self.attempts: list[Attempt] = []
+        self.earlier = attempts_of(letter, clock.monotonic() - clock.wall())
         self.stream = None
         self.expired = False
         self.attempt_expired = False
@@ -118,6 +141,7 @@ class ReplayExchange(OutgoingExchange):
         self.refusal = None
         self.fallback = False
         self.keeper = None
+        self.owned_key = None
         self.record = ""
         self.known_record = ""
         self.key_result = None
@@ -169,6 +193,10 @@ class ReplayExchange(OutgoingExchange):
             trust_unix=settings.trust_unix,
         )
 
+    def caller(self) -> str:
+        """The network of that address."""
+        return network_of(self.client_ip())
+
     # In place of a client.
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
@@ -196,7 +224,7 @@ class ReplayExchange(OutgoingExchange):
         self.fallback = True
         self.code = fallback.status
 
-    def answer_kept(self, response: KeptResponse) -> None:
+    async def answer_kept(self, response: KeptResponse) -> None:
         """Another request with its key was answered meanwhile."""
         self.code = response.status
 

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from proxy.core import Exchange, RawHeaders, Recorder, Route
+from proxy.policy.hop import hop_of
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.routes import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
+from proxy.server.waiting_bytes import LARGE_HEAD
 
 _NO_ROUTE = Refusal(Reason.NO_ROUTE, "No route of this proxy matches the request.")
 _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
@@ -14,10 +16,14 @@ _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 class Site:
     """The routes of one configuration, ready to serve."""
 
-    __slots__ = ("_routes", "_table", "itself", "settings", "unmatched")
+    __slots__ = ("_routes", "_table", "hop", "itself", "settings", "unmatched", "usual_head")
 
     def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
         self.settings = settings
+        self.hop = hop_of(settings)
+        """Who we are to those before and behind us."""
+        self.usual_head = min(LARGE_HEAD, settings.limits.header_bytes)
+        """Bytes of a head beyond which it is looked at more closely."""
         self._routes = tuple(routes)
         self._table = RouteTable(tuple(route.settings.match for route in routes))
         self.unmatched = Route(_UNMATCHED, _no_route, unmatched)

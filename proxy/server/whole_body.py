@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.core import Refused
+from proxy.policy.forwarded import NO_CLAIMS
 from proxy.policy.reasons import Why
+from proxy.policy.refusal import Refusal
 from proxy.server.body import NO_ROOM, TOO_LARGE_TO_KEEP
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 class WholeBody:
     """Implements :class:`proxy.core.RequestBody`."""
 
-    __slots__ = ("_data", "_exchange", "_reserved", "is_kept", "length", "lost")
+    __slots__ = ("_caller", "_data", "_exchange", "_reserved", "is_kept", "length", "lost")
 
     waits_for_continue = False
     """Nobody waits for our word who has sent everything."""
@@ -30,6 +32,7 @@ class WholeBody:
         self._exchange = exchange
         self._data: bytes | None = data
         """None once it was let go."""
+        self._caller = ""
         self._reserved = 0
         """Bytes that count against the memory for all: none before it is first sent."""
         self.length = len(data)
@@ -48,9 +51,13 @@ class WholeBody:
             raise RuntimeError("a body that was let go is asked for again")
         if self.is_kept and not self._reserved and self.lost is None:
             exchange, size = self._exchange, self.length
-            limit = exchange.site.settings.limits.replay_memory
-            if exchange.client.server.replay_memory.take(size, limit):
+            client, limit = exchange.client, exchange.site.settings.limits.replay_memory
+            memory, caller = client.server.replay_memory, client.caller
+            if exchange.head.claims is not NO_CLAIMS:
+                caller = exchange.caller()
+            if memory.take(caller, size, limit) or memory.make_room(caller, size, limit):
                 self._reserved = size
+                self._caller = caller
             else:
                 self.lost = Why.BUFFER_FULL
         return self._data
@@ -81,6 +88,13 @@ class WholeBody:
             self.lost = self.lost or Why.BODY_TOO_LARGE
         return self.kept()
 
+    def is_behind(self) -> bool:
+        """All of it is here."""
+        return False
+
+    def stop(self, refusal: Refusal) -> None:
+        """Nothing is waited for."""
+
     async def read(self) -> bytes:
         """Nothing follows."""
         return b""
@@ -90,7 +104,7 @@ class WholeBody:
         self.is_kept = False
         self._data = None
         if self._reserved:
-            self._exchange.client.server.replay_memory.give_back(self._reserved)
+            self._exchange.client.server.replay_memory.give_back(self._caller, self._reserved)
             self._reserved = 0
 
     def fail(self) -> None:

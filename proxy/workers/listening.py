@@ -1,13 +1,12 @@
 """Binding the addresses that clients connect to, without accepting anybody yet."""
 
-import asyncio
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from proxy.policy.settings import Listen
-from proxy.sockets import address_of, make_way
+from proxy.sockets import address_of, bind
 
 BACKLOG = 1024
 """Clients that wait in the system until somebody accepts them."""
@@ -34,31 +33,9 @@ class Addresses:
             raise
 
     async def _bound(self, address: Listen) -> list[socket.socket]:
+        sockets = await bind(address)
         if address.path:
-            make_way(address.path)
-            sock = _new(socket.AF_UNIX)
-            sock.bind(address.path)
             self._files.append(Path(address.path))
-            return [sock]
-        found = await asyncio.get_running_loop().getaddrinfo(
-            address.host or None,
-            address.port,
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_PASSIVE,
-        )
-        sockets = []
-        for family, _, _, _, name in dict.fromkeys(found):
-            sock = _new(family)
-            sockets.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                sock.bind(name)
-            except OSError as error:
-                for opened in sockets:
-                    opened.close()
-                raise OSError(error.errno, f"{error.strerror}: {address}") from None
         return sockets
 
     @property
@@ -74,9 +51,3 @@ class Addresses:
         while self._files:
             with suppress(OSError):
                 self._files.pop().unlink(missing_ok=True)
-
-
-def _new(family: int) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
-    return sock

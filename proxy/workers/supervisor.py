@@ -15,7 +15,7 @@ from proxy.config import ConfigError, Loaded
 from proxy.core import Clock, SystemClock
 from proxy.observe.totals import Totals
 from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Shown
+from proxy.policy.records import Released, Shown
 from proxy.policy.settings import Settings
 from proxy.workers.crew import Crew
 from proxy.workers.listening import Addresses
@@ -216,9 +216,9 @@ class Supervisor:
         shown: Shown | None = await self._ask_one("show_key", name)
         return shown
 
-    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
-        """Forget a key, unless somebody alive has it: what was known of it, and whether it is."""
-        released: tuple[Shown | None, bool] = await self._ask_one("release_key", name)
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        """Forget a key, unless a request that runs has it; with *force* that one loses it."""
+        released: Released = await self._ask_one("release_key", name, force=force)
         return released
 
     async def page_of_letters(
@@ -240,10 +240,19 @@ class Supervisor:
         dropped: bool | None = await self._ask_one("drop_letter", letter)
         return dropped
 
-    async def drop_letters(self, route: str | None) -> int:
-        """Delete all of a route, or all, but for those that are being sent again."""
-        dropped: int = await self._ask_one("drop_letters", route)
+    async def drop_letters(self, route: str | None, until: str) -> int:
+        """Delete all of a route, or all, but for those that are being sent: maybe very many."""
+        dropped: int = await self._ask_one("drop_letters", route, until, patience=None)
         return dropped
+
+    async def letter_obstacle(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
+        """Why it would not be sent again now; None if it would."""
+        obstacle: Obstacle | None = await self._ask_one(
+            "letter_obstacle", letter, given, force=force
+        )
+        return obstacle
 
     async def replay_letter(
         self, letter: str, given: RawHeaders, *, force: bool

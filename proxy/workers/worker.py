@@ -35,6 +35,7 @@ OPERATIONS = frozenset(
         "find_letter",
         "drop_letter",
         "drop_letters",
+        "letter_obstacle",
         "replay_letter",
     }
 )

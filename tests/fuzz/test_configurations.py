@@ -126,6 +126,7 @@ def _files(draw: st.DrawFn) -> dict[str, Any]:
                     optional={
                         "header_bytes": _sizes,
                         "header_timeout": _durations,
+                        "body_rate": st.sampled_from(["none", "1B/s", "500B/s", "1KiB/s"]),
                         "keepalive": _durations,
                         "connections": st.integers(1, 9),
                         "replay_memory": _sizes | st.just("0B"),

@@ -115,6 +115,8 @@ def test_hook_has_the_signature_that_we_override_or_call(
 async def test_connection_knows_whether_it_reads_and_who_serves_it() -> None:
     connection = RequestHandler(web.Server(_never_called), loop=asyncio.get_running_loop())
     assert connection._reading_paused is False
+    assert connection._buffer_paused is False
+    assert connection._payload_parser is None
     assert connection._request_handler is _never_called
 
 

@@ -4,6 +4,7 @@ import socket
 import ssl
 import stat
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,78 @@ async def test_http_2_is_not_agreed_upon(tmp_path: Path) -> None:
         assert isinstance(found, ssl.SSLObject)
         assert found.selected_alpn_protocol() == "http/1.1"
         assert (await client.get()).status == 200
+
+
+SURPLUS = 8
+"""Handshakes beyond the limit that are let in, so that they can be told why not."""
+
+
+@both_loops
+async def test_tls_handshakes_count_as_connections(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    top = (
+        f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}\n"
+        "limits: {header_timeout: 500ms, connections: 5}"
+    )
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=top)) as proxy,
+        AsyncExitStack() as stack,
+    ):
+        server = proxy.app._listener.server
+        silent = [await stack.enter_async_context(RawClient(proxy.port)) for _ in range(50)]
+        # Whom there is no room for is turned away at once, the others after their time.
+        await eventually(lambda: sum(c.wire.end is not None for c in silent) >= 50 - 5 - SURPLUS)
+        assert server.handshakes <= 5 + SURPLUS
+        await eventually(lambda: all(client.wire.end is not None for client in silent))
+        await eventually(lambda: server.handshakes == 0)
+        async with proxy.client(tls=certificates.for_client()) as client:
+            assert (await client.get()).status == 200
+
+
+@both_loops
+async def test_a_tls_client_too_many_is_told_so(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    top = (
+        f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}\n"
+        "limits: {connections: 1}"
+    )
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, top=top)) as proxy,
+        proxy.client(tls=certificates.for_client()) as first,
+    ):
+        assert (await first.get()).status == 200
+        async with proxy.client(tls=certificates.for_client()) as second:
+            assert (await second.response()).status == 503
+        assert (await first.get()).status == 200
+
+
+@both_loops
+async def test_handshakes_that_are_under_way_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    cert, key = Certificates(tmp_path).issue()
+    top = f"listen: {{address: 127.0.0.1:0, tls: {{cert: {cert}, key: {key}}}}}"
+    async with ScriptedUpstream() as upstream:
+        began = time.monotonic()
+        async with running(one_route(upstream, top=top)) as proxy, RawClient(proxy.port) as client:
+            await eventually(lambda: proxy.app._listener.server.handshakes == 1)
+            await proxy.app.drain()
+            await client.ended()
+        assert time.monotonic() - began < 5
+
+
+async def test_tls_on_a_unix_socket(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue()
+    path = tmp_path / "holdfast.sock"
+    listen = f"listen: {{address: 'unix:{path}', tls: {{cert: {cert}, key: {key}}}}}"
+    async with ScriptedUpstream() as upstream:
+        async with (
+            running(one_route(upstream, top=listen)) as proxy,
+            RawClient(path=str(path), tls=certificates.for_client()) as client,
+        ):
+            assert proxy.bound == [f"unix:{path}"]
+            assert (await client.get()).status == 200
+        assert not path.exists()

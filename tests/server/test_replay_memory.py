@@ -294,6 +294,21 @@ async def test_what_was_never_sent_is_not_kept_after_its_end() -> None:
             assert kept_by(proxy) == 0
 
 
+async def test_an_empty_body_that_ends_while_it_waits_to_be_sent_leaves_nothing() -> None:
+    """There is nothing to keep of it: nobody is to ask it for room, then or later."""
+    route = f"{ROUTE}\nthrottle: {{rate: 20/s, max_wait: 5s}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, route)) as proxy,
+        proxy.client() as first,
+        proxy.client() as client,
+    ):
+        assert (await first.get()).status == 200
+        await client.send(request("PUT", "/", "Transfer-Encoding: chunked"), b"0\r\n\r\n")
+        assert (await client.response("PUT")).status == 200
+        assert proxy.app._listener.server.replay_memory._uploads == {}
+
+
 async def test_a_route_that_never_repeats_keeps_nothing() -> None:
     async with (
         ScriptedUpstream(hang) as upstream,

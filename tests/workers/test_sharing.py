@@ -97,7 +97,7 @@ async def a_key_runs_once(running: Crew, upstream: ScriptedUpstream) -> None:
 
 async def letters_and_attempts_are_found(running: Crew, upstream: ScriptedUpstream) -> None:
     proxy = running.proxy
-    upstream.usual = answer(response(503))
+    upstream.usual = answer(response(429))
     letters = set()
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(proxy.client()) for _ in range(4)]

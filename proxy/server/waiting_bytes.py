@@ -1,0 +1,24 @@
+"""What unfinished requests hold in memory, and when that is too much to let more of them in.
+
+A body that is still coming holds what was read of it ahead of the upstream, and a large head what
+the parser makes of it: 100 to 300 KiB each. Both are bounded in themselves, but
+``limits.connections`` of them would be gigabytes. So each takes its part of :data:`MOST`
+before it is read, shared by caller (``shared_room.py``); if there is none the request gets 503.
+Small heads, and bodies that came with their heads, are not counted and never refused.
+"""
+
+from proxy.policy.refusal import Reason, Refusal
+
+MOST = 512 * 1024 * 1024
+"""Bytes, of all clients of this process together."""
+
+LARGE_HEAD = 8 * 1024
+"""A head above this counts."""
+COPIES = 4
+"""How often a head is in memory: in bytes and in text, in the parser's fields and in ours."""
+UNREAD_BODY = 256 * 1024
+"""What a body that is still coming may hold, if it is that long: the largest read there is."""
+
+NO_MEMORY = Refusal(
+    Reason.OVERLOAD, "Too many large requests are under way. Try again later.", close=True
+)
