@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
 from proxy import __version__
@@ -26,11 +26,11 @@ from proxy.observe.notable import hook
 from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
 from proxy.outbox import Outbox
-from proxy.pipeline.flights import Flights
+from proxy.pipeline.flights import Flight, Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.failures import transient_statuses
 from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Shown, State
+from proxy.policy.records import Released, Shown, State
 from proxy.policy.settings import (
     MemorySettings,
     RedisSettings,
@@ -42,6 +42,7 @@ from proxy.policy.settings import (
 from proxy.replays import Replays
 from proxy.server.listener import Listener
 from proxy.server.parser import parser_name
+from proxy.server.shared_room import SharedRoom
 from proxy.server.site import Site
 from proxy.stores import Claims, PermitStore, StoreError
 from proxy.stores.letters import LetterStore
@@ -53,8 +54,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast")
 
+_UNTOLD = "(results that the store could not take)"
+"""The caller in whose name they are kept: no address looks like this."""
 _STDOUT = 1
 """The descriptor itself: there is no ``sys.stdout`` where it was closed."""
+
+
+_IDS_IN_LINE = 50
+"""Dead letters that one line of the log names: a line is to be readable, and not cut off."""
 
 
 class CannotStart(Exception):
@@ -119,9 +126,18 @@ class App:
         permits, claims = self._open_store(self._loaded.settings.store)
         outbox = Outbox()
         self._pauses = Pauses()
-        self._flights = Flights(claims, self._clock, self._store_recorder)
+        room = _ReplayRoom(
+            lambda: self._listener.server.replay_memory, lambda: self.settings.limits.replay_memory
+        )
+        self._flights = Flights(claims, self._clock, room, self._store_recorder)
         self._builder = Builder(
-            self._clock, outbox, self._pauses, permits.permits, self._flights, self._letters
+            self._clock,
+            outbox,
+            self._pauses,
+            permits.permits,
+            permits.digest_key,
+            self._flights,
+            self._letters,
         )
         self._replays = Replays(self._letters, self._clock, self._metrics.replayed)
         built = self._build(self._loaded, contexts)
@@ -340,6 +356,7 @@ class App:
             connections=self._listener.server.open_connections,
             keys_in_flight=len(self._flights),
             keys_waiting=self._flights.waiting,
+            keys_known=None if self._flights.at_once is None else self._flights.at_once.known(),
             addresses={
                 upstream.settings.name: [
                     AddressState(
@@ -396,18 +413,42 @@ class App:
         with _store_asked_for(name):
             return await self._flights.claims.show(name)
 
-    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
-        """Forget a key, unless somebody alive has it: what was known of it, and whether it is."""
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        """Forget a key, unless a request that runs has it; with *force* that one loses it."""
         claims = self._flights.claims
         with _store_asked_for(name):
             # Between the two it may change hands: whoever was faster is seen in the next round.
             while (shown := await claims.show(name)) is not None:
-                if await claims.drop(name):
+                flight = self._flights.get(name)
+                if flight is not None:
+                    # Whatever became of its lease: it runs here, and others wait for it.
+                    shown = replace(shown, state=State.IN_FLIGHT)
+                elif await claims.drop(name):
                     _log.info("the key %s was released by hand, it was %s", name, shown.state)
-                    return shown, True
-                if shown.state is State.IN_FLIGHT:
-                    return shown, False
-            return None, False
+                    return Released(shown, None)
+                elif shown.state is not State.IN_FLIGHT:
+                    continue
+                if not force:
+                    return Released(shown, shown)
+                return Released(shown, await self._take_key_away(name, flight))
+            return Released(None, None)
+
+    async def _take_key_away(self, name: str, flight: Flight | None) -> Shown | None:
+        """Let the request of a key go on without it: what is known of the key now."""
+        if flight is None:
+            await self._flights.claims.revoke(name)
+        else:
+            await self._flights.end(flight)
+        now = await self._flights.claims.show(name)
+        if now is not None and now.state is State.IN_FLIGHT:
+            raise StoreError("it was not told, or another request has the key already")
+        state = "free" if now is None else now.state
+        _log.warning(
+            "the key %s was taken from its request by hand, which may still run: it is %s now",
+            name,
+            state,
+        )
+        return now
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
@@ -429,13 +470,24 @@ class App:
             _log.info("dead letter %s was dropped by hand", letter)
         return dropped
 
-    async def drop_letters(self, route: str | None) -> int:
-        """Delete all of a route, or all, but for those that are being sent again."""
+    async def drop_letters(self, route: str | None, until: str) -> int:
+        """Delete all of a route, or all, up to *until*, but for those that are being sent again."""
         with _letters_asked_for():
-            dropped = await self._letters.drop_all(route)
+            dropped = await self._letters.drop_all(route, until, _say_dropped)
         of = "all routes" if route is None else f"route {route}"
-        _log.info("%d dead letters of %s were dropped by hand", dropped, of)
+        letters = "1 dead letter" if dropped == 1 else f"{dropped} dead letters"
+        _log.info("dropped by hand: %s of %s", letters, of)
         return dropped
+
+    async def letter_obstacle(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
+        """Why it would not be sent again now; None if it would."""
+        site = self._listener.server.site
+        with _letters_asked_for():
+            return await self._replays.obstacle(
+                letter, given, site.named, site.settings, force=force
+            )
 
     async def replay_letter(
         self, letter: str, given: RawHeaders, *, force: bool
@@ -451,6 +503,22 @@ class App:
             for line in lines:
                 _log.error("reload refused: %s", line)
         return False, lines
+
+
+class _ReplayRoom:
+    """The part of ``limits.replay_memory`` for results that the store could not take."""
+
+    def __init__(self, memory: Callable[[], SharedRoom], limit: Callable[[], int]) -> None:
+        self._memory = memory
+        self._limit = limit
+
+    def take(self, size: int) -> bool:
+        """Count *size* more bytes as kept; False if there is no room for them."""
+        return self._memory().take(_UNTOLD, size, self._limit())
+
+    def give_back(self, size: int) -> None:
+        """Count *size* bytes as kept no longer."""
+        self._memory().give_back(_UNTOLD, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +548,13 @@ def _letters_asked_for() -> Iterator[None]:
     except StoreError as error:
         _log.warning("the dead letters cannot be reached (%s)", error)
         raise StoreSilent from error
+
+
+def _say_dropped(letters: Sequence[str]) -> None:
+    """Name those that are gone for good: somebody may ask for one of them."""
+    for start in range(0, len(letters), _IDS_IN_LINE):
+        ids = " ".join(letters[start : start + _IDS_IN_LINE])
+        _log.info("dead letters dropped by hand: %s", ids)
 
 
 def _upstreams_of(route: RouteSettings) -> list[str]:

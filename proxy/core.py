@@ -5,7 +5,7 @@ A leaf: it imports :mod:`proxy.policy` and nothing else of ours.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import getrandbits, random
@@ -13,11 +13,12 @@ from secrets import randbits
 from typing import Protocol
 
 from proxy.policy.bucket import Cause
+from proxy.policy.caller_fields import SingleFields
 from proxy.policy.edits import compile_edits
 from proxy.policy.letters import Letter, letter_id
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Refusal
+from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings, RouteSettings
@@ -80,6 +81,20 @@ class Refused(Exception):
         self.refusal = refusal
 
 
+class KeyLost(Refused):
+    """A request that may not be sent, since its idempotency key may be another one's by now."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEY_LOST)
+
+
+_KEY_LOST = Refusal(
+    Reason.STORE,
+    "The store could not be told in time that this request still runs, so another one may have its "
+    "key. Send it again later.",
+)
+
+
 class RequestBody(Protocol):
     """A request body on its way in."""
 
@@ -120,6 +135,12 @@ class RequestBody(Protocol):
 
         Raises :class:`Refused` as :meth:`read` does.
         """
+
+    def is_behind(self) -> bool:
+        """Whether it is waited for, and has brought less than the rate it must keep to lately."""
+
+    def stop(self, refusal: Refusal) -> None:
+        """Wait for it no longer: whoever reads it gets *refusal*."""
 
     async def read(self) -> bytes:
         """The next piece, or nothing at the end.
@@ -205,6 +226,9 @@ class Drawer(Protocol):
         Raises :class:`proxy.stores.StoreError` if it cannot be written, within a time of its own.
         """
 
+    def digest(self, content: bytes) -> str:
+        """Tell callers apart by *content*, such as credentials, without giving it away."""
+
 
 Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
 """What a route does with a request: relays a response, or says why not."""
@@ -220,11 +244,20 @@ class Route:
         "request_edits",
         "response_edits",
         "settings",
+        "single_fields",
         "unsafe",
     )
 
-    def __init__(self, settings: RouteSettings, handle: Handler, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        settings: RouteSettings,
+        handle: Handler,
+        recorder: Recorder,
+        single_fields: SingleFields | None = None,
+    ) -> None:
         self.settings = settings
+        self.single_fields = single_fields
+        """What its requests must not repeat; None: nothing that the route goes by."""
         self.unsafe = "auto" if settings.retry is None else settings.retry.unsafe
         retries = settings.retry is not None and settings.retry.attempts > 1
         falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
@@ -307,6 +340,14 @@ class Receiver(Protocol):
         """The client has left: whether its request goes on all the same."""
 
 
+class OwnedKey(Protocol):
+    """An idempotency key, for the request that owns it."""
+
+    mine_until: float
+    """Monotonic seconds up to which nobody else can have it, infinite where nobody else could
+    ask for it. Looked at before every send."""
+
+
 class Exchange(ABC):
     """One request and what became of it.
 
@@ -331,6 +372,7 @@ class Exchange(ABC):
         "keeper",
         "key_result",
         "method",
+        "owned_key",
         "peer",
         "place",
         "raw_headers",
@@ -385,6 +427,8 @@ class Exchange(ABC):
     """Whether the client got the route's fallback, or what another upstream said in its place."""
     keeper: Receiver | None
     """Gets the upstream's response in place of the client, to keep it and hand it on."""
+    owned_key: OwnedKey | None
+    """Its idempotency key while it owns one: what is another's by now may not be sent."""
     record: str
     """The name of the record of its idempotency key; empty without one."""
     key_result: KeyResult | None
@@ -403,6 +447,9 @@ class Exchange(ABC):
     out."""
     is_replay = False
     """Whether it is a letter that is sent again: it does not become another one."""
+    earlier: Sequence[Attempt] = ()
+    """The attempts of earlier runs, if it is a letter that is sent again; started as if by the
+    clock of this process."""
     reads_ahead = False
     """The client reads at its own pace, and an upstream waits for it."""
 
@@ -449,6 +496,11 @@ class Exchange(ABC):
 
     @property
     @abstractmethod
+    def host(self) -> bytes:
+        """The host that the client asked, with its port, as sent; empty if it named none."""
+
+    @property
+    @abstractmethod
     def scheme(self) -> str:
         """How the client came: http or https."""
 
@@ -483,8 +535,8 @@ class Exchange(ABC):
         """Give a response the time of its arrival, if it does not tell its own."""
 
     @abstractmethod
-    def answer_kept(self, response: KeptResponse) -> None:
-        """Give the client what the first request with its key was answered."""
+    async def answer_kept(self, response: KeptResponse) -> None:
+        """Give the client what the first request with its key was answered, as fast as it reads."""
 
     @property
     @abstractmethod
@@ -510,6 +562,10 @@ class Exchange(ABC):
     @abstractmethod
     def client_ip(self) -> str:
         """The client's address, as told by proxies that are trusted; empty on a unix socket."""
+
+    @abstractmethod
+    def caller(self) -> str:
+        """Whose share of a common room it takes: the network of :meth:`client_ip`."""
 
     @abstractmethod
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:

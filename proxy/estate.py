@@ -23,6 +23,7 @@ from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import NewPermits, Throttle
 from proxy.policy.breaker import State
 from proxy.policy.budget import Budget
+from proxy.policy.caller_fields import SingleFields, single_fields
 from proxy.policy.settings import (
     BudgetSettings,
     RouteSettings,
@@ -122,6 +123,8 @@ class Builder:
     outbox: Outbox
     pauses: Pauses
     new_permits: NewPermits
+    digest_key: bytes
+    """What the digests of callers' values are keyed with, in the names of their buckets."""
     flights: Flights
     letters: Drawer
 
@@ -151,7 +154,14 @@ class Builder:
         limits = {(scope, name): limit for scope, name, limit in places if limit is not None}
         throttles = {
             label: before.throttles.get(label)
-            or Throttle(label, limit, self.new_permits, throttle_recorder(*label), self.clock)
+            or Throttle(
+                label,
+                limit,
+                self.new_permits,
+                throttle_recorder(*label),
+                self.clock,
+                digest_key=self.digest_key,
+            )
             for label, limit in limits.items()
         }
         timeouts: dict[float, Deadlines] = {}
@@ -173,8 +183,14 @@ class Builder:
             pauses=self.pauses,
             clock=self.clock,
         )
+        upstreams_by_name = {upstream.name: upstream for upstream in settings.upstreams}
+
+        def single(route: RouteSettings) -> SingleFields | None:
+            names = [route.upstream, "" if route.fallback is None else route.fallback.upstream]
+            return single_fields(route, [upstreams_by_name[name] for name in names if name])
+
         routes = tuple(
-            Route(route, pipeline.build(route, around), recorder(route))
+            Route(route, pipeline.build(route, around), recorder(route), single(route))
             for route in settings.routes
         )
         names = frozenset((scope, name) for scope, name, _ in places)
@@ -192,7 +208,7 @@ class Builder:
                 if upstream.settings.name == settings.name
                 and upstream.settings.breaker == settings.breaker
             )
-            breakers = next(known, None) or Breakers(settings.breaker)
+            breakers = next(known, None) or Breakers(settings.name, settings.breaker)
         return Upstream(settings, tls, self.clock, self.outbox, breakers)
 
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 
 from proxy.core import Clock, Refused, Route, new_token
 from proxy.pipeline.dead_letters import described
-from proxy.policy.keeping import may_have_run
 from proxy.policy.letters import Letter, Obstacle, RawHeaders, Replayed, ReplayResult, Run
 from proxy.policy.outcome import FIRST_FAILURE
 from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.server.replay_exchange import ReplayExchange, read_letter
 from proxy.stores import StoreError
@@ -77,6 +77,25 @@ class Replays:
         await asyncio.wait([task])
         return Obstacle.DRAINING if task.cancelled() else task.result()
 
+    async def obstacle(
+        self,
+        name: str,
+        given: RawHeaders,
+        find: Callable[[str], Route | None],
+        settings: Settings,
+        *,
+        force: bool,
+    ) -> Obstacle | None:
+        """Why :meth:`replay` would not send it now; None if it would. Raises StoreError."""
+        letter = await self._letters.find(name)
+        if letter is None:
+            return Obstacle.UNKNOWN
+        obstacle = letter.outline.obstacle(force=force)
+        if obstacle is not None or self._is_over:
+            return obstacle or Obstacle.DRAINING
+        exchange = self._exchange(letter, given, find, settings)
+        return exchange if isinstance(exchange, Obstacle) else None
+
     async def drain(self, patience: float) -> None:
         """Begin none any more, and let those under way end; after *patience* seconds, end them."""
         self._is_over = True
@@ -102,18 +121,34 @@ class Replays:
         letter = await self._letters.begin_replay(name, ticket, force=force)
         if isinstance(letter, Obstacle):
             return letter
-        route = find(letter.outline.route)
-        exchange = None
-        if route is not None:
-            exchange = read_letter(letter, given, route, settings, self._clock)
-        if not isinstance(exchange, ReplayExchange):
+        exchange = self._exchange(letter, given, find, settings)
+        if isinstance(exchange, Obstacle):
             await self._letters.end_replay(name, ticket, None, may_have_run=False, gone=False)
-            return Obstacle.NO_ROUTE if exchange is None else Obstacle.BAD_HEADERS
+            return exchange
         replayed = await self._send(exchange, letter, settings)
         await self._tell(exchange, ticket, replayed)
         self._count(letter.outline.route, replayed.result)
-        _log.info("dead letter %s was sent again: %s", name, replayed.result)
+        if replayed.attempts:
+            _log.info("dead letter %s was sent again: %s", name, replayed.result)
+        elif replayed.result is ReplayResult.SUCCEEDED:
+            _log.info("dead letter %s was not sent: its key has a result, and it is gone", name)
+        else:
+            _log.info("dead letter %s was not sent: %s", name, replayed.result)
         return replayed
+
+    def _exchange(
+        self,
+        letter: Letter,
+        given: RawHeaders,
+        find: Callable[[str], Route | None],
+        settings: Settings,
+    ) -> ReplayExchange | Obstacle:
+        """The request that is sent for *letter*, or why there is none."""
+        route = find(letter.outline.route)
+        if route is None:
+            return Obstacle.NO_ROUTE
+        exchange = read_letter(letter, given, route, settings, self._clock)
+        return exchange if isinstance(exchange, ReplayExchange) else Obstacle.BAD_HEADERS
 
     async def _send(self, exchange: ReplayExchange, letter: Letter, settings: Settings) -> Replayed:
         task = asyncio.current_task()

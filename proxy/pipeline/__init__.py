@@ -21,11 +21,11 @@ What they share: ``deadlines.py`` watches over exchanges and attempts, ``pauses.
 over the waits between attempts, ``answers.py`` has the words for failures.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from proxy.core import Clock, Drawer, Handler
-from proxy.pipeline.dead_letters import DeadLetters, LetterWriter
+from proxy.pipeline.dead_letters import DeadLetters, KeptRefusals, LetterWriter
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.entrance import Entrance
 from proxy.pipeline.fallback import Fallback
@@ -36,6 +36,7 @@ from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.retry import Retry
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.budget import Budget
+from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.settings import RetrySettings, RouteSettings
 from proxy.policy.verdict import RetryRules
 from proxy.upstream.upstream import Upstream
@@ -78,7 +79,13 @@ def build(settings: RouteSettings, around: Surroundings) -> Handler:
     handle: Handler = forward.handle
     letters = None
     if settings.dead_letter is not None:
-        letters = LetterWriter(settings, upstream.settings, around.letters, around.clock)
+        letters = LetterWriter(
+            settings,
+            upstream.settings,
+            around.letters,
+            around.clock,
+            around.flights.known_scopes,
+        )
     if settings.retry is not None or settings.fallback is not None:
         handle = _retry(settings, forward, around, letters).handle
     if letters is not None:
@@ -88,11 +95,21 @@ def build(settings: RouteSettings, around: Surroundings) -> Handler:
             settings,
             handle,
             around.flights,
-            refused=upstream.settings.refused,
+            refused={up.settings.name: up.settings.refused for up in _asked(settings, around)},
+            covers_host=_sees_host(settings, around),
             time_left=forward.time_left,
             clock=around.clock,
         ).handle
+    if letters is not None and letters.keeps_refusals:
+        handle = KeptRefusals(handle, letters).handle
     return handle
+
+
+def _asked(settings: RouteSettings, around: Surroundings) -> Iterator[Upstream]:
+    """The upstreams that a request of this route may be sent to."""
+    yield around.upstreams[settings.upstream]
+    if settings.fallback is not None and settings.fallback.upstream:
+        yield around.upstreams[settings.fallback.upstream]
 
 
 def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Forward:
@@ -102,6 +119,13 @@ def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) 
     return Forward(
         upstream,
         around.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
+        RepeatRules(
+            upstream.settings,
+            "auto" if retry is None else retry.unsafe,
+            longest_attempt(settings),
+            [other.settings for other in _asked(settings, around)],
+        ),
+        around.clock,
         entrance=around.entrance(settings.name, upstream),
         attempt_deadlines=None if limit is None else around.deadlines(limit),
         budget=_budget(settings, upstream, around),
@@ -117,7 +141,7 @@ def _retry(
     if settings.fallback is not None:
         other = around.upstreams.get(settings.fallback.upstream)
         way_out = None if other is None else _forward(settings, other, around)
-        fallback = Fallback(settings.fallback, upstream, way_out, around.pauses)
+        fallback = Fallback(settings.fallback, forward, way_out, around.pauses)
     return Retry(
         forward,
         RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
@@ -127,6 +151,11 @@ def _retry(
         fallback=fallback,
         letters=letters,
     )
+
+
+def _sees_host(settings: RouteSettings, around: Surroundings) -> bool:
+    """Whether an upstream that the route sends to gets the client's own host."""
+    return any(up.settings.preserve_host for up in _asked(settings, around))
 
 
 def _budget(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Budget | None:

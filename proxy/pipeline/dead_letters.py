@@ -8,23 +8,30 @@
                                                                            ▼
                                     on disk, then the client, which is told the letter's id
 
-A refusal of ours is no failure: the request was not wanted, and its client can repeat it.
-Nor is a client that left, or that sent a bad body. The head of a failing response is
-withheld until the letter is on disk; its body is not read any further meanwhile.
+A refusal of ours is no failure: the request was not wanted, and its client can repeat it;
+:class:`KeptRefusals` keeps those where the file says so. If an attempt had failed before it, the
+request has failed. No failure either is a client that left, that gave the request less time than
+its route does, or that sent a bad body. But the owner of a key goes on after its client left, and
+if it fails then, nobody was told: it is kept.
+
+The head of a failing response is withheld until the letter is on disk; its body is not read any
+further meanwhile.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from typing import Any
 
-from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, new_letter_id
+from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, Refused, new_letter_id
+from proxy.policy.bucket import Cause
 from proxy.policy.failures import Category, category
 from proxy.policy.fields import HOP_BY_HOP, nominated
 from proxy.policy.hints import NO_ADVICE, read_advice
-from proxy.policy.keeping import may_have_run
+from proxy.policy.idempotency_key import KeyReader, scope_digest
 from proxy.policy.letters import (
     FAILED,
+    REFUSED,
     Letter,
     LetterRules,
     LetterState,
@@ -33,10 +40,12 @@ from proxy.policy.letters import (
     ReplayResult,
     Run,
     headers_to_keep,
+    sent_of,
 )
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.reasons import Why
-from proxy.policy.refusal import Refusal
+from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeatable import may_have_run
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.settings import FallbackSettings, RouteSettings, UpstreamSettings
 from proxy.policy.verdict import Result
@@ -48,6 +57,11 @@ _NOT_KEPT = HOP_BY_HOP | {
     # They follow from the body, or were said to us alone.
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
+_Error = Kind | int | Reason
+"""How it failed: a kind, a status, or the reason why it was not even tried."""
+
+_OF_DUPLICATES = frozenset({KeyResult.JOINED, KeyResult.REPLAYED})
+
 _LOST = {Why.BODY_TOO_LARGE: Missing.TOO_LARGE, Why.BUFFER_FULL: Missing.NO_ROOM}
 
 
@@ -55,14 +69,29 @@ class LetterWriter:
     """Knows which requests of a route become letters, and writes them."""
 
     def __init__(
-        self, settings: RouteSettings, upstream: UpstreamSettings, drawer: Drawer, clock: Clock
+        self,
+        settings: RouteSettings,
+        upstream: UpstreamSettings,
+        drawer: Drawer,
+        clock: Clock,
+        known_scopes: Container[str] = (),
     ) -> None:
+        """*known_scopes*: digests of callers of whom a good response was kept under a key."""
         assert settings.dead_letter is not None  # noqa: S101 - for the type checker
         self._settings = settings.dead_letter
         self._route = settings.name
-        self._rules = LetterRules(settings.dead_letter, settings, upstream)
+        self._rules = LetterRules(settings.dead_letter, upstream)
+        self.keeps_refusals = self._rules.keeps_refusals
         self._allowed = 1 if settings.retry is None else settings.retry.attempts
         self._refused = upstream.refused
+        keys = settings.idempotency
+        scope = () if keys is None else keys.scope
+        self._credentials = settings.dead_letter.drop | frozenset(scope)
+        """Names of the fields by which callers are told apart."""
+        self._scope: KeyReader | None = None
+        if keys is not None and scope:
+            self._scope = KeyReader(keys.header.encode(), [name.encode() for name in scope])
+        self._known_scopes = known_scopes
         self._drawer = drawer
         self._clock = clock
 
@@ -75,8 +104,11 @@ class LetterWriter:
         return self._rules.may_want(exchange.method, is_tunnel=bool(exchange.upgrade))
 
     def wants(self, exchange: Exchange, result: Result) -> bool:
-        """Whether it becomes a letter, now that it ended like this."""
-        if exchange.client_is_gone or not self.may_want(exchange):
+        """Whether it becomes a letter, now that it ended like this.
+
+        One whose client was in a hurry has not failed: its client chose so, and was told.
+        """
+        if exchange.was_hurried or not self.may_want(exchange):
             return False
         return self._rules.wants(result)
 
@@ -90,25 +122,71 @@ class LetterWriter:
             advice = read_advice(status, head.fields(), self._clock.wall())
         return self.wants(exchange, Result(None, status, advice=advice))
 
+    def error_of(self, exchange: Exchange, refusal: Refusal) -> "_Error | None":
+        """How a request failed that gets *refusal*; None if it does not become a letter.
+
+        After an attempt it is that one which failed, be it that we refused to make another.
+        """
+        reason, attempts = refusal.reason, exchange.attempts
+        if exchange.dead_letter:
+            return None
+        if not attempts:
+            is_wanted = self.keeps_refusals and reason in REFUSED and self.may_want(exchange)
+            return reason if is_wanted and not _is_hasty(exchange, refusal) else None
+        last = attempts[-1]
+        if reason in FAILED:
+            error: Kind | int = FAILED[reason]
+        elif reason in REFUSED:
+            error = last.kind or last.status
+        else:
+            return None
+        result = Result(error) if isinstance(error, Kind) else Result(None, error)
+        return error if self.wants(exchange, result) else None
+
     # Writing them.
 
     async def before_fallback(self, exchange: Exchange, fallback: FallbackSettings) -> None:
         """It failed, and its client is about to get something else."""
         last = exchange.attempts[-1]
         body = None if exchange.body is None else await exchange.body.rest()
-        await self.write(exchange, last.kind, body, fallback=fallback.upstream or "-")
+        await self.write(exchange, last.kind or last.status, body, fallback.upstream or "-")
+
+    async def after(
+        self, exchange: Exchange, refusal: Refusal, fallback: FallbackSettings | None = None
+    ) -> None:
+        """Write it down if it failed and gets *refusal*, or the *fallback* in its place."""
+        error = self.error_of(exchange, refusal)
+        if error is None:
+            return
+        body = None if exchange.body is None else await exchange.body.rest()
+        instead = "" if fallback is None else fallback.upstream or "-"
+        await self.write(exchange, error, body, instead)
+
+    async def after_cancelling(self, exchange: Exchange) -> None:
+        """Write it down if it is not going to end, and nobody is there any more to be told.
+
+        Its response was set aside for another attempt when its client left; or it was under way,
+        and our own time is up.
+        """
+        last = exchange.attempts[-1] if exchange.attempts else None
+        if last is None or exchange.dead_letter or not self.may_want(exchange):
+            return
+        is_failure = last.kind is None and self.wants(exchange, Result(None, last.status))
+        if not is_failure and not (last.kind is Kind.CANCELLED and last.sent and not last.status):
+            return
+        body = None if exchange.body is None else exchange.body.kept()
+        await self.write(exchange, last.kind or last.status, body)
 
     async def write(
-        self, exchange: Exchange, kind: Kind | None, body: bytes | None, *, fallback: str = ""
+        self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str = ""
     ) -> None:
         """Put it on disk; afterwards it has the letter's id, unless that cannot be done.
 
-        *kind*: how it failed; None if its status says so. *body* is None if there is none, or
-        if it was not kept.
+        *body* is None if there is none, or if it was not kept.
         """
         kept = False
         try:
-            letter = self._letter(exchange, kind, body, fallback)
+            letter = self._letter(exchange, error, body, fallback)
             kept = await self._drawer.keep(letter)
             if kept:
                 exchange.dead_letter = letter.id
@@ -117,14 +195,16 @@ class LetterWriter:
                     "there is no room for another dead letter: request %s is lost",
                     exchange.request_id,
                 )
-        except StoreError as error:
-            _log.warning("request %s is no dead letter (%s)", exchange.request_id, error)
+        except StoreError as failure:
+            _log.warning(
+                "request %s could not be kept as a dead letter (%s)", exchange.request_id, failure
+            )
         except Exception:  # noqa: BLE001 - the client gets its answer whatever our fault is
-            _log.exception("request %s is no dead letter", exchange.request_id)
+            _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
         exchange.route.recorder.lettered(kept=kept)
 
     def _letter(
-        self, exchange: Exchange, kind: Kind | None, body: bytes | None, fallback: str
+        self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
     ) -> Letter:
         settings, attempts = self._settings, exchange.attempts
         missing = None
@@ -139,8 +219,8 @@ class LetterWriter:
         headers, dropped = headers_to_keep(
             exchange.raw_headers, _NOT_KEPT | nominated(connection), settings.drop
         )
+        sent = sent_of(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()
-        last = attempts[-1]
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
         outline = Outline(
             id=new_letter_id(wall),
@@ -150,10 +230,9 @@ class LetterWriter:
             method=exchange.method,
             target=exchange.target,
             request_id=exchange.request_id,
-            error=str(last.status) if kind is None else kind.value,
-            # A response becomes a letter only if its status is listed.
-            category=category(kind or last.status, frozenset({last.status})) or Category.PERMANENT,
-            why=last.why or "",
+            error=str(error),
+            category=_category(error),
+            why=(attempts[-1].why or "") if attempts else "",
             used=len(attempts),
             allowed=self._allowed,
             # Whether another upstream will do it is not known yet.
@@ -162,8 +241,11 @@ class LetterWriter:
             replays=0,
             size=len(body or b""),
             missing=missing,
+            caller=self._drawer.digest(sent) if sent else "",
+            credentials=tuple(sorted(self._credentials)),
         )
-        run = Run(wall, ReplayResult.FAILED, described(attempts, self._clock))
+        ended = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
+        run = Run(wall, ended, described(attempts, self._clock))
         return Letter(
             outline=outline,
             headers=headers,
@@ -174,7 +256,20 @@ class LetterWriter:
             record=exchange.record,
             fallback=fallback,
             runs=(run,),
+            holder=self._holder(exchange),
         )
+
+    def _holder(self, exchange: Exchange) -> str:
+        """Whose share of the room a letter takes: that of its scope if it is known for good.
+
+        Else anybody could have a room of its own for each name that it makes up.
+        """
+        if self._scope is not None:
+            caller = self._scope.read(exchange.raw_headers).caller
+            scope = scope_digest(caller) if caller else ""
+            if scope in self._known_scopes:
+                return self._drawer.digest(scope.encode())
+        return exchange.caller()
 
 
 class DeadLetters:
@@ -199,20 +294,46 @@ class DeadLetters:
             refusal = await self._inner(exchange)
             if refusal is None:
                 await withholder.settle()
-            elif self._has_failed(exchange, refusal):
-                body = None if exchange.body is None else await exchange.body.rest()
-                await writer.write(exchange, FAILED[refusal.reason], body)
+            elif exchange.attempts:
+                await writer.after(exchange, refusal)
+        except Refused as refused:
+            if exchange.attempts:
+                await writer.after(exchange, refused.refusal)
+            raise
+        except asyncio.CancelledError:
+            if exchange.client_is_gone:
+                await writer.after_cancelling(exchange)
+            raise
         finally:
             withholder.close()
             exchange.keeper = outer
         return refusal
 
-    def _has_failed(self, exchange: Exchange, refusal: Refusal) -> bool:
-        """Whether it is a failure, that was tried and is not kept yet."""
-        kind = FAILED.get(refusal.reason)
-        if kind is None or not exchange.attempts or exchange.dead_letter:
-            return False
-        return self._writer.wants(exchange, Result(kind))
+
+class KeptRefusals:
+    """Keeps what Holdfast refused without an attempt, around all that could refuse it."""
+
+    __slots__ = ("_inner", "_writer")
+
+    def __init__(self, inner: Handler, writer: LetterWriter) -> None:
+        self._inner = inner
+        self._writer = writer
+
+    async def handle(self, exchange: Exchange) -> Refusal | None:
+        """Keep it before its client is told that it was refused."""
+        try:
+            refusal = await self._inner(exchange)
+        except Refused as refused:
+            await self._keep(exchange, refused.refusal)
+            raise
+        if refusal is not None:
+            await self._keep(exchange, refusal)
+        return refusal
+
+    async def _keep(self, exchange: Exchange, refusal: Refusal) -> None:
+        # What a duplicate is told is what became of the first one, which is kept.
+        if not exchange.attempts and exchange.key_result not in _OF_DUPLICATES:
+            await self._writer.after(exchange, refusal)
 
 
 class Withholder:
@@ -296,7 +417,9 @@ class Withholder:
             await self._write(None if body is None else await body.rest())
 
     async def _write(self, body: bytes | None) -> None:
-        await self._writer.write(self._exchange, None, body)
+        head = self._head
+        if head is not None:
+            await self._writer.write(self._exchange, head.status, body)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -313,6 +436,21 @@ class Withholder:
     def close(self) -> None:
         """Nobody waits for it any more: what is being written is, but nothing is relayed."""
         self._is_closed = True
+
+
+def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
+    """Whether it was refused because its client grants it less time than its route does."""
+    asked, granted = exchange.asked_timeout, exchange.route.settings.timeout
+    in_time = refusal.reason is not Reason.TIMEOUT and refusal.cause != Cause.DEADLINE
+    return not in_time and asked is not None and (granted is None or asked < granted)
+
+
+def _category(error: _Error) -> Category:
+    if isinstance(error, Reason):
+        return Category.TRANSIENT
+    # A response becomes a letter only if its status is listed.
+    statuses = frozenset[int]() if isinstance(error, Kind) else frozenset({error})
+    return category(error, statuses) or Category.TRANSIENT
 
 
 def described(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
@@ -334,6 +472,7 @@ def _described(
         "n": attempt.number,
         "upstream": attempt.upstream,
         "address": attempt.address,
+        "url": attempt.url,
         "start": round(offset + attempt.started, 6),
         "ms": round(duration * 1000, 3),
         "outcome": attempt.outcome,

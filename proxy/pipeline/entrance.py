@@ -16,7 +16,7 @@ from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.bucket import Cause
 from proxy.policy.hints import read_advice
-from proxy.policy.outcome import Attempt
+from proxy.policy.outcome import FIRST_FAILURE, Attempt
 from proxy.policy.permits import NEVER, Quota
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.response_head import ResponseHead
@@ -25,9 +25,7 @@ from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
 _HELD_FOR = 0.1
-"""Seconds for which a permit is kept for one whose connection is being made.
-
-An address that does not answer would else keep everybody waiting."""
+"""Seconds for which a permit of one throttle is kept for a call that waits for another's again."""
 
 _DETAILS = {
     Cause.MAX_WAIT: "There are more calls than the limit lets through in time.",
@@ -41,7 +39,7 @@ _NO_STORE = Refusal(Reason.STORE, "The limits are kept in a store that does not 
 class Entrance:
     """The throttles between a route and an upstream, in the order in which they are passed."""
 
-    __slots__ = ("_gates", "_throttles", "clock", "loop", "pauses", "upstream")
+    __slots__ = ("_gates", "_new_pass", "clock", "loop", "pauses", "throttles", "upstream")
 
     def __init__(
         self,
@@ -56,14 +54,15 @@ class Entrance:
         self.upstream = upstream
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self._throttles = throttles
+        self.throttles = throttles
         self.pauses = pauses
         self._gates = None if keyed else [throttle.common for throttle in throttles]
         """The same for every request, if they are."""
+        self._new_pass = KeyedPass if keyed else Passed
 
     def _gates_for(self, exchange: Exchange) -> Iterable[Gate]:
         """One after the other: one that nobody uses for a while is replaced."""
-        return self._gates or (throttle.gate_for(exchange) for throttle in self._throttles)
+        return self._gates or (throttle.gate_for(exchange) for throttle in self.throttles)
 
     def pass_at_once(self, exchange: Exchange) -> "Passed | None":
         """The right to send now, if nobody has to be waited for.
@@ -80,7 +79,7 @@ class Entrance:
         else:
             for gate in gates:
                 gate.recorder.passed()
-            return Passed(self, exchange, gates)
+            return self._new_pass(self, exchange, gates)
         for earlier in gates[: gates.index(gate)]:
             earlier.bucket.undo(now)
         return None
@@ -90,7 +89,7 @@ class Entrance:
 
         Raises :class:`Refused` if it will not come, or not before *deadline*.
         """
-        passed = Passed(self, exchange, [])
+        passed = self._new_pass(self, exchange, [])
         try:
             with self.pauses.watch(exchange) if is_retry else nullcontext():
                 for gate in self._gates_for(exchange):
@@ -176,8 +175,8 @@ class Entrance:
 class Passed:
     """An attempt whose turn has come (core.Pass).
 
-    Its permits are spent; or held, while a connection is made for it; or, if that takes
-    too long, left to others until it is needed again.
+    Its permits are spent; or left to others, while a connection is made for it, until they are
+    needed again; or held, while it waits for those that it lacks.
     """
 
     __slots__ = (
@@ -185,6 +184,7 @@ class Passed:
         "_exchange",
         "_gates",
         "_held",
+        "_is_aside",
         "_is_spent",
         "_timer",
         "queued",
@@ -199,6 +199,8 @@ class Passed:
         self._held: list[Gate] = []
         """Where its permit is held."""
         self._is_spent = True
+        self._is_aside = False
+        """Whether a connection is made for it."""
         self._timer: asyncio.TimerHandle | None = None
         self.queued = 0.0
         self.then: Judge | None = None
@@ -221,11 +223,24 @@ class Passed:
         if not self._is_spent:
             return
         self._is_spent = False
+        self._is_aside = True
+        now = self._entrance.clock.monotonic()
+        for gate in self._gates:
+            gate.bucket.set_aside(now)
+
+    def _rejoin(self) -> None:
+        """No connection is made for it any more."""
+        self._is_aside = False
+        for gate in self._gates:
+            gate.bucket.rejoin()
+
+    def _take_back(self) -> None:
+        """What was spent in this very turn was not used after all."""
+        self._is_spent = False
         now = self._entrance.clock.monotonic()
         for gate in self._gates:
             gate.bucket.hold(now)
         self._held = self._gates.copy()
-        self._hold_for_a_while()
 
     def _hold_for_a_while(self) -> None:
         if self._held and self._timer is None:
@@ -246,6 +261,8 @@ class Passed:
 
     async def use(self, deadline: float) -> None:
         """The request is sent now; if that is not allowed any more, when it is again."""
+        if self._is_aside:
+            self._rejoin()
         is_retry = len(self._exchange.attempts) > 1  # the present one is on record
         with self._entrance.pauses.watch(self._exchange) if is_retry else nullcontext():
             await self.spend(deadline)
@@ -279,10 +296,27 @@ class Passed:
 
     def close(self, *, sent: bool = True) -> None:
         """The attempt is over: its places are free, and what it did not spend (core.Pass)."""
-        if not sent:
-            self.hold()
+        if self._is_aside:
+            self._rejoin()
+        if not sent and self._is_spent:
+            self._take_back()
         if self._held or self._timer is not None:
             self.let_go()
         for gate in self._gates:
             if gate.bucket.vacate():
                 gate.look()
+
+
+class KeyedPass(Passed):
+    """A pass where a throttle tells callers apart: it hears whose calls are answered well."""
+
+    __slots__ = ()
+
+    def close(self, *, sent: bool = True) -> None:
+        """The attempt is over; if its answer was good, its caller has proved itself."""
+        super().close(sent=sent)
+        attempts = self._exchange.attempts
+        if not attempts or not 0 < attempts[-1].status < FIRST_FAILURE:
+            return
+        for throttle, gate in zip(self._entrance.throttles, self._gates, strict=False):
+            throttle.answered_well(self._exchange, gate)

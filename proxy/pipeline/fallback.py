@@ -3,34 +3,32 @@
 from proxy.core import Exchange
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.repeating import may_have_run_before
 from proxy.policy.settings import FallbackSettings
 from proxy.policy.verdict import LEAST_ATTEMPT, Result, is_listed
-from proxy.upstream.upstream import Upstream
 
 
 class Fallback:
     """The last resort of a route."""
 
-    __slots__ = ("_pauses", "_upstream", "covers_open_breaker", "forward", "settings")
+    __slots__ = ("_failed", "_pauses", "covers_open_breaker", "forward", "settings")
 
     def __init__(
         self,
         settings: FallbackSettings,
-        upstream: Upstream,
+        failed: Forward,
         forward: Forward | None,
         pauses: Pauses,
     ) -> None:
-        """*upstream* is the one that failed; *forward* leads to the other, if there is one."""
+        """*failed* leads to the upstream that did; *forward* to the other, if there is one."""
         self.settings = settings
-        self._upstream = upstream
+        self._failed = failed
         self.forward = forward
         self._pauses = pauses
         self.covers_open_breaker = "breaker_open" in settings.on.words
 
     def covers(self, result: Result) -> bool:
         """Whether it stands in for this outcome."""
-        return is_listed(self.settings.on, result, self._upstream.settings.refused)
+        return is_listed(self.settings.on, result, self._failed.upstream.settings.refused)
 
     def is_possible(self, exchange: Exchange, now: float) -> bool:
         """Whether it can be had. A fixed answer always can; another upstream is an attempt."""
@@ -49,11 +47,4 @@ class Fallback:
         is_lost = exchange.body is not None and exchange.body.lost is not None
         if is_lost and any(attempt.sent for attempt in attempts):
             return False
-        refused = self._upstream.settings.refused
-        if self.forward is None or not may_have_run_before(
-            attempts, exchange.route.unsafe, refused
-        ):
-            return True
-        # Both, because what the one upstream remembers of a key the other may not know.
-        upstreams = (self._upstream, self.forward.upstream)
-        return all(upstream.may_repeat(exchange) for upstream in upstreams)
+        return self._failed.repeats.may_go_elsewhere(exchange, (*exchange.earlier, *attempts))

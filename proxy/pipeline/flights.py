@@ -1,22 +1,27 @@
 """Requests with a key that are under way in this process, and those who wait for them.
 
 A flight outlives the client that began it, so it belongs to the process: a drain waits for
-it, and a reload does not touch it. While it lasts its lease is renewed, and when its store
-does not answer at the end, it is told again and again.
+it, and a reload does not touch it. While it lasts its lease is renewed. It knows until when
+its key is certainly its own (``mine_until``), which is asked before every send.
+
+A store that cannot be told how a flight ended is told again and again. Until then the flight
+stays, with its result and its lease: duplicates here get the result, and those elsewhere wait.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from proxy.core import Clock, StoreRecorder
-from proxy.policy.records import Claim, Ending
+from proxy.core import Clock, Recorder, StoreRecorder
+from proxy.policy.reasons import KeyResult
+from proxy.policy.records import Claim, Ending, State
 from proxy.policy.results import BadResult, Result, unpack
-from proxy.stores import Claims, ClaimsAtOnce, StoreError
+from proxy.stores import Claims, ClaimsAtOnce, StoreError, StoreRefusal
 
 _log = logging.getLogger("holdfast")
 
@@ -27,8 +32,18 @@ _RENEWALS = 3
 _TELL_AGAIN = 0.25
 _TELL_SELDOM = 2.0
 """Seconds between two attempts to tell a store how a request ended, the first and the longest."""
-_TELL_FOR = 60.0
-"""Seconds for which a store is told at least; a longer lease makes it longer."""
+_MOST_UNTOLD = 1000
+"""Ends that a store was not told of, beyond which no key is claimed."""
+_NAMED = 10
+"""Records that are named in the log where many were not told."""
+
+_FOR_EVER = math.inf
+"""Until when a key is its owner's that nobody else can get."""
+_NOT_MINE = -math.inf
+"""Until when a key is its owner's that may send nothing any more."""
+
+_KNOWN_SCOPES = 10_000
+"""Callers that are remembered as known; the rest are told apart by their addresses."""
 
 
 class Turn(Enum):
@@ -40,18 +55,61 @@ class Turn(Enum):
     """The key is not in flight any more: ask for it again."""
 
 
+class Room(Protocol):
+    """The memory for what is kept of requests, which all of them share."""
+
+    def take(self, size: int) -> bool:
+        """Count *size* more bytes as kept; False if there is no room for them."""
+
+    def give_back(self, size: int) -> None:
+        """Count *size* bytes as kept no longer."""
+
+
+class Owner(Protocol):
+    """The request that runs while it owns a key."""
+
+    def end_early(self) -> "asyncio.Future[Any]":
+        """Let it go on without its key; the result is done once the store was told."""
+
+
 class Flight:
     """One request that owns its key."""
 
-    __slots__ = ("claim", "waiting")
+    __slots__ = (
+        "began",
+        "claim",
+        "ending",
+        "is_lost",
+        "mine_until",
+        "owner",
+        "recorder",
+        "waiting",
+    )
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, began: float, mine_until: float) -> None:
         self.claim = claim
+        self.began = began
+        """Monotonic seconds; its key was asked for then."""
+        self.mine_until = mine_until
+        """Monotonic seconds up to which nobody else can have its key (core.OwnedKey)."""
+        self.is_lost = False
+        """Whether the store said that the key is another's."""
+        self.owner: Owner | None = None
+        """Told if its time is over before it has ended; None while no request runs."""
+        self.recorder: Recorder | None = None
+        """Told if the key was another's when the store heard of the end."""
+        self.ending: Ending | None = None
+        """How it ended, where the store could not be told yet."""
         self.waiting: deque[asyncio.Future[Result | Turn]] | None = None
         """Made for the first who waits, for mostly nobody does."""
 
     def __repr__(self) -> str:
-        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting>"
+        told = "" if self.ending is None else ", ended untold"
+        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting{told}>"
+
+    def forbid_to_send(self) -> None:
+        """Let no further attempt be sent."""
+        self.mine_until = _NOT_MINE
 
     def join(self) -> "asyncio.Future[Result | Turn]":
         """Wait for it, behind all who do so already."""
@@ -87,21 +145,38 @@ class Flight:
 class Flights:
     """All flights of the process."""
 
-    def __init__(self, claims: Claims, clock: Clock, recorder: StoreRecorder | None = None) -> None:
-        """*recorder* is that of the store, where there is one outside this process."""
+    def __init__(
+        self, claims: Claims, clock: Clock, room: Room, recorder: StoreRecorder | None = None
+    ) -> None:
+        """*room* is where results count that the store could not take.
+
+        *recorder* is that of the store, where there is one outside this process.
+        """
         self.claims = claims
         self.at_once = claims.at_once
+        self._room = room
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, Flight] = {}
         self.get = self._by_name.get
         """Called with the name of a record: the flight that owns its key, or None."""
+        self.known_scopes: dict[str, None] = {}
+        """Callers of whom a good response was kept, by their digests: each has a share of its own
+        of the room for keys. Whoever is not among them shares that of its address."""
+        self._fetches: dict[tuple[str, str], asyncio.Task[Result | Exception | None]] = {}
+        """Large results that are on their way from the store, by record and owner."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._renewals: dict[float, asyncio.TimerHandle] = {}
-        """When leases of each length are renewed next, as long as there are any."""
+        self._timers: dict[tuple[float, float], asyncio.TimerHandle] = {}
+        """When flights of each lease and ttl are looked after next, as long as there are any."""
         self._is_over = False
         """Whether the drain has run out of time."""
+        self.untold = 0
+        """Flights that have ended, and the store was not told."""
+        self._is_deaf = False
+        """Whether the log says that the store cannot be told."""
+        self._left_untold: list[str] = []
+        """Names of records of which it never was."""
         self.waiting = 0
         """Requests that wait for another one's result, here or elsewhere."""
 
@@ -111,12 +186,28 @@ class Flights:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def begin(self, claim: Claim) -> Flight:
-        """The key was claimed."""
-        flight = self._by_name[claim.name] = Flight(claim)
-        if claim.lease not in self._renewals:
-            self._renew_later(claim.lease)
+    @property
+    def may_begin(self) -> bool:
+        """Whether another key may be claimed: not while too many ends are untold."""
+        return self.untold < _MOST_UNTOLD
+
+    def begin(self, claim: Claim, asked: float) -> Flight:
+        """The key was claimed; the store was *asked* for it then."""
+        # In this process nobody gets a key that has a flight, whatever became of its lease.
+        mine_until = asked + claim.lease if self.at_once is None else _FOR_EVER
+        flight = self._by_name[claim.name] = Flight(claim, asked, mine_until)
+        terms = (claim.lease, claim.ttl)
+        if terms not in self._timers:
+            self._look_after_later(terms, _at_the_latest(*terms))
         return flight
+
+    def learn(self, scope: str) -> None:
+        """A response below 400 was kept for *scope*: it is more than a made-up name."""
+        known = self.known_scopes
+        known.pop(scope, None)
+        known[scope] = None  # the latest is the last
+        if len(known) > _KNOWN_SCOPES:
+            del known[next(iter(known))]
 
     def settle_at_once(self, claims: ClaimsAtOnce, flight: Flight, ending: Ending) -> bool:
         """As :meth:`settle`, where the store does not keep us waiting."""
@@ -126,18 +217,29 @@ class Flights:
         return is_kept
 
     async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
-        """Tell the store how it ended, then those who wait; False if the key was lost meanwhile."""
-        claim = flight.claim
+        """Tell the store how it ended, then those who wait; False if the key was lost meanwhile.
+
+        If the store cannot be told, those who wait are, and the flight stays until it was.
+        """
         try:
-            return await self.claims.settle(claim.name, claim.owner, ending)
-        except StoreError:
-            self._tell_later(claim, ending)
-            return True
-        except asyncio.CancelledError:
-            self._tell_later(claim, ending)  # perhaps once more, which does no harm
+            is_kept = await self._tell(flight.claim, ending)
+        except (StoreError, asyncio.CancelledError) as error:
+            self._keep_untold(flight, ending)
+            flight.conclude(result)
+            if isinstance(error, StoreError):
+                return True
             raise
-        finally:
+        except BaseException:
             self._end(flight, result)
+            raise
+        self._end(flight, result)
+        if not is_kept:
+            self._count_lost(flight)
+        return is_kept
+
+    def _count_lost(self, flight: Flight) -> None:
+        if flight.recorder is not None:
+            flight.recorder.keyed(KeyResult.LEASE_LOST)
 
     def _end(self, flight: Flight, result: Result | Turn | bytes) -> None:
         name = flight.claim.name
@@ -174,42 +276,171 @@ class Flights:
         if not flight.hand_over():
             self.see_to(self.settle(flight, Ending(None, 0.0), Turn.AGAIN))
 
-    def _tell_later(self, claim: Claim, ending: Ending) -> None:
-        """The store did not answer: tell it again until it does."""
-        self.see_to(self._tell(claim, ending))
+    # Ends that the store was not told of.
 
-    async def _tell(self, claim: Claim, ending: Ending) -> None:
-        give_up = self._clock.monotonic() + max(claim.lease, _TELL_FOR)
+    async def _tell(self, claim: Claim, ending: Ending) -> bool:
+        """Tell the store; what it has no room for it need not keep, but it is to know the rest."""
+        try:
+            return await self.claims.settle(claim.name, claim.owner, ending)
+        except StoreRefusal:
+            if not ending.result:
+                raise
+        return await self.claims.settle(claim.name, claim.owner, _without_result(ending))
+
+    def _keep_untold(self, flight: Flight, ending: Ending) -> None:
+        """The store did not answer: keep *ending* for it, and tell it again until it does.
+
+        The result of what has ended goes if there is no memory for it; that it ran does not.
+        """
+        size = len(ending.result)
+        if size and not self._room.take(size):
+            ending, size = _without_result(ending), 0
+        flight.ending = ending
+        self.untold += 1
+        self.see_to(self._tell_until_told(flight, size))
+
+    async def _tell_until_told(self, flight: Flight, size: int) -> None:
+        is_told = False
+        try:
+            is_told = await self._has_told(flight)
+        finally:
+            self.untold -= 1
+            self._room.give_back(size)
+            self._end(flight, Turn.AGAIN)
+            if not is_told:
+                self._left_untold.append(flight.claim.name)
+            if self._is_deaf and not self.untold:
+                self._is_deaf = False
+                self._say_what_was_left()
+
+    async def _has_told(self, flight: Flight) -> bool:
+        """Tell the store until it answers; False if there is no more time for that."""
+        claim, ending = flight.claim, flight.ending
+        give_up = self._clock.monotonic() + claim.ttl
         pause = _TELL_AGAIN
-        while True:
-            with suppress(StoreError):
-                await self.claims.settle(claim.name, claim.owner, ending)
-                return
-            if self._is_over or self._clock.monotonic() > give_up:
-                return
-            await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
+        is_last = False
+        while ending is not None:
+            try:
+                with suppress(StoreError):
+                    if not await self._tell(claim, ending) and await self._is_lost(claim, ending):
+                        self._count_lost(flight)
+                    return True
+                self._say_once(claim)
+                if self._is_over or self._clock.monotonic() > give_up:
+                    return False
+                await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
+            except asyncio.CancelledError:
+                if is_last or not self._is_over:
+                    raise
+                is_last = True  # the drain has no more time: once more, and no longer
             pause = min(pause * 2, _TELL_SELDOM)
+            ending = flight.ending  # a person may have decided otherwise
+        return True
 
-    # Leases. One timer for all of one length, which looks at whatever is there when it fires:
+    async def _is_lost(self, claim: Claim, ending: Ending) -> bool:
+        """Whether a key that is not our own any more went to another one.
+
+        If not, the store was told the first time, and only its answer was lost.
+        """
+        if ending.state is None:
+            return False  # there was nothing to keep
+        shown = await self.claims.show(claim.name)
+        return shown is None or shown.state not in {ending.state, _without_result(ending).state}
+
+    def _say_once(self, claim: Claim) -> None:
+        if not self._is_deaf:
+            self._is_deaf = True
+            _log.warning(
+                "the store cannot be told how the request with the key %s ended: it is told again "
+                "until it answers, and so of all that follow",
+                claim.name,
+            )
+
+    def _say_what_was_left(self) -> None:
+        left, self._left_untold = self._left_untold, []
+        if not left:
+            _log.info("the store was told how all requests with keys ended")
+            return
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        _log.warning(
+            "the store was never told how %d requests with keys ended, find out whether they ran: "
+            "%s%s",
+            len(left),
+            ", ".join(left[:_NAMED]),
+            more,
+        )
+
+    # Results that were not told with a claim.
+
+    async def fetch(self, name: str, owner: str = "") -> Result | None:
+        """The result of a key; with *owner*, what that one left behind; None if it is gone.
+
+        However many ask for it at the same time, it is fetched once, and they share it. Raises
+        StoreError and BadResult.
+        """
+        fetching = self._fetches.get((name, owner))
+        if fetching is None:
+            fetching = self._fetches[name, owner] = self.run(self._fetch(name, owner))
+        # Whoever leaves takes it away from nobody else.
+        result = await asyncio.shield(fetching)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _fetch(self, name: str, owner: str) -> Result | Exception | None:
+        try:
+            data = await self.claims.fetch(name, owner)
+            return None if data is None else unpack(name, data)
+        except (StoreError, BadResult) as error:
+            return error  # nobody may be there any more to hear of it
+        finally:
+            del self._fetches[name, owner]
+
+    # Leases. One timer for all of the same terms, which looks at whatever is there when it fires:
     # most flights never see it, and cost it nothing.
 
-    def _renew_later(self, lease: float) -> None:
-        timer = self._loop.call_later(lease / _RENEWALS, self._renew_all, lease)
-        self._renewals[lease] = timer
+    def _look_after_later(self, terms: tuple[float, float], seconds: float) -> None:
+        self._timers[terms] = self._loop.call_later(seconds, self._look_after, terms)
 
-    def _renew_all(self, lease: float) -> None:
-        del self._renewals[lease]
-        due = [flight.claim for flight in self._by_name.values() if flight.claim.lease == lease]
-        for claim in due:
-            self.see_to(self._renew(claim))
-        if due:
-            self._renew_later(lease)
+    def _look_after(self, terms: tuple[float, float]) -> None:
+        """Renew the leases of all flights on these *terms*; end those that are over."""
+        del self._timers[terms]
+        lease, ttl = terms
+        now, next_look = self._clock.monotonic(), _at_the_latest(lease, ttl)
+        flights = [
+            flight
+            for flight in self._by_name.values()
+            if flight.claim.lease == lease and flight.claim.ttl == ttl
+        ]
+        for flight in flights:
+            left = flight.began + ttl - now
+            if left > 0:
+                next_look = min(next_look, left)
+            elif flight.ending is None and flight.owner is not None:
+                _ = flight.owner.end_early()
+            if not flight.is_lost:
+                self.see_to(self._renew(flight))
+        if flights:
+            self._look_after_later(terms, next_look)
 
-    async def _renew(self, claim: Claim) -> None:
-        # If the key is somebody else's by now, the end will tell; if the store does not answer,
-        # there will be another time.
-        with suppress(StoreError):
-            await self.claims.renew(claim.name, claim.owner, claim.lease)
+    async def _renew(self, flight: Flight) -> None:
+        claim, asked = flight.claim, self._clock.monotonic()
+        try:
+            is_mine = await self.claims.renew(claim.name, claim.owner, claim.lease, claim.ttl)
+        except StoreError:
+            return  # there will be another time
+        if not is_mine:
+            flight.is_lost = True
+            flight.forbid_to_send()
+        elif flight.mine_until != _NOT_MINE:
+            flight.mine_until = max(flight.mine_until, asked + claim.lease)
+
+    async def end(self, flight: Flight) -> None:
+        """Take the key away from its owner, by hand: no attempt follows, no result is kept."""
+        if flight.ending is not None:
+            flight.ending = _without_result(flight.ending)
+        elif flight.owner is not None:
+            await asyncio.wait([flight.owner.end_early()])
 
     def cannot_read(self, name: str, error: BadResult) -> None:
         """What the store has is no result of ours: as good as no answer."""
@@ -225,6 +456,7 @@ class Flights:
             await asyncio.wait(self._tasks, timeout=max(left, 0.0))
             self._is_over = left <= 0
         self._is_over = True
+        await asyncio.sleep(0)  # who has not begun would not even notice
         for task in self._tasks:
             task.cancel()
         while self._tasks:
@@ -235,6 +467,17 @@ class Flights:
 
     def close(self) -> None:
         """Renew nothing any more."""
-        for timer in self._renewals.values():
+        for timer in self._timers.values():
             timer.cancel()
-        self._renewals.clear()
+        self._timers.clear()
+
+
+def _at_the_latest(lease: float, ttl: float) -> float:
+    """Seconds until flights on these terms are looked after again: those yet to begin, too."""
+    return min(lease / _RENEWALS, ttl)
+
+
+def _without_result(ending: Ending) -> Ending:
+    """Make *ending* small: the request ran, but its result is not to be had."""
+    state = State.UNSTORED if ending.state is State.DONE else ending.state
+    return Ending(state, ending.ttl)

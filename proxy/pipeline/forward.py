@@ -1,15 +1,18 @@
 """The bare stage: one request to one upstream, within its time."""
 
 import math
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 
-from proxy.core import Exchange, Refused
+from proxy.core import Clock, Exchange, Refused
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
 from proxy.pipeline.entrance import Entrance, Passed
 from proxy.policy.budget import Budget
 from proxy.policy.outcome import Attempt, Pause
+from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
+from proxy.policy.repeatable import Leave, RepeatRules
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
@@ -26,10 +29,12 @@ class Forward:
     __slots__ = (
         "_attempt_deadlines",
         "_budget",
+        "_clock",
         "_deadlines",
         "_has_limit",
         "_timeout",
         "entrance",
+        "repeats",
         "upstream",
     )
 
@@ -37,6 +42,8 @@ class Forward:
         self,
         upstream: Upstream,
         deadlines: Deadlines,
+        repeats: RepeatRules,
+        clock: Clock,
         *,
         entrance: Entrance | None = None,
         attempt_deadlines: Deadlines | None = None,
@@ -44,6 +51,8 @@ class Forward:
     ) -> None:
         """Attempts pass the *entrance*, end by their own deadlines, and count for a budget."""
         self.upstream = upstream
+        self.repeats = repeats
+        self._clock = clock
         self.entrance = entrance
         self._deadlines = deadlines
         self._attempt_deadlines = attempt_deadlines
@@ -65,14 +74,16 @@ class Forward:
             give_up = self.give_up(exchange)
         try:
             if entrance is None:
-                attempt = await self.upstream.attempt(exchange, give_up)
+                url = self._first_url(exchange) if exchange.earlier else ""
+                attempt = await self.upstream.attempt(exchange, give_up, url=url)
             else:
                 passed = entrance.pass_at_once(exchange)
                 if passed is None:
                     deadline = give_up - _AFTERWARDS
                     passed = await entrance.enter(exchange, deadline, is_retry=False)
+                url = self._first_url(exchange) if exchange.earlier else ""
                 attempt = await self.upstream.attempt(
-                    exchange, give_up, judge=passed.judge, permit=passed
+                    exchange, give_up, judge=passed.judge, permit=passed, url=url
                 )
             if attempt.kind is not None:
                 attempt = await self.unless_stale(exchange, attempt)
@@ -121,18 +132,31 @@ class Forward:
         avoid: Collection[str] = (),
         pause: Pause | None = None,
         passed: Passed | None = None,
+        url: str = "",
+        begin_by: float = math.inf,
     ) -> Awaitable[Attempt]:
         """One attempt, when its turn has come: at once if it *passed* the entrance before.
 
-        For the rest see :meth:`Upstream.attempt`.
+        It does not stand in line for longer than until *begin_by*. For the rest see
+        :meth:`Upstream.attempt`.
         """
         entrance, upstream, budget = self.entrance, self.upstream, self._budget
+        if exchange.earlier and not exchange.attempts:
+            url = self._first_url(exchange)
         if entrance is not None:
             passed = passed or entrance.pass_at_once(exchange)
             if passed is None:
-                return self._stand_in_line(
-                    entrance, exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause
+                deadline = min(self.give_up(exchange) - _AFTERWARDS, begin_by)
+                again = partial(
+                    self.attempt,
+                    exchange,
+                    fresh=fresh,
+                    judge=judge,
+                    avoid=avoid,
+                    pause=pause,
+                    url=url,
                 )
+                return self._stand_in_line(entrance, exchange, deadline, again)
             passed.then, judge = judge, passed.judge
         if budget is not None and not exchange.attempts:
             started = exchange.started
@@ -140,7 +164,14 @@ class Forward:
                 budget.first(started)
         give_up = self.give_up(exchange)
         attempt = upstream.attempt(
-            exchange, give_up, fresh=fresh, judge=judge, avoid=avoid, pause=pause, permit=passed
+            exchange,
+            give_up,
+            fresh=fresh,
+            judge=judge,
+            avoid=avoid,
+            pause=pause,
+            permit=passed,
+            url=url,
         )
         deadlines = self._attempt_deadlines
         return attempt if deadlines is None else _within(deadlines, exchange, attempt)
@@ -149,18 +180,13 @@ class Forward:
         self,
         entrance: Entrance,
         exchange: Exchange,
-        *,
-        fresh: bool,
-        judge: Judge | None,
-        avoid: Collection[str],
-        pause: Pause | None,
+        deadline: float,
+        attempt: Callable[..., Awaitable[Attempt]],
     ) -> Attempt:
-        deadline = self.give_up(exchange) - _AFTERWARDS
+        """Make the *attempt* once its turn has come, which must be before *deadline*."""
         is_retry = bool(exchange.attempts)
         passed = await entrance.enter(exchange, deadline, is_retry=is_retry)
-        return await self.attempt(
-            exchange, fresh=fresh, judge=judge, avoid=avoid, pause=pause, passed=passed
-        )
+        return await attempt(passed=passed)
 
     async def unless_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
@@ -172,19 +198,36 @@ class Forward:
         """
         if not attempt.found_stale or exchange.client_is_gone:
             return attempt
-        if attempt.sent and not self._may_be_sent_again(exchange):
+        leave = self.leave(exchange)
+        if isinstance(leave, Why) or (attempt.sent and _is_lost(exchange)):
             return attempt
+        begin_by = self._clock.monotonic() + leave.within
         try:
-            return await self.attempt(exchange, fresh=True, judge=judge)
+            return await self.attempt(
+                exchange, fresh=True, judge=judge, url=leave.url, begin_by=begin_by
+            )
         except Refused as refused:
             if refused.refusal.reason is Reason.THROTTLED and exchange.attempts[-1] is attempt:
                 return attempt
             raise
 
-    def _may_be_sent_again(self, exchange: Exchange) -> bool:
-        if exchange.upgrade or not self.upstream.may_repeat(exchange):
-            return False
-        return exchange.body is None or exchange.body.lost is None
+    def leave(self, exchange: Exchange) -> Leave | Why:
+        """Whether the attempts made so far allow for another here; or why they do not."""
+        now = self._clock.monotonic()
+        return self.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
+
+    def _first_url(self, exchange: Exchange) -> str:
+        """Where a letter that is sent again goes first; empty if that is all the same.
+
+        If it may have run under a key that is still remembered: where it is remembered.
+        """
+        leave = self.leave(exchange)
+        return leave.url if isinstance(leave, Leave) else ""
+
+
+def _is_lost(exchange: Exchange) -> bool:
+    """Whether what was sent cannot be sent again."""
+    return exchange.upgrade or (exchange.body is not None and exchange.body.lost is not None)
 
 
 async def _within(deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]) -> Attempt:

@@ -21,7 +21,7 @@ MakePermits = Callable[[ThrottleSettings, PermitsListener], Permits]
 class Gate:
     """One bucket, and those who wait at it."""
 
-    __slots__ = ("_clock", "_loop", "_timer", "bucket", "recorder")
+    __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_known", "recorder")
 
     def __init__(
         self,
@@ -34,6 +34,8 @@ class Gate:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self.recorder = recorder
+        self.is_known = False
+        """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
         self.bucket: Bucket[_Turn] = Bucket(settings, make_permits(settings, self))
 
     def __repr__(self) -> str:

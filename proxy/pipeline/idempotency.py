@@ -15,21 +15,24 @@ result is kept. Whoever waits holds nothing that somebody else could wait for.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from proxy.core import Clock, Exchange, Handler, new_token
+from proxy.core import Clock, Exchange, Handler, KeyLost, Refused, new_token
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.ownership import Ownership
+from proxy.policy.caller_fields import display_name, repeated_field
 from proxy.policy.idempotency_key import (
     KeyFields,
     KeyReader,
     fingerprint,
     read_key,
     record_name,
+    scope_digest,
 )
+from proxy.policy.keeping import fate_of, state_after
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Answer, Claim, Claimed, make
+from proxy.policy.records import Answer, Claim, Claimed, Ending, make
 from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.results import (
     BadResult,
@@ -61,8 +64,15 @@ _NOT_STORED = (
 _NO_STORE = Refusal(
     Reason.STORE, "Whether this key was used before cannot be told now. Send it again later."
 )
+_NOT_HAD = Refusal(
+    Reason.STORE,
+    "The first request with this key has ended, but its result cannot be had now. Send it again "
+    "later, as it is.",
+    wait=1,
+)
 _FULL = Refusal(Reason.STORE, "There is no room for another key. Send it again later.", wait=1)
 
+_NEW, _RUNS = Answer.NEW, KeyResult.NEW  # speed: as in policy/records.py
 _WITH_RESULT = frozenset({Answer.DONE, Answer.LEFT})
 _BUSY = Claimed(Answer.BUSY, lease_left=1.0)
 _UNSTORED = Claimed(Answer.UNSTORED)
@@ -77,14 +87,16 @@ class Idempotency:
         inner: Handler,
         flights: Flights,
         *,
-        refused: frozenset[int],
+        refused: Mapping[str, frozenset[int]],
+        covers_host: bool,
         time_left: Callable[[Exchange, float], float],
         clock: Clock,
     ) -> None:
         """*inner* is the rest of the chain.
 
-        *refused* are the statuses by which its upstream says that it did not do the work,
-        *time_left* tells how long an exchange may still take.
+        *refused*: by upstream the statuses by which it says that it did not do the work;
+        *covers_host* if an upstream of the chain sees the client's own host, so that a request
+        to another host is another request; *time_left* tells how long an exchange may still take.
         """
         assert settings.idempotency is not None  # noqa: S101 - for the type checker
         self._settings = keys = settings.idempotency
@@ -94,13 +106,17 @@ class Idempotency:
         self._flights = flights
         self._claims: Claims = flights.claims
         self._refused = refused
+        self._covers_host = covers_host
         self._time_left = time_left
         self._clock = clock
         self._reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         self._methods = keys.methods
-        self._takes_over = keys.on_ambiguous == "release"
+        takes_over = keys.on_ambiguous == "release"
+        self._terms = (settings.name, keys.lease, keys.ttl, takes_over)
+        """Of a claim: what does not depend on the request."""
         self._waits = keys.in_flight == "wait"
-        name = "-".join(word.capitalize() for word in keys.header.split("-"))
+        self._scope_required = keys.scope_required
+        name = display_name(keys.header)
         self._missing = Refusal(
             Reason.KEY_MISSING,
             f"Send {name}: a new value for each operation, such as a UUID, and the same one when "
@@ -111,7 +127,8 @@ class Idempotency:
             f"Send one {name} of 1 to 255 visible ASCII characters without blanks, such as a UUID.",
         )
         self._no_caller = Refusal(
-            Reason.BAD_REQUEST, f"Say who you are: send {' or '.join(keys.scope)}."
+            Reason.BAD_REQUEST,
+            f"Say who you are: send {' or '.join(map(display_name, keys.scope))}.",
         )
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
@@ -125,36 +142,77 @@ class Idempotency:
 
     async def _keyed(self, exchange: Exchange, fields: KeyFields) -> Refusal | None:
         key = read_key(fields.keys)
-        if key is None:
-            return self._without_key(exchange, fields)
-        settings, known = self._settings, exchange.known_record
-        if settings.scope_required and not fields.caller and not known:
-            return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
+        if key is None or (
+            (fields.repeated or (self._scope_required and not fields.caller))
+            and not exchange.known_record
+        ):
+            return self._malformed(exchange, fields, has_key=key is not None)
         body, whole = exchange.body, b""
         if body is not None:
             whole = body.whole() or await body.read_whole()
-        name = exchange.record = known or record_name(self._route, fields.caller, key)
-        same = fingerprint(exchange.method, exchange.target, fields.content, whole)
-        terms = (self._route, settings.lease, settings.ttl, self._takes_over)
-        claim = make(Claim, (name, new_token(), same, *terms, ""))
-        flight = self._flights.get(name)
-        if flight is not None:
-            return await self._beside(exchange, claim, flight)
-        at_once = self._flights.at_once
-        claimed = await self._ask(claim) if at_once is None else at_once.claim_at_once(claim)
-        if claimed is not None and claimed.answer is Answer.NEW:
-            return await self._own(exchange, self._flights.begin(claim))
+        claim = self._claim(exchange, fields, key, whole)
+        flight, at_once = self._flights.get(claim.name), self._flights.at_once
+        try:
+            if flight is not None:
+                return await self._beside(exchange, claim, flight)
+            if at_once is None:
+                return await self._asking(exchange, claim)
+            claimed = at_once.claim_at_once(claim)
+            if claimed.answer is not _NEW:
+                return await self._not_new(exchange, claim, claimed)
+            asked = exchange.started + exchange.client_wait  # or a little later
+            return await self._own(exchange, self._flights.begin(claim, asked))
+        except KeyLost as lost:
+            return await self._after_loss(exchange, claim, lost.refusal)
+
+    def _claim(self, exchange: Exchange, fields: KeyFields, key: bytes, body: bytes) -> Claim:
+        """What the store is asked for, by a request with *key* and *body*."""
+        scope_fields, content = fields.caller, fields.content
+        name = exchange.known_record or record_name(self._route, scope_fields, key)
+        exchange.record = name
+        if self._covers_host:
+            content.extend((b"host", exchange.host.lower()))
+        same = fingerprint(exchange.method, exchange.target, content, body)
+        scope = caller = ""
+        if scope_fields:
+            scope = scope_digest(scope_fields)
+            caller = scope if scope in self._flights.known_scopes else ""
+        caller = caller or exchange.caller()
+        route, lease, ttl, takes_over = self._terms
+        return make(
+            Claim, (name, new_token(), same, route, lease, ttl, takes_over, "", caller, scope)
+        )
+
+    async def _asking(self, exchange: Exchange, claim: Claim) -> Refusal | None:
+        """Ask a store that keeps us waiting."""
+        asked = self._clock.monotonic()
+        claimed = await self._ask(claim)
+        if claimed is None or claimed.answer is not Answer.NEW:
+            return await self._not_new(exchange, claim, claimed)
+        return await self._own(exchange, self._flights.begin(claim, asked))
+
+    async def _not_new(
+        self, exchange: Exchange, claim: Claim, claimed: Claimed | None
+    ) -> Refusal | None:
+        """The key is another request's, or the store did not answer."""
         if claimed is not None and claimed.answer is Answer.BUSY and self._waits:
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
-    def _without_key(self, exchange: Exchange, fields: KeyFields) -> Refusal:
-        if fields.keys:
+    def _malformed(self, exchange: Exchange, fields: KeyFields, *, has_key: bool) -> Refusal:
+        """Refuse a request without a key, or that does not say, or says twice, whose it is."""
+        if not has_key and fields.keys:
             return self._refuse(exchange, self._invalid, KeyResult.INVALID)
-        return self._refuse(exchange, self._missing, KeyResult.MISSING)
+        if not has_key:
+            return self._refuse(exchange, self._missing, KeyResult.MISSING)
+        if fields.repeated:
+            return self._refuse(exchange, repeated_field(fields.repeated), KeyResult.INVALID)
+        return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
 
     async def _ask(self, claim: Claim) -> Claimed | None:
-        """Ask the store for the key; None if it does not say."""
+        """Ask the store for the key; None if it does not say, or does not hear enough of us."""
+        if not self._flights.may_begin:
+            return None
         try:
             return await self._claims.claim(claim)
         except StoreError:
@@ -169,11 +227,48 @@ class Idempotency:
         if claimed.answer not in _WITH_RESULT:
             return self._turn_away(exchange, claimed)
         try:
-            result = unpack(claim.name, claimed.result)
-        except BadResult as error:
-            self._flights.cannot_read(claim.name, error)
+            result = await self._read(exchange, claim, claimed)
+        except Refused as refused:
+            return refused.refusal
+        if result is None:
             return await self._without_store(exchange)
         return await self._give(exchange, result, word)
+
+    async def _read(self, exchange: Exchange, claim: Claim, claimed: Claimed) -> Result | None:
+        """The result that belongs to the store's answer; None if it cannot be read.
+
+        Raises Refused if it is not to be had in time.
+        """
+        try:
+            if claimed.result:
+                return unpack(claim.name, claimed.result)
+            return await self._fetch(exchange, claim, claimed.answer)
+        except BadResult as error:
+            self._flights.cannot_read(claim.name, error)
+            return None
+
+    async def _fetch(self, exchange: Exchange, claim: Claim, answer: Answer) -> Result:
+        """A result that the store did not tell with its answer, because it is large.
+
+        Raises BadResult, and Refused if it is not to be had in time. That the first one has ended
+        is known, so whatever ``on_store_error`` says, it is not run again.
+        """
+        left = self._time_left(exchange, self._clock.monotonic())
+        owner = claim.waited_for if answer is Answer.LEFT else ""
+        result: Result | None = None
+        exchange.begin_wait("queue")
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                result = await self._flights.fetch(claim.name, owner)
+        except (TimeoutError, StoreError):
+            pass
+        except BadResult:
+            exchange.end_wait()
+            raise
+        exchange.end_wait()
+        if result is None:
+            raise Refused(_NOT_HAD)
+        return result
 
     # Waiting for somebody else's result.
 
@@ -181,9 +276,12 @@ class Idempotency:
         """The owner is in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
             return self._turn_away(exchange, Claimed(Answer.MISMATCH))
-        if not self._waits:
-            return self._turn_away(exchange, _BUSY)
-        result = await self._join(exchange, flight)
+        ending = flight.ending
+        if ending is not None and ending.state is not None:
+            # As the store will say once it was told.
+            claimed = Claimed(Answer(ending.state.value), result=ending.result)
+            return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
+        result = await self._join(exchange, flight) if self._waits else None
         if result is None:
             return self._turn_away(exchange, _BUSY)
         if result is Turn.YOURS:
@@ -222,7 +320,7 @@ class Idempotency:
         self._flights.waiting += 1
         exchange.begin_wait("queue")
         try:
-            claim, claimed = await self._until_settled(exchange, claim, owner)
+            claim, claimed, asked = await self._until_settled(exchange, claim, owner)
         finally:
             self._flights.waiting -= 1
         exchange.end_wait()
@@ -230,13 +328,16 @@ class Idempotency:
         if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
             return await self._beside(exchange, claim, flight)
         if claimed is not None and claimed.answer is Answer.NEW:
-            return await self._take_over(exchange, self._flights.begin(claim))
+            return await self._take_over(exchange, self._flights.begin(claim, asked))
         return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
 
     async def _until_settled(
         self, exchange: Exchange, claim: Claim, owner: str
-    ) -> tuple[Claim, Claimed | None]:
-        """The last claim and its answer, which may still be busy if there is no more time."""
+    ) -> tuple[Claim, Claimed | None, float]:
+        """The last claim, its answer and when it was asked for.
+
+        It may still be busy if there is no more time to wait.
+        """
         awake = asyncio.Event()
         stop = self._claims.watch(claim.name, awake.set)
         busy_until = 0.0
@@ -244,6 +345,7 @@ class Idempotency:
             while True:
                 awake.clear()
                 claim = claim._replace(owner=new_token(), waited_for=owner)
+                asked = self._clock.monotonic()
                 claimed = await self._ask(claim)
                 now = self._clock.monotonic()
                 left = self._time_left(exchange, now)
@@ -251,13 +353,57 @@ class Idempotency:
                     # The store does not answer, but what it said last still holds.
                     claimed = Claimed(Answer.BUSY, owner, busy_until - now)
                 if claimed is None or claimed.answer is not Answer.BUSY or left <= 0:
-                    return claim, claimed
+                    return claim, claimed, asked
                 if self._flights.get(claim.name) is not None:
-                    return claim, claimed
+                    return claim, claimed, asked
                 owner, busy_until = claimed.owner, now + claimed.lease_left
                 await _until(awake, min(left, _ASK_AGAIN, claimed.lease_left + _GRAIN))
         finally:
             stop()
+
+    async def _after_loss(
+        self, exchange: Exchange, claim: Claim, refusal: Refusal
+    ) -> Refusal | None:
+        """Another request has the key that was ours: what that one gets, or else *refusal*.
+
+        Nothing is sent any more, whoever has the key by now.
+        """
+        self._flights.waiting += 1
+        exchange.begin_wait("queue")
+        try:
+            claim, claimed, asked = await self._until_settled(exchange, claim, "")
+        finally:
+            self._flights.waiting -= 1
+        exchange.end_wait()
+        if claimed is not None and claimed.answer is Answer.NEW:
+            # Nobody has it, and perhaps the store has forgotten it: what was sent still counts.
+            begun, ending = self._flights.begin(claim, asked), self._ending_of(exchange)
+            self._flights.see_to(self._flights.settle(begun, ending, Turn.AGAIN))
+            return refusal
+        flight = self._flights.get(claim.name)
+        if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
+            result = await self._join(exchange, flight)
+            if result is Turn.YOURS:
+                self._flights.pass_on(flight)
+        elif claimed is None:
+            result = None
+        elif claimed.answer in _WITH_RESULT:
+            try:
+                result = await self._read(exchange, claim, claimed)
+            except Refused as refused:
+                return refused.refusal
+        else:
+            return self._turn_away(exchange, claimed)
+        if result is None or isinstance(result, Turn):
+            return refusal
+        return await self._give(exchange, result, KeyResult.JOINED)
+
+    def _ending_of(self, exchange: Exchange) -> Ending:
+        """What becomes of the key, by the attempts that were made: none has brought a result."""
+        fate = fate_of(
+            self._settings, 0, exchange.attempts, self._refused, fell_back=exchange.fallback
+        )
+        return Ending(state_after(fate, self._settings), self._settings.ttl)
 
     # Running it.
 
@@ -270,8 +416,8 @@ class Idempotency:
 
     def _own(self, exchange: Exchange, flight: Flight) -> Awaitable[Refusal | None]:
         """The key is ours: run, whatever becomes of the client."""
-        exchange.key_result = KeyResult.NEW
-        exchange.route.recorder.keyed(KeyResult.NEW)
+        exchange.key_result = _RUNS
+        exchange.route.recorder.keyed(_RUNS)
         ownership = Ownership(exchange, flight, self._flights, self._settings, self._refused)
         return ownership.run(self._inner)
 
@@ -290,17 +436,15 @@ class Idempotency:
             case NotKept():
                 return self._turn_away(exchange, _UNSTORED)
             case KeptResponse():
-                exchange.answer_kept(result)
+                self._count(exchange, word)
+                await exchange.answer_kept(result)
+                return None
             case Fallback() if self._fallback is not None:
                 exchange.answer_fallback(self._fallback)
             case Fallback():
                 return self._turn_away(exchange, _UNSTORED)  # a reload took it away
         self._count(exchange, word)
-        if isinstance(result, Refusal):
-            return result
-        if exchange.is_behind:
-            await exchange.caught_up()  # all of it was written at once
-        return None
+        return result if isinstance(result, Refusal) else None
 
     def _turn_away(self, exchange: Exchange, claimed: Claimed) -> Refusal:
         """Tell a duplicate why it gets no result."""

@@ -65,7 +65,7 @@ class Keeper(ABC):
             exchange.relay_head(head, pieces, complete=False)
         if (head.has_body and head.content_length > self._limit) or is_stream_of_events(head.text):
             self._stop_keeping()
-        elif pieces:
+        elif pieces and self.reads_ahead:
             self._keep(pieces)
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
@@ -88,13 +88,17 @@ class Keeper(ABC):
             self._stop_keeping()
 
     def _stop_keeping(self) -> None:
-        """From here on it goes at its client's pace."""
+        if self.reads_ahead:
+            self.let_go()
+            self.overflowed()
+
+    def let_go(self) -> None:
+        """Keep nothing of it: from here on it goes at its client's pace."""
         self.reads_ahead = False
         self._pieces = []
         stream = self.exchange.stream
         if stream is not None and self.exchange.is_behind:
             stream.pause()
-        self.overflowed()
 
     # Once it has ended.
 

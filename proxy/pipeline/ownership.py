@@ -1,12 +1,14 @@
 """A request that owns its key: run, settle, and let the client have the end of its response."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from proxy.core import Exchange, Handler, Refused
+from proxy.core import Exchange, Handler, KeyLost, Refused
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
 from proxy.policy.keeping import Fate, fate_of, head_to_keep, is_stream_of_events, state_after
+from proxy.policy.outcome import FIRST_FAILURE
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Ending, State, make
 from proxy.policy.refusal import Reason, Refusal
@@ -16,6 +18,7 @@ from proxy.policy.settings import IdempotencySettings
 
 _SOON_READ = 16 * 1024
 """Bytes that no client is behind with."""
+_DONE = State.DONE  # speed: as in policy/records.py
 _FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
 
 
@@ -38,42 +41,51 @@ class Ownership(Keeper):
         flight: Flight,
         flights: Flights,
         settings: IdempotencySettings,
-        refused: frozenset[int],
+        refused: Mapping[str, frozenset[int]],
     ) -> None:
-        """*refused*: statuses by which the upstream says that it did not do the work."""
+        """*refused*: by upstream the statuses by which it says that it did not do the work."""
         Keeper.__init__(self, exchange, settings.max_response)  # super() takes longer
         self._flight = flight
         self._flights = flights
         self._settings = settings
         self._refused = refused
-        self._early: asyncio.Task[None] | None = None
-        """Tells the store of a response that turned out to be too large, while it goes on."""
+        self._early: asyncio.Task[Any] | None = None
+        """Tells the store of the end of a key whose request goes on: its response turned out to
+        be too large, or its time is over."""
         self._is_settled = False
-        """Whether the store has it already."""
+        """Whether the store has it already, or is being told."""
         self._alone: asyncio.Task[Any] | None = None
         """What goes on without its client."""
 
     async def run(self, inner: Handler) -> Refusal | None:
         """Run it to its end, tell the store, and then let the client have the last of it."""
-        exchange = self.exchange
+        exchange, flight = self.exchange, self._flight
         exchange.keeper = self
+        exchange.owned_key = flight
+        flight.owner = self
         refusal: Refusal | None
         try:
             try:
                 refusal = await inner(exchange)
+            except KeyLost as lost:
+                refusal = await self._lose(lost)
             except Refused as refused:
                 refusal = refused.refusal
             except asyncio.CancelledError:
                 self._give_up()
                 raise
             except Exception:
-                if not self._is_settled:
+                if not self._is_settled and self._early is None:
                     await self._settle(self._fate(0), _FAILED)
                 raise
             if not self._is_settled:
                 await self._conclude(refusal)
         finally:
-            exchange.keeper = None  # it knows the exchange, and a cycle would have to be found
+            # It knows the exchange, and a cycle would have to be found.
+            exchange.keeper = exchange.owned_key = None
+            # Whoever took the flight over has its own.
+            if flight.owner is self:
+                flight.owner = None
         if exchange.client_is_gone:
             raise asyncio.CancelledError  # as it would have been but for its key
         if exchange.bytes_sent > _SOON_READ and exchange.is_behind:
@@ -85,6 +97,7 @@ class Ownership(Keeper):
         if self._early is not None:
             await asyncio.wait((self._early,))
         else:
+            self._is_settled = True
             fate = self._fate(self.status if refusal is None else 0)
             response = self.response(lasts=fate is Fate.KEPT)
             if fate is Fate.KEPT and response is None:
@@ -104,6 +117,7 @@ class Ownership(Keeper):
         if (
             not complete
             or at_once is None
+            or self._early is not None
             or head.status not in settings.keep
             or exchange.fallback
             or len(body) > settings.max_response
@@ -114,7 +128,10 @@ class Ownership(Keeper):
         if not head.has_date:
             exchange.stamp(head)
         response = in_hand(head_to_keep(head.text, lasts=True), body)
-        ending = make(Ending, (State.DONE, settings.ttl, response))
+        scope = self._flight.claim.scope
+        if scope:
+            scope = self._known_as(head.status)
+        ending = make(Ending, (_DONE, settings.ttl, response, scope))
         is_kept = self._flights.settle_at_once(at_once, self._flight, ending)
         self._is_settled = True
         if not is_kept:
@@ -138,8 +155,55 @@ class Ownership(Keeper):
         """The response is too large to keep: nobody needs to wait for its end to know that."""
         if self.status in self._settings.keep and not self.exchange.fallback:
             self._early = self._flights.run(self._settle(Fate.UNSTORED, NotKept()))
+        self._end_alone()
+
+    def _end_alone(self) -> None:
+        """Nothing is kept of it: if its client has left, nobody would get the rest of it."""
         if self._alone is not None:
-            self._alone.cancel()  # nobody would get the rest of it
+            self._alone.cancel()
+
+    def end_early(self) -> "asyncio.Future[Any]":
+        """Let it go on without its key: no attempt follows, and what comes is its client's alone.
+
+        The result is done once the store was told, of what is known so far. With a head it has
+        run, and its response is not to be had again; an attempt without one may have run.
+        """
+        if self._early is None and not self._is_settled:
+            self._flight.forbid_to_send()
+            fate = self._fate(self.status)
+            if fate is Fate.KEPT:
+                fate = Fate.UNSTORED
+            elif not self.status and self.exchange.stream is not None:
+                fate = Fate.AMBIGUOUS
+            self.let_go()
+            self._early = self._flights.run(self._settle_unheard(fate))
+            self._end_alone()
+        if self._early is not None:
+            return self._early
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def _lose(self, lost: KeyLost) -> Refusal:
+        """The key may be another's: the answer if it turns out not to be, else *lost* is raised."""
+        if self._early is not None:
+            await asyncio.wait((self._early,))
+            raise lost
+        self._is_settled = True
+        if await self._settle_unheard(self._fate(0)):
+            return lost.refusal
+        raise lost
+
+    def _known_as(self, status: int) -> str:
+        """The scope that the record belongs to from now on; empty if that is not known yet.
+
+        Who was given a good response is more than a made-up name.
+        """
+        scope = self._flight.claim.scope
+        if not scope or status >= FIRST_FAILURE:
+            return ""
+        self._flights.learn(scope)
+        return scope
 
     def _fate(self, status: int) -> Fate:
         exchange = self.exchange
@@ -153,11 +217,20 @@ class Ownership(Keeper):
 
     async def _settle(self, fate: Fate, result: Result) -> None:
         """Tell the store, and those who wait in this process."""
+        flight = self._flight
+        flight.recorder = self.exchange.route.recorder
         state = state_after(fate, self._settings)
-        packed = b"" if state is State.UNSTORED else pack(self._flight.claim.name, result)
-        ending = Ending(state, self._settings.ttl, packed)
-        if not await self._flights.settle(self._flight, ending, result):
-            self.exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
+        packed = b"" if state is State.UNSTORED else pack(flight.claim.name, result)
+        scope = self._known_as(self.status) if fate is Fate.KEPT else ""
+        ending = Ending(state, self._settings.ttl, packed, scope)
+        await self._flights.settle(flight, ending, result)
+
+    async def _settle_unheard(self, fate: Fate) -> bool:
+        """Tell the store, without a result: who waits asks it; False if the key was lost."""
+        flight = self._flight
+        flight.recorder = self.exchange.route.recorder
+        ending = Ending(state_after(fate, self._settings), self._settings.ttl)
+        return await self._flights.settle(flight, ending, Turn.AGAIN)
 
     def _give_up(self) -> None:
         """No attempt is under way, and none is to follow: let somebody else have the key.

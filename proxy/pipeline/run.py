@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from proxy.core import Exchange, Refused
+from proxy.core import Exchange, KeyLost, Refused
 from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
 from proxy.pipeline.fallback import Fallback
 from proxy.policy.hints import NO_ADVICE, Advice, read_advice
 from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind, Pause
 from proxy.policy.reasons import Why
 from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.repeating import MAY_CARRY_KEY
+from proxy.policy.repeatable import Leave
 from proxy.policy.response_head import ResponseHead
 from proxy.policy.verdict import (
     MISDIRECTED,
@@ -40,7 +40,8 @@ _NOT_LET_THROUGH = {
 }
 """Refusals that come before an attempt, and what they mean for those that came before it."""
 
-_SUCCESS = Verdict(Why.SUCCESS)
+_GOOD = Why.SUCCESS  # speed: as in policy/records.py
+_SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(Why.RECOVERED)
 
 
@@ -96,8 +97,8 @@ class Run:
                 attempt = await forward.attempt(exchange, judge=self._judge_head)
                 if attempt.kind is None and attempt.status < FIRST_FAILURE:
                     # Nearly always: what follows below comes to this.
-                    attempt.why = Why.SUCCESS
-                    exchange.route.recorder.judged(Why.SUCCESS)
+                    attempt.why = _GOOD
+                    exchange.route.recorder.judged(_GOOD)
                     return None
                 return await self._go_on_after(attempt)
             except Refused as refused:
@@ -126,15 +127,20 @@ class Run:
                         await stage.letters.before_fallback(exchange, stage.fallback.settings)
                     return await self._fall_back(stage.fallback)
                 return None if attempt.kind is None else answer_for(exchange, attempt)
+            begin_by = self._judged_at + verdict.leave.within
             refusal = await self._wait(verdict.pause)
             if refusal is not None:
                 return refusal
-            attempt = await self._next_attempt()
+            attempt = await self._next_attempt(verdict.leave.url, begin_by)
 
     # One attempt.
 
-    def _next_attempt(self) -> Awaitable[Attempt]:
+    def _next_attempt(self, url: str, begin_by: float) -> Awaitable[Attempt]:
+        """Make one more attempt, at *url* if one is given, which must have begun by *begin_by*."""
         exchange, forward = self._exchange, self._stage.forward
+        key = exchange.owned_key
+        if key is not None and key.mine_until <= self._stage.clock.monotonic():
+            raise KeyLost  # it would be noticed before it is sent, but on a connection made for it
         self._made += 1
         earlier = exchange.attempts
         self._known = len(earlier)
@@ -147,6 +153,8 @@ class Run:
             judge=self._judge_head,
             avoid=[attempt.address for attempt in earlier],
             pause=self._pause,
+            url=url,
+            begin_by=begin_by,
         )
 
     async def _wait(self, pause: Pause) -> Refusal | None:
@@ -197,24 +205,21 @@ class Run:
 
     def _judge(self, attempt: Attempt, advice: Advice) -> Verdict:
         stage, exchange = self._stage, self._exchange
-        method = exchange.method
-        key = stage.rules.key_header
-        request = Request(
-            method,
-            has_key=method in MAY_CARRY_KEY and exchange.sends_once(key),
-            early_data=attempt.status == TOO_EARLY and _came_early(exchange),
-        )
+        now = self._judged_at = stage.clock.monotonic()
+        leave = stage.forward.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
+        early_data = attempt.status == TOO_EARLY and _came_early(exchange)
+        request = Request(leave, early_data=early_data)
         result = Result(
             attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
         )
-        now = self._judged_at = stage.clock.monotonic()
+        at, within = (leave.url, leave.within) if isinstance(leave, Leave) else ("", 0.0)
         verdict = decide(
             stage.rules,
             request,
             result,
             lambda: self._situation(now),
-            breaker_admits=lambda wait: stage.forward.upstream.fleet.admits(now + wait),
-            throttle_admits=lambda wait: self._would_be_let_in(now, wait),
+            breaker_admits=lambda wait: stage.forward.upstream.fleet.admits(now + wait, at),
+            throttle_admits=lambda wait: self._would_be_let_in(now, wait, within),
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
@@ -240,11 +245,11 @@ class Run:
             client_gone=exchange.client_is_gone,
         )
 
-    def _would_be_let_in(self, now: float, wait: float) -> bool:
+    def _would_be_let_in(self, now: float, wait: float, within: float) -> bool:
         forward, exchange = self._stage.forward, self._exchange
         if forward.entrance is None:
             return True
-        left = forward.time_left(exchange, now)
+        left = min(forward.time_left(exchange, now), within)
         return forward.entrance.would_admit(exchange, now, wait, left)
 
     def _take_budget(self, now: float) -> bool:
@@ -297,19 +302,24 @@ class Run:
     async def _not_let_through(self, refused: Refused) -> Refusal | None:
         """The next attempt is not let through; or the client's own body is bad: raised again."""
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
-        why = _NOT_LET_THROUGH.get(refusal.reason)
+        is_lost = isinstance(refused, KeyLost)
+        why = Why.NOT_REPEATABLE if is_lost else _NOT_LET_THROUGH.get(refusal.reason)
         if why is None:
             self._settle(Why.NOT_RETRYABLE_KIND)
             raise refused
         if len(exchange.attempts) == self._known:
             self._taken_at = self._spent  # no attempt came of it
         self._settle(why)
+        if is_lost:
+            raise refused
         fallback = stage.fallback
         if why is not Why.BREAKER_OPEN or fallback is None or not fallback.covers_open_breaker:
             return refusal
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
         self._falls_back = True
+        if stage.letters is not None:
+            await stage.letters.after(exchange, refusal, fallback.settings)
         try:
             return await self._fall_back(fallback)
         except Refused:
@@ -330,7 +340,7 @@ class Run:
             attempt = await other.unless_stale(exchange, attempt)
             has_answered = attempt.kind in (None, Kind.TRUNCATED)
         except Refused as refused:
-            if refused.refusal.reason not in _NOT_LET_THROUGH:
+            if isinstance(refused, KeyLost) or refused.refusal.reason not in _NOT_LET_THROUGH:
                 raise
             return refused.refusal
         finally:

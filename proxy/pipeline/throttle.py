@@ -1,21 +1,17 @@
 """The throttle of one route or upstream: a gate for all, or one for each caller."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from proxy.core import Clock, Exchange, ThrottleRecorder, ThrottleState
 from proxy.pipeline.gate import Gate
+from proxy.policy.caller_table import CallerTable
 from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle_key import digest, value_of
 
 _SWEEP_EVERY = 10.0
 """Seconds after which callers are looked for that nobody would miss."""
-
-_LOOK_AT = 4
-"""Callers that are looked at to make room for another one."""
 
 NewPermits = Callable[[str, ThrottleSettings, PermitsListener], Permits]
 """The permits of the bucket with that name."""
@@ -25,8 +21,9 @@ class Throttle:
     """What limits the calls of one route, or to one upstream."""
 
     __slots__ = (
-        "_by_key",
+        "_callers",
         "_clock",
+        "_digest_key",
         "_loop",
         "_new_permits",
         "_recorder",
@@ -43,7 +40,10 @@ class Throttle:
         new_permits: NewPermits,
         recorder: ThrottleRecorder,
         clock: Clock,
+        *,
+        digest_key: bytes = b"",
     ) -> None:
+        """*digest_key* is the secret part of the names that callers' buckets have in the store."""
         self.label = label
         """Its scope (``route`` or ``upstream``) and the name in the configuration."""
         self.settings = settings
@@ -52,13 +52,14 @@ class Throttle:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._by_key: OrderedDict[bytes, Gate] = OrderedDict()
-        """By the digest of the key's value, the one not used for longest first."""
+        self._digest_key = digest_key
+        self._callers: CallerTable[Gate] = CallerTable(settings.max_keys)
+        """By the digest of the key's value."""
         self.common = self._gate("")
-        """For all; with a key for those without a value, or who are too many."""
+        """For all; with a key for those without a value."""
 
     def __repr__(self) -> str:
-        return f"<throttle {':'.join(self.label)}, {len(self._by_key) + 1} gates>"
+        return f"<throttle {':'.join(self.label)}, {len(self._callers) + 1} gates>"
 
     def _gate(self, key: str) -> Gate:
         name = ":".join((*self.label, key)) if key else ":".join(self.label)
@@ -71,46 +72,51 @@ class Throttle:
 
     def _gates(self) -> Iterator[Gate]:
         yield self.common
-        yield from self._by_key.values()
+        yield from self._callers.buckets()
 
     def gate_for(self, exchange: Exchange) -> Gate:
         """Where a request has to pass."""
-        key = self.settings.key
-        if key is None:
+        name = self._name_of(exchange)
+        if name is None:
             return self.common
-        client_ip = exchange.client_ip() if key.source == "client_ip" else ""
-        value = value_of(key, exchange.raw_headers, exchange.target, client_ip)
-        if value is None:
-            return self.common
-        name = digest(value)
-        gate = self._by_key.get(name)
+        callers = self._callers
+        gate = callers.find(name)
         if gate is not None:
-            self._by_key.move_to_end(name)
             return gate
-        if len(self._by_key) >= self.settings.max_keys and not self._drop_one():
-            return self.common
-        gate = self._by_key[name] = self._gate(name.hex())
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep)
+        if not callers.make_room(name, self._idle_at(self._clock.monotonic())):
+            return callers.shared(name, lambda number: self._gate(f"{number:02x}"))
+        gate = self._gate(name.hex())
+        gate.is_known = callers.is_known(name)
+        callers.add(name, gate)
         return gate
 
-    def _drop_one(self) -> bool:
-        """Make room for another caller, if one that was not here for long is not missed."""
-        now = self._clock.monotonic()
-        for name, gate in list(islice(self._by_key.items(), _LOOK_AT)):
-            if gate.bucket.is_idle(now):
-                del self._by_key[name]
-                return True
-            # One call that takes hours must not keep all others from being looked at.
-            self._by_key.move_to_end(name)
-        return False
+    def _name_of(self, exchange: Exchange) -> bytes | None:
+        """The digest of what tells the request's caller from others; None if nothing does."""
+        key = self.settings.key
+        if key is None:
+            return None
+        client_ip = exchange.client_ip() if key.source == "client_ip" else ""
+        value = value_of(key, exchange.raw_headers, exchange.target, client_ip)
+        return None if value is None else digest(value, self._digest_key)
+
+    def answered_well(self, exchange: Exchange, gate: Gate) -> None:
+        """A call that passed *gate* was answered below 400: its caller is known from now on."""
+        if gate.is_known or gate is self.common:
+            return
+        name = self._name_of(exchange)
+        if name is not None:
+            self._callers.prove(name)
+            gate.is_known = self._callers.find(name) is gate
+
+    @staticmethod
+    def _idle_at(now: float) -> Callable[[Gate], bool]:
+        return lambda gate: gate.bucket.is_idle(now)
 
     def _sweep(self) -> None:
-        now = self._clock.monotonic()
-        idle = [name for name, gate in self._by_key.items() if gate.bucket.is_idle(now)]
-        for name in idle:
-            del self._by_key[name]
-        again = bool(self._by_key)
+        self._callers.sweep(self._idle_at(self._clock.monotonic()))
+        again = bool(len(self._callers))
         self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep) if again else None
 
     def state(self, now: float) -> ThrottleState:
@@ -119,7 +125,7 @@ class Throttle:
         return ThrottleState(
             waiting=sum(gate.bucket.waiting for gate in self._gates()),
             under_way=sum(gate.bucket.under_way for gate in self._gates()),
-            buckets=len(self._by_key) + 1,
+            buckets=len(self._callers) + 1,
             paused=len(pauses),
             paused_for=max(pauses, default=0.0),
         )
@@ -132,8 +138,9 @@ class Throttle:
         now = self._clock.monotonic()
         for gate in self._gates():
             gate.change(settings, now)
+        self._callers.most = settings.max_keys
         if settings.key != old.key:
-            self._by_key.clear()  # those in line there go on, but no others will come
+            self._callers.clear()  # those in line there go on, but no others will come
 
     def close(self) -> None:
         """The end of everything."""

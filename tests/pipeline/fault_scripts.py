@@ -42,6 +42,8 @@ class Policy:
     """Names of places, and ``dead``."""
     falls_back: bool
     other_honours_key: bool
+    shared: bool
+    """Whether a key that one address got is known to the others."""
 
     def lists(self, status: int) -> bool:
         """Whether ``on`` names this status."""
@@ -55,6 +57,12 @@ class Policy:
         return replace(self, honours_key=USUAL_KEY if self.other_honours_key else "")
 
     @property
+    def _promise(self) -> str:
+        if not self.honours_key:
+            return "false"
+        return f"{{header: {self.honours_key}, shared: {str(self.shared).lower()}}}"
+
+    @property
     def _words(self) -> set[str]:
         words = set(self.on)
         return words | _USUAL_OUTCOMES if "default" in words else words
@@ -64,7 +72,7 @@ class Policy:
         addresses = ", ".join(urls[address] for address in self.addresses)
         refused = ", ".join(map(str, self.refused))
         upstream = (
-            f"  up{self.number}: {{urls: [{addresses}], honours_key: {self.honours_key or 'false'},"
+            f"  up{self.number}: {{urls: [{addresses}], honours_key: {self._promise},"
             f" refused: [{refused}], budget: false}}\n"
         )
         other = "known" if self.other_honours_key else "unknown"
@@ -107,6 +115,7 @@ def random_policies(count: int) -> list[Policy]:
             ),
             falls_back=chance.random() < 0.5,
             other_honours_key=chance.random() < 0.5,
+            shared=chance.random() < 0.4,
         )
         for number in range(count)
     ]
@@ -214,6 +223,8 @@ class Fate:
     then: Ending
     late: bool = False
     """Whether it says so only after the attempt's time."""
+    surplus: bytes = b""
+    """What is said a moment later, though nobody waits for it."""
 
 
 _STATUSES = (
@@ -229,6 +240,7 @@ _FIELDS = (
     ("Retry-After: 0",),
     ("X-Should-Retry: true",),
     ("X-Should-Retry: false",),
+    ("Idempotent-Replayed: true",),
     ("Connection: close",),
 )
 _NOT_HTTP = (
@@ -245,8 +257,9 @@ _NOT_HTTP = (
 def _random_fate(chance: Random) -> Fate:
     status = chance.choice(_STATUSES)
     says = response(status, b"body", *chance.choice(_FIELDS))
+    surplus = b""
     endings: tuple[Ending, ...] = ("close", "reset")
-    (fault,) = chance.choices(("none", "silence", "head", "body", "hints", "nonsense"), _WEIGHTS)
+    (fault,) = chance.choices(_FAULTS, _WEIGHTS)
     match fault:
         case "none":
             endings = ("keep", "keep", "keep", "close", "reset", "half-close")
@@ -259,6 +272,11 @@ def _random_fate(chance: Random) -> Fate:
         case "body":
             says = says[: -chance.randrange(1, 5)]
             endings = ("close", "reset", "hang")
+        case "surplus":
+            # 204 and 205 have no body: what comes all the same must be nobody's answer.
+            status = chance.choice((204, 205))
+            says, surplus = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\n\r\n" % status, b"evil"
+            endings = ("keep",)
         case "hints":
             says, status = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", 0
         case _:
@@ -270,10 +288,12 @@ def _random_fate(chance: Random) -> Fate:
         pieces=chance.choice((1, 1, 3)),
         then=chance.choice(endings),
         late=chance.random() < 0.03,
+        surplus=surplus,
     )
 
 
-_WEIGHTS = (62, 16, 6, 5, 5, 6)
+_FAULTS = ("none", "silence", "head", "body", "hints", "nonsense", "surplus")
+_WEIGHTS = (62, 16, 6, 5, 5, 6, 4)
 _SHARES: tuple[Share, ...] = ("all", "all", "all", "some", "head")
 
 
@@ -291,6 +311,8 @@ class Arrival:
     """Final status, once its whole head was written."""
     advised: str = ""
     """``true`` or ``false``, if the answer says whether it should be retried."""
+    final: bool = False
+    """Whether it says that any other attempt gets the same."""
 
 
 @dataclass
@@ -401,6 +423,10 @@ class Troupe:
         arrival.answered = fate.status
         advice = _advice(fate.says)
         arrival.advised = advice[1].decode() if advice is not None else ""
+        arrival.final = bool(fate.status) and b"Idempotent-Replayed: true" in fate.says
+        if fate.surplus:
+            await asyncio.sleep(0.002)
+            wire.write(fate.surplus)
         match fate.then:
             case "keep":
                 await visit.read_body()

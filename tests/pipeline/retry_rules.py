@@ -114,10 +114,7 @@ def may_be_repeated_after(case: Case, fault: Fault) -> bool:
         return True
     if case.unsafe == "never":
         return False
-    if RETRIED[fault.kind] == "every method":
-        return True
-    # After 503 also a POST or PATCH that carries a key, honoured or not.
-    return fault.status == 503 and takes_keys(case) and case.key == (case.honours or USUAL_KEY)
+    return RETRIED[fault.kind] == "every method"
 
 
 def is_repeatable(case: Case) -> bool:

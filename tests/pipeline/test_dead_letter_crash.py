@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support import (
+    REFUSES_503,
     ProxyProcess,
     ScriptedUpstream,
     Visit,
@@ -28,7 +29,9 @@ unavailable = answer(response(503))
 
 
 def config(upstream: ScriptedUpstream, folder: Path) -> str:
-    return one_route(upstream, "dead_letter: true", top=f"state_dir: {folder}/state")
+    return one_route(
+        upstream, "dead_letter: true", top=f"state_dir: {folder}/state", options=REFUSES_503
+    )
 
 
 async def post_until_it_dies(

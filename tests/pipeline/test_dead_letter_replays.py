@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support import (
+    REFUSES_503,
     Behaviour,
     RunningProxy,
     ScriptedUpstream,
@@ -27,6 +28,11 @@ KEEPS = "dead_letter: true"
 GONE = (404, "no_letter")
 
 unavailable = answer(response(503))
+
+
+def declining(upstream: ScriptedUpstream, route: str, top: str = "") -> str:
+    """A file with one route to an upstream that did not do what it answers with 503."""
+    return one_route(upstream, route, options=REFUSES_503, top=top)
 
 
 async def dead(
@@ -51,7 +57,7 @@ async def test_it_is_the_same_request_but_for_what_was_dropped() -> None:
     route = f"{KEEPS}\nheaders: {{request: {{set: {{X-Source: holdfast}}}}}}\nstrip_prefix: /pay"
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, route.replace("strip_prefix: /pay", ""))) as proxy,
+        running(declining(upstream, route.replace("strip_prefix: /pay", ""))) as proxy,
     ):
         letter = await dead(proxy, *fields, body=bytes(range(256)))
         upstream.usual = answer(ok())
@@ -77,7 +83,7 @@ async def test_it_is_the_same_request_but_for_what_was_dropped() -> None:
 async def test_without_the_credentials_it_stays() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy, "Authorization: Bearer a")
         upstream.usual = answer(response(401))
@@ -85,6 +91,22 @@ async def test_without_the_credentials_it_stays() -> None:
         assert (found["result"], found["error"], found["status"]) == ("failed", "401", 401)
         assert upstream.requests[1].get("Authorization") is None
         assert [one["id"] for one in await listed(proxy)] == [letter]
+
+
+async def test_it_is_refused_if_its_route_has_come_to_go_by_a_field_that_it_repeats() -> None:
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(declining(upstream, KEEPS)) as proxy,
+    ):
+        letter = await dead(proxy, "X-Tenant: a", "X-Tenant: b")
+        throttled = f"{KEEPS}\n    throttle: {{concurrency: 5, key: 'header:X-Tenant'}}"
+        proxy.config.write_text(proxy.config.read_text().replace(KEEPS, throttled))
+        assert (await proxy.admin("POST", "/-/reload")).status == 200
+        upstream.usual = answer(ok())
+        assert obstacle(await replay(proxy, letter)) == (400, "bad_request")
+        assert len(upstream.requests) == 1
+        # Who sends it again can say which of them it is.
+        assert (await replayed(proxy, letter, ("X-Tenant", "a")))["result"] == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +128,7 @@ async def test_a_replay_that_fails_leaves_the_letter_with_its_attempts(
 ) -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         upstream.usual = behaviour
@@ -131,7 +153,7 @@ async def test_a_replay_that_fails_leaves_the_letter_with_its_attempts(
 async def test_what_may_have_run_wants_force() -> None:
     async with (
         ScriptedUpstream(usual=hang_up) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         assert obstacle(await replay(proxy, letter)) == (409, "letter_may_have_run")
@@ -143,7 +165,7 @@ async def test_what_may_have_run_wants_force() -> None:
 async def test_without_its_body_it_cannot_be_sent() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, "dead_letter: {max_body: 1B}")) as proxy,
+        running(declining(upstream, "dead_letter: {max_body: 1B}")) as proxy,
     ):
         letter = await dead(proxy)
         for force in (False, True):
@@ -159,7 +181,7 @@ async def test_it_runs_under_the_policies_of_its_route() -> None:
     throttle = "throttle: {rate: 3/h, burst: 3, max_wait: 0s}"
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\n{policy}\n{throttle}")) as proxy,
+        running(declining(upstream, f"{KEEPS}\n{policy}\n{throttle}")) as proxy,
     ):
         letter = await dead(proxy)
         assert len(upstream.requests) == 2
@@ -176,7 +198,7 @@ async def test_it_runs_under_the_policies_of_its_route() -> None:
 async def test_its_own_timeout_holds_and_not_the_clients_patience() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\ntimeout: 300ms")) as proxy,
+        running(declining(upstream, f"{KEEPS}\ntimeout: 300ms")) as proxy,
     ):
         letter = await dead(proxy, "Holdfast-Timeout: 250ms")
         upstream.usual = hang
@@ -191,7 +213,7 @@ async def test_its_own_timeout_holds_and_not_the_clients_patience() -> None:
 async def test_a_replay_goes_under_its_own_key_whoever_sends_it() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: {{scope_required: true}}")) as proxy,
+        running(declining(upstream, f"{KEEPS}\nidempotency: {{scope_required: true}}")) as proxy,
     ):
         letter = await dead(proxy, KEY, "Authorization: Bearer first")
         upstream.usual = answer(ok(b"done"))
@@ -211,7 +233,7 @@ async def test_a_replay_goes_under_its_own_key_whoever_sends_it() -> None:
 async def test_nor_does_it_need_any_to_have_a_key() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: {{scope_required: true}}")) as proxy,
+        running(declining(upstream, f"{KEEPS}\nidempotency: {{scope_required: true}}")) as proxy,
     ):
         letter = await dead(proxy, KEY, "Authorization: Bearer first")
         upstream.usual = answer(ok())
@@ -221,7 +243,7 @@ async def test_nor_does_it_need_any_to_have_a_key() -> None:
 async def test_what_its_client_sent_again_meanwhile_does_not_run_twice() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
+        running(declining(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
     ):
         letter = await dead(proxy, KEY, "Authorization: Bearer a")
         upstream.usual = answer(ok(b"done"))
@@ -237,7 +259,7 @@ async def test_a_key_that_is_held_is_for_a_person_to_release() -> None:
     route = f"{KEEPS}\nidempotency: {{on_ambiguous: hold}}"
     async with (
         ScriptedUpstream(usual=hang_up) as upstream,
-        running(one_route(upstream, route)) as proxy,
+        running(declining(upstream, route)) as proxy,
     ):
         letter = await dead(proxy, KEY)
         found = await replayed(proxy, letter, force=True)
@@ -252,7 +274,7 @@ async def test_a_key_that_is_held_is_for_a_person_to_release() -> None:
 async def test_with_a_key_of_ones_own_it_is_a_request_of_its_own() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
+        running(declining(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
     ):
         letter = await dead(proxy, KEY)
         upstream.usual = answer(ok())
@@ -271,7 +293,7 @@ async def test_a_fallback_is_no_success(*, fixed: bool) -> None:
     usual = answer(response(429))
     async with ScriptedUpstream(usual=usual) as upstream, ScriptedUpstream() as other:
         fallback = "{status: 202}" if fixed else "{upstream: other}"
-        config = one_route(upstream, f"{KEEPS}\nfallback: {fallback}").replace(
+        config = declining(upstream, f"{KEEPS}\nfallback: {fallback}").replace(
             "routes:", f"  other: {other.url}\nroutes:"
         )
         async with running(config) as proxy:
@@ -288,7 +310,7 @@ async def test_a_fallback_is_no_success(*, fixed: bool) -> None:
 async def test_a_second_replay_of_the_same_letter_is_refused() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         gate = Gate()
@@ -307,7 +329,7 @@ async def test_a_second_replay_of_the_same_letter_is_refused() -> None:
 async def test_it_goes_on_without_whoever_asked_for_it() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         gate = Gate()
@@ -323,7 +345,7 @@ async def test_it_goes_on_without_whoever_asked_for_it() -> None:
 
 async def test_a_drain_lets_it_end() -> None:
     async with ScriptedUpstream(usual=unavailable) as upstream:
-        async with running(one_route(upstream, KEEPS)) as proxy:
+        async with running(declining(upstream, KEEPS)) as proxy:
             letter = await dead(proxy)
             gate = Gate()
             upstream.usual = gate.behaviour
@@ -337,14 +359,14 @@ async def test_a_drain_without_patience_interrupts_it_and_says_so(tmp_path: obje
     top = f"drain_timeout: 50ms\nstate_dir: {tmp_path}/state"
     route = f"{KEEPS}\nidempotency: true"
     async with ScriptedUpstream(usual=unavailable) as upstream:
-        async with running(one_route(upstream, route, top=top)) as proxy:
+        async with running(declining(upstream, route, top=top)) as proxy:
             letter = await dead(proxy, KEY)
             upstream.usual = hang
             asking = asyncio.ensure_future(replayed(proxy, letter))
             await eventually(lambda: len(upstream.requests) == 2)
         found = await asking
         assert (found["result"], found["may_have_run"]) == ("interrupted", True)
-        async with running(one_route(upstream, route, top=top)) as proxy:
+        async with running(declining(upstream, route, top=top)) as proxy:
             found = await shown(proxy, letter)
             assert (found["state"], found["may_have_run"]) == ("waiting", True)
             assert found["runs"][1]["attempts"][0]["outcome"] == "cancelled"
@@ -355,7 +377,7 @@ async def test_a_drain_without_patience_interrupts_it_and_says_so(tmp_path: obje
 async def test_a_letter_whose_route_is_gone_waits_for_it() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         text = proxy.config.read_text()
@@ -372,7 +394,7 @@ async def test_a_letter_whose_route_is_gone_waits_for_it() -> None:
 async def test_a_replay_is_in_the_access_log() -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
-        running(one_route(upstream, KEEPS)) as proxy,
+        running(declining(upstream, KEEPS)) as proxy,
     ):
         letter = await dead(proxy)
         upstream.usual = answer(ok())

@@ -1,14 +1,18 @@
 """What failed for good is on disk before its client hears of it."""
 
 import asyncio
+import json
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from proxy.policy.failures import Category
 from proxy.policy.letters import Letter, LetterState, Missing
 from tests.support import (
+    PATIENCE,
     Behaviour,
     End,
     Response,
@@ -28,10 +32,13 @@ from tests.support import (
     response,
     running,
 )
+from tests.support.dead_letters import replayed
+from tests.support.disks import fill, small_disk
 from tests.support.keys import KEY, new_key
 from tests.support.leftovers import nothing_left
 from tests.support.ports import refusing_port
 from tests.support.records import told
+from tests.support.redis_server import redis_server
 
 KEEPS = "dead_letter: true"
 RETRY = "retry: {backoff: {strategy: constant, base: 1ms}, attempt_timeout: 80ms}"
@@ -88,7 +95,7 @@ def failing(how: str, upstream: ScriptedUpstream) -> Iterator[str]:
         ("reset", 502, Category.TRANSIENT, True),
         ("timeout", 504, Category.TRANSIENT, True),
         ("protocol", 502, Category.PERMANENT, True),
-        ("503", 503, Category.TRANSIENT, False),
+        ("503", 503, Category.TRANSIENT, True),
         ("429", 429, Category.TRANSIENT, False),
         ("408", 408, Category.TRANSIENT, False),
     ],
@@ -214,27 +221,311 @@ async def test_a_client_that_leaves_leaves_no_letter() -> None:
         await nothing_left(proxy)
 
 
-async def test_nor_one_whose_key_goes_on_without_it() -> None:
-    async def fail_later(visit: Visit) -> None:
+@pytest.mark.parametrize("policy", ["", RETRY], ids=["one attempt", "retries"])
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [
+        (answer(response(503, b"x" * 100)), "503"),
+        (answer(response(200)), None),
+        (answer(response(404)), None),
+        (hang_up, "reset"),
+        (hang, "timeout"),
+    ],
+    ids=["503", "200", "404", "reset", "timeout"],
+)
+async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
+    then: Behaviour, error: str | None, policy: str
+) -> None:
+    """Nobody was told."""
+
+    async def later(visit: Visit) -> None:
         await visit.read_body()
         await gone.wait()
-        await visit.send(response(503))
+        await then(visit)
 
     gone = asyncio.Event()
+    limit = "1s" if error == "timeout" else "30s"
+    keys = f"{KEEPS}\nidempotency: true\ntimeout: {limit}\n{policy.replace('80ms', 'none')}"
     async with (
-        ScriptedUpstream(usual=fail_later) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
+        ScriptedUpstream(usual=later) as upstream,
+        running(one_route(upstream, keys)) as proxy,
     ):
         async with proxy.client() as client:
-            await client.send(request("POST", "/", KEY, body=b"pay"))
+            await client.send(request("POST", "/pay?now=1", KEY, body=b"pay"))
             await eventually(lambda: upstream.requests)
         await eventually(lambda: proxy.client_connections == 0)
         gone.set()
+        record = await told(proxy)
+        assert record["code"] == 499
         await nothing_left(proxy)
+        found = await letters(proxy)
+        assert [letter.outline.error for letter in found] == ([] if error is None else [error])
+        assert record.get("dead_letter") == (found[0].id if found else None)
+        assert len(upstream.requests) == 1
+        for letter in found:
+            assert (letter.body, letter.record) == (b"pay", record["record"])
+            assert letter.outline.used == 1
+
+
+async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The response that was set aside has not ended yet."""
+    monkeypatch.setattr("proxy.upstream.call.SET_ASIDE_TIME", PATIENCE)
+
+    async def slow_end(visit: Visit) -> None:
+        await visit.read_body()
+        await visit.send(b"HTTP/1.1 429 No\r\nContent-Length: 6\r\n\r\nabc")
+        set_aside.append(True)
+        await gone.wait()
+        await visit.send(b"def")
+
+    gone, set_aside = asyncio.Event(), list[bool]()
+    async with (
+        ScriptedUpstream(usual=slow_end) as upstream,
+        running(one_route(upstream, f"{KEEPS}\nidempotency: true\nretry: true")) as proxy,
+    ):
+        async with proxy.client() as client:
+            await client.send(request("POST", "/", KEY, body=b"pay"))
+            await eventually(lambda: set_aside)
+        await eventually(lambda: proxy.client_connections == 0)
+        gone.set()
+        await nothing_left(proxy)
+        (letter,) = await letters(proxy)
+        assert (letter.outline.error, letter.outline.may_have_run) == ("429", False)
+        assert len(upstream.requests) == 1
+
+
+async def test_also_if_our_own_time_is_up() -> None:
+    top = "drain_timeout: 100ms"
+    async with ScriptedUpstream(usual=hang) as upstream:
+        policy = f"{KEEPS}\nidempotency: true"
+        async with running(one_route(upstream, policy, top=top)) as proxy:
+            async with proxy.client() as client:
+                await client.send(request("POST", "/", KEY, body=b"pay"))
+                await eventually(lambda: upstream.requests)
+            await eventually(lambda: proxy.client_connections == 0)
+            file = proxy.config.parent / "state" / "letters.db"
+            await proxy.app.drain()
+            with sqlite3.connect(file) as db:
+                row = db.execute("SELECT error, may_have_run, body FROM letters, bodies").fetchone()
+            db.close()
+            assert row == ("cancelled", 1, b"pay")
+
+
+async def test_a_client_that_leaves_before_anything_was_sent_leaves_no_letter() -> None:
+    policy = f"{KEEPS}\nidempotency: true\nthrottle: {{concurrency: 1}}"
+    async with (
+        ScriptedUpstream(usual=hang) as upstream,
+        running(one_route(upstream, policy, top="drain_timeout: 100ms")) as proxy,
+        proxy.client() as first,
+    ):
+        await first.send(request("POST", "/", new_key(), body=b"pay"))
+        await eventually(lambda: upstream.requests)
+        async with proxy.client() as second:
+            await second.send(request("POST", "/", new_key(), body=b"pay"))
+            await eventually(lambda: proxy.client_connections == 2)
+            await asyncio.sleep(0.05)
+        await eventually(lambda: proxy.client_connections == 1)
+        assert len(upstream.requests) == 1
         assert await letters(proxy) == []
 
 
+@pytest.mark.parametrize("hasty", [True, False])
+@pytest.mark.parametrize("keys", ["", "idempotency: true"], ids=["no key", "key"])
+async def test_a_clients_own_haste_is_no_failure(keys: str, *, hasty: bool) -> None:
+    async with (
+        ScriptedUpstream(usual=hang) as upstream,
+        running(one_route(upstream, f"{KEEPS}\ntimeout: 100ms\n{keys}")) as proxy,
+    ):
+        field = "Holdfast-Timeout: 15ms" if hasty else "Holdfast-Timeout: 1s"
+        given = await post(proxy, field, KEY)
+        assert given.status == 504
+        assert (given.get("Holdfast-Dead-Letter") is None) == hasty
+        assert len(await letters(proxy)) == (not hasty)
+
+
+async def test_a_failure_in_time_is_kept_however_hasty_the_client_is() -> None:
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, f"{KEEPS}\nretry: {{backoff: {{base: 1ms}}}}")) as proxy,
+    ):
+        given = await post(proxy, "Holdfast-Timeout: 5s")
+        await only_letter(proxy, given)
+
+
+# What Holdfast refused itself.
+
+REFUSALS = "dead_letter: {on: [default, refusals]}"
+
+
+async def refused_ones(policy: str, keep: str, options: str = "", top: str = "") -> list[Letter]:
+    """The letters of two requests, of which the second is refused."""
+    async with (
+        ScriptedUpstream(usual=answer(ok())) as upstream,
+        running(one_route(upstream, f"{keep}\n{policy}", options=options, top=top)) as proxy,
+    ):
+        if options:
+            upstream.script(answer(response(500)))
+        await post(proxy, new_key(), body=b"one")
+        given = await post(proxy, new_key(), body=b"two")
+        assert given.reason_word == ("breaker_open" if options else "throttled")
+        found = await letters(proxy)
+        assert given.all("Holdfast-Dead-Letter") == [letter.id for letter in found]
+        record = (await proxy.logged(2))[1]
+        assert record.get("dead_letter") == (found[0].id if found else None)
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_dead_letters_total", route="all") == len(found)
+        await nothing_left(proxy)
+        return found
+
+
+@pytest.mark.parametrize("keys", ["", "idempotency: true"], ids=["no key", "key"])
+@pytest.mark.parametrize("retries", ["", "retry: true"], ids=["one attempt", "retries"])
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("throttle: {rate: 1/h, max_wait: 0s}", ""),
+        ("", "breaker: {min_requests: 1, open_for: 1m}"),
+    ],
+    ids=["throttled", "breaker open"],
+)
+async def test_refusals_are_kept_where_the_file_says_so(
+    policy: str, options: str, retries: str, keys: str
+) -> None:
+    policies = f"{policy}\n{retries}\n{keys}"
+    assert await refused_ones(policies, KEEPS, options) == []
+    (letter,) = await refused_ones(policies, REFUSALS, options)
+    out = letter.outline
+    assert out.error == ("breaker_open" if options else "throttled")
+    assert (out.may_have_run, out.category, out.used) == (False, Category.TRANSIENT, 0)
+    assert (letter.body, out.obstacle(force=False)) == (b"two", None)
+    (run,) = letter.runs
+    assert (run.result, run.attempts) == ("refused", ())
+
+
+async def test_a_store_that_is_down() -> None:
+    async with redis_server() as redis, ScriptedUpstream() as upstream:
+        top = f"store: {{url: 'redis://127.0.0.1:{redis.port}', timeout: 50ms}}"
+        policy = f"{REFUSALS}\nidempotency: true"
+        async with running(one_route(upstream, policy, top=top)) as proxy:
+            await redis.stop()
+            given = await post(proxy, KEY)
+            assert given.reason_word == "store"
+            letter = await only_letter(proxy, given)
+            assert (letter.outline.error, letter.outline.may_have_run) == ("store", False)
+            assert (letter.body, bool(letter.record)) == (b"pay", True)
+            assert upstream.requests == []
+            proxy.complaints.clear()
+
+
+async def test_no_memory_for_a_body() -> None:
+    top = "limits: {replay_memory: 10B}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, f"{REFUSALS}\nidempotency: true", top=top)) as proxy,
+    ):
+        given = await post(proxy, KEY, body=b"x" * 20)
+        assert given.reason_word == "overload"
+        letter = await only_letter(proxy, given)
+        assert (letter.outline.error, letter.outline.missing) == ("overload", Missing.NO_ROOM)
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "status"),
+    [
+        ("max_body: 2B", (), 413),
+        ("idempotency: {required: true}", (), 400),
+        ("idempotency: true", (KEY, KEY), 400),
+        ("throttle: {rate: 1/h, max_wait: 0s}", ("Transfer-Encoding: nonsense",), 400),
+    ],
+)
+async def test_bad_requests_are_kept_nowhere(
+    policy: str, fields: tuple[str, ...], status: int
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, f"{REFUSALS}\n{policy}")) as proxy,
+    ):
+        given = await post(proxy, *fields)
+        assert given.status == status
+        assert await letters(proxy) == []
+
+
+async def test_a_refusal_for_a_clients_own_haste_is_not_kept() -> None:
+    policy = f"{REFUSALS}\nthrottle: {{rate: 1/h, max_wait: none}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, policy)) as proxy,
+    ):
+        await post(proxy)
+        hasty = await post(proxy, "Holdfast-Timeout: 10ms")
+        assert (hasty.status, hasty.get("Holdfast-Dead-Letter")) == (429, None)
+        assert (await post(proxy)).get("Holdfast-Dead-Letter")
+
+
+async def test_duplicates_that_are_told_of_the_refusal_leave_no_letters() -> None:
+    policy = f"{REFUSALS}\nidempotency: true\nthrottle: {{concurrency: 1, max_wait: 1s}}"
+    async with (
+        ScriptedUpstream(usual=hang) as upstream,
+        running(one_route(upstream, policy, top="drain_timeout: 100ms")) as proxy,
+        proxy.client() as first,
+    ):
+        await first.send(request("POST", "/", new_key(), body=b"pay"))
+        await eventually(lambda: upstream.requests)
+        key = new_key()
+        given = await asyncio.gather(*(post(proxy, key) for _ in range(3)))
+        assert [one.status for one in given] == [429] * 3
+        assert len(await letters(proxy)) == 1
+
+
+async def test_what_failed_before_it_was_refused_has_failed() -> None:
+    """The wait for another attempt ends with the process."""
+    retry = "retry: {unsafe: always, backoff: {strategy: constant, base: 10s}}\ntimeout: 60s"
+    async with (
+        ScriptedUpstream(usual=hang_up) as upstream,
+        running(one_route(upstream, f"{KEEPS}\n{retry}")) as proxy,
+        proxy.client() as client,
+    ):
+        await client.send(request("POST", "/", body=b"pay"))
+        await eventually(lambda: upstream.requests)
+        await asyncio.sleep(0.05)
+        proxy.app._pauses.end()
+        given = await client.response("POST")
+        assert given.reason_word == "draining"
+        letter = await only_letter(proxy, given)
+        out = letter.outline
+        assert (out.error, out.why, out.may_have_run) == ("reset", "shutdown", True)
+
+
+async def test_what_an_open_breaker_refused_is_kept_before_its_fallback() -> None:
+    breaker = "breaker: {min_requests: 1, open_for: 1m}"
+    policy = f"{REFUSALS}\nfallback: {{status: 202}}"
+    async with (
+        ScriptedUpstream(usual=answer(response(500))) as upstream,
+        running(one_route(upstream, policy, options=breaker)) as proxy,
+    ):
+        assert (await post(proxy)).status == 500
+        given = await post(proxy)
+        assert given.status == 202
+        letter = await only_letter(proxy, given)
+        assert (letter.outline.error, letter.fallback) == ("breaker_open", "-")
+        assert not letter.outline.may_have_run
+
+
 # What is kept.
+
+
+async def test_what_scope_takes_for_a_credential_is_not_written_to_disk_by_default() -> None:
+    names = ("Authorization", "Cookie", "Proxy-Authorization", "X-Api-Key")
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        letter = await only_letter(proxy, await post(proxy, *(f"{name}: s3cret" for name in names)))
+        files = [file.read_bytes() for file in proxy.config.parent.glob("state/*")]
+    assert set(letter.dropped) == {"Authorization", "Cookie", "X-Api-Key"}
+    assert not any(b"s3cret" in content for content in files)
 
 
 async def test_fields_are_kept_but_for_secrets_and_those_between_two_hops() -> None:
@@ -460,19 +751,19 @@ async def test_metrics_and_status() -> None:
         running(one_route(upstream, KEEPS)) as proxy,
     ):
         before = await proxy.metrics()
-        for name in ("", "_total", "_dropped_total"):
+        for name in ("_pending", "_total", "_dropped_total"):
             assert before.total(f"holdfast_dead_letters{name}", route="all") == 0
         for _ in range(2):
             await post(proxy)
         await eventually(lambda: proxy.app._letters.counts.get("all"))
         await eventually(lambda: proxy.app._letters.counts["all"].waiting == 2)
         metrics = await proxy.metrics()
-        assert metrics.total("holdfast_dead_letters", route="all") == 2
+        assert metrics.total("holdfast_dead_letters_pending", route="all") == 2
         assert metrics.total("holdfast_dead_letters_total", route="all") == 2
         oldest = metrics.total("holdfast_dead_letters_oldest_timestamp_seconds", route="all")
         assert oldest == (await letters(proxy))[0].outline.created
         status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
-        assert (status["waiting"], status["replayable"], status["kept"]) == (2, 2, 2)
+        assert (status["waiting"], status["replayable"], status["kept"]) == (2, 0, 2)
 
 
 # When it cannot be written.
@@ -520,7 +811,7 @@ async def test_a_reload_can_switch_it_on_and_off() -> None:
             assert (await proxy.admin("POST", "/-/reload")).status == 200
             assert (await post(proxy)).get("Holdfast-Dead-Letter") is None
             await eventually(lambda: proxy.app._letters.counts)
-            assert (await proxy.metrics()).total("holdfast_dead_letters", route="all") == 1
+            assert (await proxy.metrics()).total("holdfast_dead_letters_pending", route="all") == 1
 
 
 async def test_a_folder_that_cannot_be_used_refuses_the_reload() -> None:
@@ -533,3 +824,114 @@ async def test_a_folder_that_cannot_be_used_refuses_the_reload() -> None:
         assert b"dead_letter: " in refused.body
         assert proxy.complaints.pop().startswith("reload refused: dead_letter: ")
         assert (await proxy.get()).status == 200
+
+
+# Whose they are.
+
+
+async def test_a_letter_knows_its_caller_and_not_its_credentials() -> None:
+    policy = f"{KEEPS}\nidempotency: {{scope: [header:X-Tenant]}}"
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, policy)) as proxy,
+    ):
+        for fields in (
+            ("Authorization: Bearer s3cret",),
+            ("authorization: Bearer s3cret",),
+            ("Authorization: Bearer other",),
+            ("Authorization: Bearer s3cret", "X-Tenant: acme"),
+            (),
+        ):
+            await post(proxy, *fields)
+        callers = [letter.outline.caller for letter in await letters(proxy)]
+        files = [file.read_bytes() for file in proxy.config.parent.glob("state/*")]
+        (first, *_) = await letters(proxy)
+    assert callers[0] == callers[1]
+    assert len(set(callers)) == 4
+    assert callers[4] == ""
+    assert {"authorization", "cookie", "x-tenant"} <= set(first.outline.credentials)
+    assert first.holder == "127.0.0.1"
+    assert not any(b"s3cret" in content for content in files)
+
+
+# When the disk is full.
+
+
+async def test_what_a_full_disk_costs_is_told_everywhere_and_can_be_cleared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        async with (
+            ScriptedUpstream(usual=unavailable) as upstream,
+            running(one_route(upstream, KEEPS, top=f"state_dir: {disk}/state")) as proxy,
+        ):
+            kept = await post(proxy)
+            assert kept.get("Holdfast-Dead-Letter")
+            fill(disk)
+            lost = [await post(proxy, body=b"x" * 30_000) for _ in range(4)]
+            assert [given.get("Holdfast-Dead-Letter") for given in lost] == [None] * 4
+            assert [given.status for given in lost] == [503] * 4
+            for given in lost:
+                assert f"request {given.get('X-Request-Id')} could not be kept" in caplog.text
+            await eventually(lambda: proxy.app._letters.counts)
+            status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
+            assert (status["waiting"], status["kept"], status["lost"]) == (1, 1, 4)
+            metrics = await proxy.metrics()
+            assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 4
+            assert "again" not in caplog.text
+
+            upstream.usual = answer(ok())
+            (letter,) = await letters(proxy)
+            assert (await replayed(proxy, letter.id, force=True))["result"] == "succeeded"
+            upstream.usual = unavailable
+            assert (await post(proxy)).get("Holdfast-Dead-Letter"), "in the room of the first one"
+            answered = await proxy.admin("DELETE", "/dead-letters?all=true")
+            assert json.loads(answered.body) == {"result": "dropped", "letters": 1}
+
+
+async def test_a_stranger_does_not_take_the_room_of_others() -> None:
+    top = "trusted_proxies: [127.0.0.1/32]"
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, KEEPS, top=top)) as proxy,
+    ):
+        proxy.app._letters._most = (20, 10**9)
+
+        async def kept_of(address: str, count: int) -> int:
+            field = f"X-Forwarded-For: {address}"
+            given = [await post(proxy, field) for _ in range(count)]
+            assert {one.status for one in given} == {503}
+            return sum(one.get("Holdfast-Dead-Letter") is not None for one in given)
+
+        assert await kept_of("192.0.2.1", 1) == 1
+        # However many addresses of its own network it uses.
+        assert await kept_of("2001:db8::1", 8) == 8
+        assert await kept_of("2001:db8::2:1", 8) == 2
+        assert await kept_of("192.0.2.1", 9) == 9
+        assert await kept_of("::ffff:192.0.2.1", 1) == 0, "now there is no room at all"
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 7
+        status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
+        assert status["lost"] == 7
+
+
+async def test_a_caller_that_is_known_for_good_has_room_of_its_own() -> None:
+    """Names that anybody can make up bring nobody more room."""
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(one_route(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
+    ):
+        proxy.app._letters._most = (20, 10**9)
+
+        async def kept_of(name: str, count: int) -> int:
+            field = f"Authorization: Bearer {name}"
+            given = [await post(proxy, field, new_key()) for _ in range(count)]
+            return sum(one.get("Holdfast-Dead-Letter") is not None for one in given)
+
+        upstream.script(answer(ok()))
+        assert await kept_of("known", 2) == 1, "the first one succeeded"
+        assert sum([await kept_of(f"made-up-{n}", 1) for n in range(15)]) == 10
+        assert await kept_of("known", 9) == 9
+        holders = {letter.holder for letter in await letters(proxy)}
+        assert len(holders) == 2
+        assert "127.0.0.1" in holders

@@ -190,9 +190,9 @@ async def test_letters_outlive_the_policy_that_wrote_them(tmp_path: Path) -> Non
         upstream.usual = answer(ok())
         async with running(one_route(upstream, top=top)) as proxy:
             metrics = await proxy.metrics()
-            assert metrics.total("holdfast_dead_letters", route="all") == 1
+            assert metrics.total("holdfast_dead_letters_pending", route="all") == 1
             letter = given.get("Holdfast-Dead-Letter") or ""
-            assert (await replayed(proxy, letter))["result"] == "succeeded"
+            assert (await replayed(proxy, letter, force=True))["result"] == "succeeded"
 
 
 async def test_nothing_is_sent_again_once_the_end_has_begun() -> None:

@@ -10,7 +10,7 @@ from proxy.core import SystemClock
 from proxy.outbox import Outbox
 from proxy.pipeline.answers import _ANSWERS
 from proxy.pipeline.deadlines import Deadlines
-from proxy.pipeline.flights import Flights
+from proxy.pipeline.flights import Flights, Room
 from proxy.pipeline.forward import NO_LIMIT, Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.outcome import Kind
@@ -65,7 +65,8 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         return Deadlines(seconds, clock)
 
     letters = LetterStore("nowhere", clock, cast("LetterLosses", None))
-    flights = Flights(MemoryClaims(MemorySettings(), clock, lambda: None), clock)
+    claims = MemoryClaims(MemorySettings(), clock, lambda: None)
+    flights = Flights(claims, clock, cast("Room", None))
     around = pipeline.Surroundings(
         {"a": upstream}, {}, deadlines, {}, (), flights, letters, Pauses(), clock
     )

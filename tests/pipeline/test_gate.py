@@ -9,10 +9,11 @@ import pytest
 from proxy.core import Exchange, SystemClock
 from proxy.pipeline.gate import Gate
 from proxy.policy.bucket import Cause
-from proxy.policy.permits import LocalPermits, Permits, PermitsListener
+from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import Rate, ThrottleSettings
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.far_permits import FarPermits
+from tests.policy.textbook import textbook_permits
 from tests.support import both_loops, eventually
 from tests.support.clock import FakeClock
 
@@ -30,7 +31,7 @@ class Stage:
         self.decisions = Decisions()
 
         def make(settings: ThrottleSettings, _: PermitsListener) -> Permits:
-            return permits or LocalPermits(settings, self.clock.monotonic())
+            return permits or textbook_permits(settings, self.clock.monotonic())
 
         self.gate = Gate(settings, make, self.decisions, self.clock)
         self.bucket = self.gate.bucket

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.policy.reasons import KeyResult
 from tests.support import (
+    REFUSES_503,
     RunningProxy,
     ScriptedUpstream,
     answer,
@@ -49,7 +50,7 @@ async def test_all_spellings_of_one_key_are_one(key: str) -> None:
 
 async def test_the_key_reaches_the_upstream_as_it_was_sent_with_every_attempt() -> None:
     key = 'Idempotency-Key: "a \\"b\\"";v=1'
-    async with keyed(route=QUICK) as (upstream, proxy):
+    async with keyed(route=QUICK, options="honours_key: true") as (upstream, proxy):
         upstream.script(answer(response(503)), answer(response(503)))
         assert (await post(proxy, key)).status == 200
         assert [one.get("Idempotency-Key") for one in upstream.requests] == [key[17:]] * 3
@@ -288,7 +289,8 @@ async def test_nothing_is_said_to_have_ended_before_the_store_knows() -> None:
         pytest.param(hang, 504, True, id="timeout"),
         pytest.param(answer(b"garbage\r\n\r\n"), 502, True, id="protocol"),
         pytest.param(answer(response(500)), 500, True, id="500"),
-        pytest.param(answer(response(503)), 503, False, id="503"),
+        pytest.param(answer(response(503)), 503, True, id="503"),
+        pytest.param(answer(response(529)), 529, True, id="529"),
         pytest.param(answer(response(429)), 429, False, id="429"),
         pytest.param(answer(response(501)), 501, False, id="501"),
     ],
@@ -328,7 +330,7 @@ async def test_a_refusal_of_ours_frees_the_key() -> None:
 async def test_a_fallback_is_never_kept(policy: str) -> None:
     fallback = "fallback: {status: 202, body: later}"
     async with keyed(f"{{on_ambiguous: {policy}}}", fallback) as (upstream, proxy):
-        upstream.script(answer(response(503)), hang_up)
+        upstream.script(answer(response(429, b"", "Retry-After: 0")), hang_up)
         for _ in range(2):
             assert (await post(proxy)).body == b"later"
         assert len(upstream.requests) == 2
@@ -352,8 +354,24 @@ async def test_nor_is_what_another_upstream_said() -> None:
         assert (len(upstream.requests), len(other.requests)) == (3, 1)
 
 
-async def test_a_keyed_post_is_retried_after_503() -> None:
-    async with keyed(route=QUICK) as (upstream, proxy):
+@pytest.mark.parametrize("on_ambiguous", ["release", "hold"])
+async def test_a_key_that_the_upstream_does_not_honour_proves_nothing(on_ambiguous: str) -> None:
+    """It books the payment and then answers 503, as a gateway in front of a worker does."""
+    async with keyed(f"{{on_ambiguous: {on_ambiguous}}}", QUICK) as (upstream, proxy):
+        upstream.script(answer(response(503)))
+        first = await post(proxy)
+        assert (first.status, first.get("Holdfast-Attempts")) == (503, None)
+        assert len(upstream.requests) == 1
+        second = await post(proxy)
+        assert second.status == (409 if on_ambiguous == "hold" else 200)
+        assert len(upstream.requests) == (1 if on_ambiguous == "hold" else 2)
+
+
+@pytest.mark.parametrize("promise", ["honours_key: true", REFUSES_503])
+async def test_a_keyed_post_is_retried_after_503_where_the_file_says_that_it_may(
+    promise: str,
+) -> None:
+    async with keyed(route=QUICK, options=promise) as (upstream, proxy):
         upstream.script(answer(response(503)), answer(response(201, b"done")))
         first = await post(proxy)
         assert (first.status, first.get("Holdfast-Attempts")) == (201, "2")

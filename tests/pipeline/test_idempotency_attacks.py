@@ -254,7 +254,8 @@ async def test_who_has_less_time_than_the_first_one_is_told_to_come_back() -> No
 
 async def test_who_takes_over_late_keeps_to_the_time_it_has_left() -> None:
     backoff = "retry: {backoff: {strategy: constant, base: 700ms, jitter: none}}"
-    async with keyed(route=f"{backoff}\ntimeout: 1s") as (upstream, proxy):
+    refused = "refused: [421, 425, 429, 503]"
+    async with keyed(route=f"{backoff}\ntimeout: 1s", options=refused) as (upstream, proxy):
         upstream.script(answer(response(503)))
         upstream.usual = hang
         async with proxy.client() as owner, proxy.client() as waiter:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import (
+    REFUSES_503,
     End,
     RawClient,
     RunningProxy,
@@ -208,8 +209,10 @@ Owner = Callable[[House], Awaitable[RawClient]]
 
 NOTHING_UNDER_WAY = [
     pytest.param(in_line, ONE_AT_A_TIME, "", "queue", id="in line"),
-    pytest.param(between_attempts, LONG_WAIT, "", "backoff", id="between attempts"),
-    pytest.param(with_a_failure_in_hand, LONG_WAIT, "", "upstream", id="with a failure in hand"),
+    pytest.param(between_attempts, LONG_WAIT, REFUSES_503, "backoff", id="between attempts"),
+    pytest.param(
+        with_a_failure_in_hand, LONG_WAIT, REFUSES_503, "upstream", id="with a failure in hand"
+    ),
     pytest.param(without_a_connection, "", "max_connections: 1", "upstream", id="dialling"),
 ]
 
@@ -312,7 +315,8 @@ async def test_whose_time_is_up_in_the_moment_of_its_turn_passes_it_on() -> None
 async def test_whose_turn_comes_too_late_sends_nothing() -> None:
     clock = FakeClock()
     async with ScriptedUpstream() as upstream:
-        config = one_route(upstream, f"idempotency: true\n{LONG_WAIT}\ntimeout: 30s")
+        route = f"idempotency: true\n{LONG_WAIT}\ntimeout: 30s"
+        config = one_route(upstream, route, options=REFUSES_503)
         async with running(config, clock=clock) as proxy:
             there = House(upstream, proxy)
             async with there.stack:
@@ -374,7 +378,10 @@ async def test_who_waits_for_another_process_and_leaves_is_missed_by_nobody(
 async def test_an_owner_that_gives_up_is_followed_by_who_waits_elsewhere(tmp_path: Path) -> None:
     async with ScriptedUpstream() as upstream:
         config = one_route(
-            upstream, f"idempotency: true\n{LONG_WAIT}", top=patient(tmp_path / "keys.db")
+            upstream,
+            f"idempotency: true\n{LONG_WAIT}",
+            options=REFUSES_503,
+            top=patient(tmp_path / "keys.db"),
         )
         async with running_together(config, config) as (here, there), here.client() as owner:
             upstream.script(unavailable)

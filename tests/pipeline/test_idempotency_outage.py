@@ -20,6 +20,7 @@ from tests.support import (
     Response,
     RunningProxy,
     ScriptedUpstream,
+    answer,
     eventually,
     one_route,
     response,
@@ -27,7 +28,7 @@ from tests.support import (
     running_together,
 )
 from tests.support.depth import DEEP
-from tests.support.keys import Gate, is_replayed, post
+from tests.support.keys import Gate, is_replayed, new_key, post
 from tests.support.leftovers import nothing_left
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.relay import relay
@@ -144,12 +145,36 @@ async def test_redis_hangs_when_the_result_is_to_be_kept() -> None:
                 for got in await asyncio.gather(owner, beside):
                     assert (got.status, got.body) == (201, b"the first")
                 assert TIMEOUT * 0.9 < time.monotonic() - began < SOON
-                assert (await post(proxies[0])).reason_word == "store"
+                got = await post(proxies[0])
+                assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
+                assert (await post(proxies[1])).reason_word == "store", "it cannot know"
             await everybody_sees_it(proxies, "up")
             for proxy in proxies:
                 got = await post(proxy)
                 assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
             assert await counted(proxies, "lease_lost") == 0
+        assert len(upstream.requests) == 1
+
+
+async def test_a_result_that_cannot_be_fetched_does_not_make_it_run_again() -> None:
+    """The server lets nobody else in: the connection for large results cannot be made."""
+    large = bytes(100_000)
+    async with redis_server() as server, ScriptedUpstream() as upstream:
+        upstream.script(answer(response(201, large)))
+        top = f"store: redis://127.0.0.1:{server.port}"
+        config = one_route(upstream, "idempotency: {on_store_error: open}", top=top)
+        async with running_together(config, config) as proxies, server.client() as client:
+            assert (await post(proxies[0])).status == 201
+            usual = (await client.config_get("maxclients"))["maxclients"]
+            connected = await client.info("clients")
+            await client.config_set("maxclients", connected["connected_clients"])
+            got = await post(proxies[1])
+            assert (got.status, got.reason_word) == (503, "store")
+            await client.config_set("maxclients", usual or 10_000)
+            await asyncio.sleep(0.3)  # it is not tried again at once
+            got = await post(proxies[1])
+            assert (got.status, got.body, is_replayed(got)) == (201, large, True)
+            assert await counted(proxies, "bypassed") == 0
         assert len(upstream.requests) == 1
 
 
@@ -245,7 +270,10 @@ async def test_a_file_is_locked_when_the_result_is_to_be_kept(tmp_path: Path) ->
             began = time.monotonic()
             assert (await owner).body == b"the first"
             assert TIMEOUT * 0.5 < time.monotonic() - began < SOON
-            assert (await post(proxy)).reason_word == "store"
+            got = await post(proxy)
+            assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
+            assert (await post(proxy, new_key())).reason_word == "store"
+        await eventually(lambda: len(proxy.app._flights) == 0)
         got = await post(proxy)
         assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
         assert len(upstream.requests) == 1

@@ -12,9 +12,10 @@ from proxy.core import Exchange, ThrottleState
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.bucket import Cause
-from proxy.policy.permits import LocalPermits, Permits, PermitsListener
+from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
+from tests.policy.textbook import textbook_permits
 from tests.support.clock import FakeClock
 
 BY_ACCOUNT = ThrottleSettings(
@@ -25,16 +26,23 @@ BY_ACCOUNT = ThrottleSettings(
 class Stage:
     """A throttle, its clock, and the names of the buckets that were made."""
 
-    def __init__(self, settings: ThrottleSettings = BY_ACCOUNT) -> None:
+    def __init__(
+        self, settings: ThrottleSettings = BY_ACCOUNT, digest_key: bytes = b"secret"
+    ) -> None:
         self.clock = FakeClock()
         self.names: list[str] = []
         self.throttle = Throttle(
-            ("route", "api"), settings, self.new_permits, Decisions(), self.clock
+            ("route", "api"),
+            settings,
+            self.new_permits,
+            Decisions(),
+            self.clock,
+            digest_key=digest_key,
         )
 
     def new_permits(self, name: str, settings: ThrottleSettings, _: PermitsListener) -> Permits:
         self.names.append(name)
-        return LocalPermits(settings, self.clock.monotonic())
+        return textbook_permits(settings, self.clock.monotonic())
 
     @property
     def now(self) -> float:
@@ -109,15 +117,48 @@ async def test_buckets_are_named_after_a_digest() -> None:
     stage.throttle.close()
 
 
-async def test_beyond_the_most_all_share_one() -> None:
+async def test_beyond_the_most_new_ones_share() -> None:
     stage = Stage()
     gates = [stage.gate(account) for account in "abc"]
     for gate in gates:
         assert gate.bucket.take(stage.now)
-    assert stage.gate("d") is stage.gate("e") is stage.throttle.common
+    shared = {stage.gate(str(number)) for number in range(5000)}
+    assert len(shared) == 256
+    assert shared.isdisjoint({*gates, stage.throttle.common})
+    assert all(gate.is_keyed for gate in shared)
+    assert stage.gate("d") is stage.gate("d")
     assert stage.gate("b") is gates[1], "who has one keeps it"
-    assert stage.state().buckets == 4
+    assert stage.state().buckets == 1 + 3 + 256
+    assert set(stage.names[4:]) == {f"route:api:{number:02x}" for number in range(256)}
     stage.throttle.close()
+
+
+async def test_who_was_answered_well_gets_its_own_again() -> None:
+    stage = Stage()
+    for account in "abc":
+        assert stage.gate(account).bucket.take(stage.now)
+    own, shared = stage.gate("b"), stage.gate("d")
+    stage.throttle.answered_well(of("b"), own)
+    stage.throttle.answered_well(of("d"), shared)
+    assert own.is_known
+    assert not shared.is_known, "it is not of one caller"
+    mine = stage.gate("d")
+    assert mine not in (shared, stage.throttle.common)
+    assert mine.is_known
+    assert stage.gate("b") is own
+    assert stage.gate("a") is not own, "the oldest that is not known has lost its place"
+    assert stage.state().buckets >= 5
+    stage.throttle.close()
+
+
+async def test_digests_depend_on_a_key() -> None:
+    names = []
+    for key in (b"one", b"other", b"one"):
+        stage = Stage(digest_key=key)
+        stage.gate("a")
+        names.append(stage.names[1])
+        stage.throttle.close()
+    assert names[0] == names[2] != names[1]
 
 
 async def test_who_is_not_missed_makes_room_wherever_it_stands() -> None:
@@ -125,11 +166,11 @@ async def test_who_is_not_missed_makes_room_wherever_it_stands() -> None:
     gates = {account: stage.gate(account) for account in "abc"}
     for gate in gates.values():
         assert gate.bucket.take(stage.now)
-    assert stage.gate("d") is stage.throttle.common
+    shared = stage.gate("d")
     gates["b"].bucket.vacate()
-    assert stage.gate("d") is stage.throttle.common, "a new one would have more permits"
+    assert stage.gate("d") is shared, "a new one would have more permits"
     stage.clock.advance(1.0)
-    assert stage.gate("d") is not stage.throttle.common
+    assert stage.gate("d") is not shared
     assert (stage.gate("a"), stage.gate("c")) == (gates["a"], gates["c"])
     assert stage.gate("b") is not gates["b"]
     stage.throttle.close()

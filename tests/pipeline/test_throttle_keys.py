@@ -2,10 +2,20 @@
 
 import asyncio
 import random
+from collections import Counter
 
 import pytest
 
-from tests.support import ScriptedUpstream, one_route, request, running
+from tests.support import (
+    Behaviour,
+    ScriptedUpstream,
+    Visit,
+    ok,
+    one_route,
+    request,
+    response,
+    running,
+)
 from tests.support.clock import FakeClock
 from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
@@ -51,6 +61,9 @@ Caller = tuple[str, ...]
                 ("/", "X-Forwarded-For: 203.0.113.1"),
                 ("/", "X-Forwarded-For: 203.0.113.2"),
                 ("/", "X-Forwarded-For: 2001:db8::1"),
+                ("/", "X-Forwarded-For: 2001:db8:0:1::1"),
+                ("/", "X-Forwarded-For: fe80::1"),
+                ("/", "X-Forwarded-For: fe80::2"),
                 ("/",),
             ],
             id="by the address that a trusted proxy tells",
@@ -84,7 +97,7 @@ async def test_each_caller_has_its_own(key: str, top: str, callers: list[Caller]
         ),
         pytest.param(
             "query:tenant",
-            [("/?tenant=a+b",), ("/x?a=b&tenant=a%20b",), ("/?%74enant=a%20b&tenant=c",)],
+            [("/?tenant=a+b",), ("/x?a=b&tenant=a%20b",), ("/?%74enant=a%20b",)],
             id="the same value, however it is spelled",
         ),
         pytest.param(
@@ -108,6 +121,80 @@ async def test_who_cannot_be_told_apart_shares_one(key: str, callers: list[Calle
         for caller in others:
             assert (await proxy.get(*caller)).status == 429, caller
         assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "spellings"),
+    [
+        pytest.param(
+            "header:Authorization",
+            ["Bearer a", "bearer a", "BEARER a", "Bearer  a", "bEARER \t a", "Bearer a "],
+            id="the scheme of a credential has no case",
+        ),
+        pytest.param(
+            "header:Proxy-Authorization", ["Basic YQ==", "basic YQ==", "BASIC   YQ=="], id="proxy"
+        ),
+    ],
+)
+async def test_a_caller_does_not_multiply_its_limit_by_spelling(
+    key: str, spellings: list[str]
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, one_each(key))) as proxy,
+    ):
+        name = key.partition(":")[2]
+        got = [(await proxy.get("/", f"{name}: {spelling}")).status for spelling in spellings]
+        assert got == [200] + [429] * (len(spellings) - 1)
+        assert len(upstream.requests) == 1
+
+
+async def test_a_network_of_ipv6_is_one_caller() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, one_each("client_ip"), top=TRUSTING)) as proxy,
+    ):
+        addresses = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:ffff:ffff:ffff"]
+        got = [(await proxy.get("/", f"X-Forwarded-For: {one}")).status for one in addresses]
+        assert got == [200, 429, 429]
+        mapped = ["192.0.2.1", "::ffff:192.0.2.1"]
+        got = [(await proxy.get("/", f"X-Forwarded-For: {one}")).status for one in mapped]
+        assert got == [200, 429]
+
+
+@pytest.mark.parametrize("of", ["route", "upstream"])
+@pytest.mark.parametrize(
+    ("key", "callers"),
+    [
+        pytest.param(
+            "header:X-Api-Key",
+            [
+                ("/", "X-Api-Key: K", "X-Api-Key: junk"),
+                ("/", "X-Api-Key: junk", "X-Other: a", "x-api-key: K"),
+                ("/", "X-Api-Key: K", "X-Api-Key: K"),
+                ("/", "X-Api-Key: K", "X-Api-Key: "),
+            ],
+            id="a second line",
+        ),
+        pytest.param(
+            "query:key",
+            [("/?key=junk&key=K",), ("/?key=K&key=K",), ("/?key=K&%6bey=j",), ("/?key&key=K",)],
+            id="a second parameter",
+        ),
+    ],
+)
+async def test_who_says_twice_who_it_is_gets_400(of: str, key: str, callers: list[Caller]) -> None:
+    throttled = one_each(key)
+    options = {"options" if of == "upstream" else "route": throttled}
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, **options)) as proxy:
+        for caller in callers:
+            refused = await proxy.get(*caller)
+            assert (refused.status, refused.reason_word) == (400, "bad_request"), caller
+            assert "this route goes by its value" in refused.problem["detail"]
+        assert not upstream.requests
+        # Others may come in several lines, and who says it once is served.
+        plain = ("/?x=1&x=2&key=a", "X-Api-Key: a", "X-Other: a", "X-Other: b")
+        assert (await proxy.get(*plain)).status == 200
 
 
 async def test_of_a_list_of_addresses_the_one_before_the_trusted_proxies_counts() -> None:
@@ -171,14 +258,54 @@ async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_rout
         await nothing_left(proxy)
 
 
-async def test_beyond_max_keys_all_share_one_bucket() -> None:
+async def test_beyond_max_keys_new_callers_share_256_buckets() -> None:
     route = one_each("header:X-Tenant", "max_wait: 0s, max_keys: 2")
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
-        got = {n: (await proxy.get("/", f"X-Tenant: {n}")).status for n in range(6)}
-        # Two have their own; the third is the first of those who share.
-        assert list(got.values()) == [200, 200, 200, 429, 429, 429]
-        assert throttle(proxy)["buckets"] == 3
-        assert (await proxy.get()).status == 429  # who has no value shares it too
+        for own in ("a", "b"):
+            assert await statuses(proxy, 2, "/", f"X-Tenant: {own}") == [200, 429]
+        async with proxy.client() as client:
+            raw = [request("GET", "/", f"X-Tenant: {number}") for number in range(1000)]
+            await client.send(b"".join(raw))
+            passed = sum(got.status == 200 for got in await client.responses(["GET"] * 1000))
+        assert passed == throttle(proxy)["buckets"] - 3, "each of the shared ones lets one out"
+        assert 200 < passed <= 256
+        assert (await proxy.get()).status == 200, "who has no value has nothing to do with it"
+
+
+def accepts(*keys: str) -> Behaviour:
+    """An upstream that knows these keys, and no others."""
+
+    async def behave(visit: Visit) -> None:
+        is_known = visit.request.get("X-Api-Key") in keys
+        await visit.send(ok() if is_known else response(401))
+
+    return behave
+
+
+async def test_made_up_callers_do_not_starve_those_who_come_back() -> None:
+    clock = FakeClock()
+    route = "throttle: {rate: 60/h, burst: 1, key: 'header:X-Api-Key', max_wait: 0s, max_keys: 20}"
+    victims = [f"X-Api-Key: victim-{number}" for number in range(5)]
+    known = accepts(*(victim.partition(": ")[2] for victim in victims))
+    async with (
+        ScriptedUpstream(known) as upstream,
+        running(one_route(upstream, route, top="access_log: none"), clock=clock) as proxy,
+        proxy.client() as client,
+    ):
+        for victim in victims:
+            assert (await client.get("/", victim)).status == 200
+        for _ in range(5):
+            clock.advance(65)
+            # More than there are buckets, own and shared ones together.
+            raw = [
+                request("GET", "/", f"X-Api-Key: {random.getrandbits(64):x}") for _ in range(1000)
+            ]
+            await client.send(b"".join(raw))
+            attacks = Counter(got.status for got in await client.responses(["GET"] * 1000))
+            assert set(attacks) == {401, 429}
+            for victim in victims:
+                assert (await client.get("/", victim)).status == 200
+                assert (await client.get("/", victim)).status == 429, "its limit holds as before"
 
 
 async def test_a_caller_that_nobody_would_miss_makes_room_for_another() -> None:
@@ -226,8 +353,9 @@ async def test_however_many_callers_come_there_are_never_too_many_buckets() -> N
             ]
             await client.send(b"".join(batch))
             passed += sum(got.status == 200 for got in await client.responses(["GET"] * 100))
-        assert throttle(proxy)["buckets"] == most + 1
-        assert passed == most + 1 == len(upstream.requests)
+        buckets = throttle(proxy)["buckets"]
+        assert most + 200 < buckets <= most + 1 + 256
+        assert passed == buckets - 1 == len(upstream.requests)
 
 
 async def test_values_are_nowhere_to_be_read() -> None:

@@ -5,15 +5,19 @@ a test: each that was spent for nothing is missed at the end.
 """
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tests.support import (
+    Certificates,
     RunningProxy,
     ScriptedUpstream,
     answer,
+    answer_and_close,
     eventually,
     hang,
     hang_up,
@@ -25,14 +29,17 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.ports import black_hole, refusing_port
+from tests.support.relay import relay
 from tests.support.throttles import (
     Doorkeeper,
     at_once,
     decisions,
     in_line,
+    most_within,
     statuses,
     throttle,
 )
+from tests.support.upstream import ok
 
 BREAKER = "breaker: {min_requests: 1, open_for: 30s}"
 
@@ -162,12 +169,14 @@ async def test_the_answer_is_that_of_the_limit_which_refused() -> None:
     async with (
         ScriptedUpstream() as upstream,
         running(
-            one_route(upstream, burst(9), options="throttle: {rate: 1/m, max_wait: 0s}")
+            one_route(
+                upstream, burst(9), options="throttle: {rate: 1/m, margin: 500ms, max_wait: 0s}"
+            )
         ) as proxy,
     ):
         await proxy.get()
         refused = await proxy.get()
-        assert (refused.status, refused.get("Retry-After")) == (429, "60")
+        assert (refused.status, refused.get("Retry-After")) == (429, "61")
         assert refused.get("RateLimit-Policy") == '"1-per-60s";q=1;w=60'
 
 
@@ -316,3 +325,31 @@ async def test_a_stale_connection_for_which_no_permit_is_left_is_told_as_what_it
         assert (lost.status, lost.reason_word) == (502, "reset")
         assert len(upstream.requests) == 2
         await nothing_left(proxy)
+
+
+async def test_a_rate_is_used_though_every_call_needs_a_connection_that_takes_its_time(
+    tmp_path: Path,
+) -> None:
+    """Turns come at the rate, and connections are made at the same time."""
+    certificates = Certificates(tmp_path)
+    rate, calls = 50, 40
+    async with (
+        ScriptedUpstream(answer_and_close(ok())) as upstream,
+        relay(upstream.port, tls=certificates.for_server()) as encrypted,
+        relay(encrypted.port, delay=0.03) as distant,
+    ):
+        config = (
+            f"upstreams: {{a: {{urls: ['https://127.0.0.1:{distant.port}'],"
+            f" tls: {{ca: {certificates.ca}}}}}}}\n"
+            f"routes: [{{match: /**, upstream: a, throttle: {rate}/s}}]\n"
+        )
+        async with running(config) as proxy:
+            began = time.monotonic()
+            got = await asyncio.gather(*(proxy.get() for _ in range(calls)))
+            took = time.monotonic() - began
+            assert {response.status for response in got} == {200}
+            assert took >= (calls - 1) / rate
+            assert took < calls * 0.06, "one connection after the other would have taken longer"
+            times = sorted(seen.at for seen in upstream.requests)
+            assert most_within(times, 1.0) <= rate
+            await nothing_left(proxy)

@@ -62,8 +62,8 @@ async def test_a_limit_that_stays_the_same_keeps_what_was_used(
 @pytest.mark.parametrize(
     ("before", "after", "left"),
     [
-        pytest.param("burst: 3", "burst: 2", 1, id="less"),
-        pytest.param("burst: 3", "burst: 9", 1, id="more, but what is left is what was left"),
+        pytest.param("burst: 3", "burst: 2", 0, id="less"),
+        pytest.param("burst: 3", "burst: 4", 2, id="more, but what was sent was sent"),
         pytest.param("rate: 1/h", "rate: 2/h", 1, id="a rate of the same period"),
     ],
 )

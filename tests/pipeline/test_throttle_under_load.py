@@ -119,7 +119,7 @@ async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
             assert most_within(times, window) <= rate * window + burst + late, window
         first = min(times)
         used = sum(moment - first <= SECONDS for moment in times)
-        assert used >= 0.97 * rate * SECONDS
+        assert used >= 0.95 * rate * SECONDS
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_throttle_queue_length") == 0
 
