@@ -4,7 +4,7 @@ It shares nothing with the proxied side but the process. What it can show and do
 comes from the application through :class:`Operations`, so this package knows
 neither configuration nor routes.
 
-=======================  =======  =============================================
+=======================  =======  ===============================================
 ``GET /healthz``         open     the process answers
 ``GET /readyz``          open     it takes requests; 503 with the reason if not
 ``GET /metrics``         open     for Prometheus, text or OpenMetrics
@@ -13,8 +13,8 @@ neither configuration nor routes.
 ``GET /config``          token    the configuration in force, secrets masked
 ``POST /-/reload``       token    read the configuration again
 ``GET /keys/RECORD``     token    what is known of an idempotency key
-``DELETE /keys/RECORD``  token    set it free
-=======================  =======  =============================================
+``DELETE /keys/RECORD``  token    set it free; ``?force=true`` from a running request
+=======================  =======  ===============================================
 
 Dead letters (``letters.py``), all with the token:
 
@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Shown
+from proxy.policy.records import Released, Shown
 
 
 class StoreSilent(Exception):
@@ -80,11 +80,12 @@ class Operations(Protocol):
         Raises StoreSilent.
         """
 
-    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
-        """Forget a key, unless somebody alive has it.
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        """Forget a key, unless a request that runs has it; with *force* that one loses it.
 
-        What was known of it (None: nothing), and whether it was forgotten. Raises
-        StoreSilent; it may have been forgotten all the same.
+        It is then as if its time were over: unstored if its response has begun, else
+        ``on_ambiguous`` decides; held if it runs elsewhere, since nobody here knows. Raises
+        StoreSilent; it may have been done all the same.
         """
 
     # Dead letters. All of these raise StoreSilent.
@@ -100,8 +101,16 @@ class Operations(Protocol):
     async def drop_letter(self, letter: str) -> bool | None:
         """Delete it; False if it is being sent again, None if there is none."""
 
-    async def drop_letters(self, route: str | None) -> int:
-        """Delete all of a route, or all, but for those that are being sent again; how many."""
+    async def drop_letters(self, route: str | None, until: str) -> int:
+        """Delete all of a route, or all, but for those that are being sent again; how many.
+
+        Up to the letter *until*; empty: up to the newest one.
+        """
+
+    async def letter_obstacle(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
+        """Why :meth:`replay_letter` would not send it now; None if it would."""
 
     async def replay_letter(
         self, letter: str, given: RawHeaders, *, force: bool

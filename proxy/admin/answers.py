@@ -76,6 +76,7 @@ _TITLES = {
     "draining": "Shutting down",
     "method": "Method not allowed",
     "body_too_large": "Body too large",
+    "slow_client": "Request took too long to arrive",
     "config": "Configuration refused",
     "store": "The store is out of reach",
     "internal": "Internal error",

@@ -33,21 +33,34 @@ class Keys:
         return _unknown(record) if shown is None else document(_described(record, shown))
 
     async def release(self, request: web.Request) -> web.Response:
-        """Forget a key, unless somebody alive has it."""
+        """Forget a key; one whose request runs only with ``force``, which takes it away."""
         record = read_record_name(request.match_info["record"])
+        force = _FORCES.get(request.query.get("force", "false"))
         if record is None:
             return _no_name()
+        if force is None or request.query.keys() - {"force"}:
+            return problem(400, "bad_request", "Write ?force=true, or nothing.")
         try:
-            shown, is_free = await self._operations.release_key(record)
+            released = await self._operations.release_key(record, force=force)
         except StoreSilent:
             return _no_store(record)
-        if shown is None:
+        was, now = released.was, released.now
+        if was is None:
             return _unknown(record)
-        if not is_free:
-            return _in_flight(record, shown.lease_left)
-        return document(
-            {"result": "released", "record": record, "was": shown.state.value, "route": shown.route}
-        )
+        if now is not None and not force:
+            return _in_flight(record, now.lease_left)
+        answer: dict[str, object] = {
+            "result": "released" if now is None else "taken",
+            "record": record,
+            "was": was.state.value,
+            "route": was.route,
+        }
+        if was.state is State.IN_FLIGHT:
+            answer |= {"now": "free" if now is None else now.state.value, "may_be_running": True}
+        return document(answer)
+
+
+_FORCES = {"true": True, "false": False}
 
 
 def _described(record: str, shown: Shown) -> dict[str, object]:
@@ -93,7 +106,7 @@ def _in_flight(record: str, lease_left: float) -> web.Response:
         409,
         "key_in_flight",
         f"Its request is still running. The lease ends in {wait} s unless it is renewed: look "
-        f"again then.",
+        f"again then, or take the key away with ?force=true.",
         {hdrs.RETRY_AFTER: str(wait)},
         record=record,
         lease_left_seconds=round(lease_left, 3),

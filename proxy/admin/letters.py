@@ -4,8 +4,11 @@ A letter holds what its client sent, so all of this asks for the token, and noth
 in the metrics or in the log but ids and counts.
 """
 
+import asyncio
 import base64
 import json
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,9 +26,13 @@ from proxy.policy.letters import (
     read_letter_id,
 )
 
+BODY_WITHIN = 10.0
+"""Seconds for the few header fields that a replay is given."""
 _UNAVAILABLE = 503
 _PAGE = 100
 _LONGEST_PAGE = 1000
+_is_short_number = re.compile(r"[0-9]{1,4}").fullmatch
+"""What is read as a number at all: nobody knows what a longer one does further in."""
 _NOT_TO_GIVE = frozenset(
     {b"connection", b"content-length", b"host", b"transfer-encoding", b"upgrade", b"expect"}
 )
@@ -81,8 +88,8 @@ class Letters:
         after = read_letter_id(query["after"]) if "after" in query else ""
         if order not in {"newest", "oldest"}:
             return _bad("Write order=newest or order=oldest.")
-        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= _LONGEST_PAGE):
-            return _bad(f"Write a limit from 1 to {_LONGEST_PAGE}.")
+        if not _is_limit(limit):
+            return _bad(f"Write a limit from 1 to {_LONGEST_PAGE}, in at most four digits.")
         if after is None:
             return _bad("Write after=ID, as next of the page before has it.")
         try:
@@ -120,10 +127,13 @@ class Letters:
 
     async def _drop_all(self, request: web.Request) -> web.StreamResponse:
         route, everything = request.query.get("route"), request.query.get("all")
-        if (route is None) == (everything is None):
+        if (route is None) == (everything is None) or everything not in {None, "true"}:
             return _bad("Write route=NAME, or all=true.")
+        until = read_letter_id(request.query["until"]) if "until" in request.query else ""
+        if until is None:
+            return _bad("Write until=ID, the newest letter that is to go.")
         try:
-            dropped = await self._operations.drop_letters(route)
+            dropped = await self._operations.drop_letters(route, until)
         except StoreSilent:
             return _silent()
         return document({"result": "dropped", "letters": dropped})
@@ -131,17 +141,23 @@ class Letters:
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         name = read_letter_id(request.match_info["letter"])
         asked = await _asked(request)
-        if isinstance(asked, str):
-            return _bad(asked)
-        headers, force = asked
+        if isinstance(asked, web.Response):
+            return asked
         if name is None:
             return _obstacle(Obstacle.UNKNOWN)
+        replayed: Replayed | Obstacle | None
+        operations, headers, force = self._operations, asked.headers, asked.force
         try:
-            replayed = await self._operations.replay_letter(name, headers, force=force)
+            if asked.dry_run:
+                replayed = await operations.letter_obstacle(name, headers, force=force)
+            else:
+                replayed = await operations.replay_letter(name, headers, force=force)
         except StoreSilent:
             return _silent()
         if isinstance(replayed, Obstacle):
             return _obstacle(replayed)
+        if replayed is None:
+            return document({"result": "would_be_sent", "id": name})
         return document(_told(replayed))
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
@@ -165,30 +181,53 @@ class Letters:
         return response
 
 
-async def _asked(request: web.Request) -> tuple[RawHeaders, bool] | str:
-    """What a replay is given; a text if it makes no sense."""
-    text = await request.text()
-    if not text:
-        return (), False
+def _is_limit(text: str) -> bool:
+    """Whether *text* says how many letters to show at once."""
+    return _is_short_number(text) is not None and 0 < int(text) <= _LONGEST_PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a letter is to be sent again."""
+
+    headers: RawHeaders = ()
+    force: bool = False
+    dry_run: bool = False
+
+
+_NO_FIELD = "A header field is a name and a value of one line, and not about framing."
+_REPLAY_BODY = 'Send {"headers": [["Name", "value"]], "force": true, "dry_run": true}, or nothing.'
+
+
+async def _asked(request: web.Request) -> _Asked | web.Response:
+    """What a replay is given, or what is wrong with it."""
     try:
-        content = json.loads(text)
+        async with asyncio.timeout(BODY_WITHIN):
+            body = await request.read()
+    except TimeoutError:
+        return problem(408, "slow_client", "Send the body at once.", {hdrs.CONNECTION: "close"})
+    if not body:
+        return _Asked()
+    try:
+        content = json.loads(body)
     except (ValueError, RecursionError):
         content = None
     match content:
-        case dict() if content.keys() <= {"headers", "force"}:
+        case dict() if content.keys() <= {"headers", "force", "dry_run"}:
             headers, force = content.get("headers", []), content.get("force", False)
+            dry_run = content.get("dry_run", False)
         case _:
-            return 'Send {"headers": [["Name", "value"]], "force": true}, or nothing.'
-    if not isinstance(force, bool) or not isinstance(headers, list):
-        return 'Send {"headers": [["Name", "value"]], "force": true}, or nothing.'
+            return _bad(_REPLAY_BODY)
+    if not (isinstance(force, bool) and isinstance(dry_run, bool) and isinstance(headers, list)):
+        return _bad(_REPLAY_BODY)
     fields = []
     for field in headers:
         match field:
             case [str(name), str(value)] if _is_field(name, value):
                 fields.append((name.encode("latin-1"), value.encode("latin-1")))
             case _:
-                return "A header field is a name and a value of one line, and not about framing."
-    return tuple(fields), force
+                return _bad(_NO_FIELD)
+    return _Asked(tuple(fields), force, dry_run)
 
 
 def _is_field(name: str, value: str) -> bool:
@@ -222,6 +261,8 @@ def outlined(outline: Outline) -> dict[str, object]:
         "body_bytes": outline.size,
         "body_missing": outline.missing.value if outline.missing else None,
         "replayable": outline.obstacle(force=False) is None,
+        "caller": outline.caller or None,
+        "credentials": list(outline.credentials),
     }
 
 

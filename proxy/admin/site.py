@@ -81,15 +81,15 @@ class AdminSite:
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
             return problem(405, "method", f"Allowed: {allowed}.", {hdrs.ALLOW: allowed})
+        except web.HTTPRequestEntityTooLarge:
+            return _too_large()  # in chunks, so that its length was not known before
         except Exception:  # noqa: BLE001 - whatever it was, the answer must not show it
             _log.exception("admin request failed")
             return problem(500, "internal", "The log of the process has the details.")
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if (request.content_length or 0) > _LARGEST_BODY:
-            return problem(
-                413, "body_too_large", "Send less, or no body.", {hdrs.CONNECTION: "close"}
-            )
+            return _too_large()
         # aiohttp lets Host be absent in HTTP/1.0 alone, and no browser speaks that any more.
         host = request.headers.get(hdrs.HOST)
         if host is not None and not host_is_ours(host, self._listen):
@@ -143,6 +143,10 @@ class AdminSite:
         return problem(
             422, "config", "The configuration before it stays in force.", faults=list(lines)
         )
+
+
+def _too_large() -> web.Response:
+    return problem(413, "body_too_large", "Send less, or no body.", {hdrs.CONNECTION: "close"})
 
 
 async def _healthz(_request: web.Request) -> web.Response:

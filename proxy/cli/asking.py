@@ -21,9 +21,11 @@ _WORDS = {
 }
 
 
-def ask_for(method: str, path: str, admin: str, token: str | None) -> Answer:
+def ask_for(
+    method: str, path: str, admin: str, token: str | None, patience: float = _PATIENCE
+) -> Answer:
     """The answer, if it is a good one; else an error that says what to do."""
-    answer = ask(admin, method, path, token=token, patience=_PATIENCE, largest=_LARGEST)
+    answer = ask(admin, method, path, token=token, patience=patience, largest=_LARGEST)
     if answer.status == _OK and answer.content:
         return answer
     raise click.ClickException(complaint(answer, admin, token))

@@ -25,14 +25,18 @@ _EXAMPLE = "\b\nExample:\n  holdfast check -c base.yaml -c production.yaml"
 def check(files: tuple[str, ...], output: str) -> None:
     """Say everything that is wrong with a configuration.
 
-    Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead.
+    Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead. Of a
+    good one the most is told that each rate lets through in one window.
     Exit code 0: good (warnings may be printed), 1: faults, 2: wrong usage.
     """
+    from proxy.cli.windows import MostInWindow, most_in_windows  # noqa: PLC0415 - as below
     from proxy.config import ConfigError, load  # noqa: PLC0415 - keeps --help fast
 
+    windows: list[MostInWindow] = []
     try:
         loaded = load(files, os.environ)
         report, summary = loaded.report, loaded.summary
+        windows = most_in_windows(loaded.settings)
     except ConfigError as error:
         report, summary = error.report, error.report.summary()
     if output == "json":
@@ -40,10 +44,13 @@ def check(files: tuple[str, ...], output: str) -> None:
             "ok": not report.faults,
             "summary": summary,
             "findings": [asdict(finding) for finding in report.findings],
+            "windows": [asdict(window) for window in windows],
         }
         click.echo(json.dumps(answer, indent=2))
     else:
         for finding in report.findings:
             click.echo(str(finding))
+        for window in windows:
+            click.echo(str(window))
         click.echo(summary)
     sys.exit(1 if report.faults else 0)

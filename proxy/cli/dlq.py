@@ -5,11 +5,15 @@ from functools import partial
 
 import click
 
-from proxy.cli.asking import PAGE, ask_for, every_letter, exported, letters_of
+from proxy.cli.asking import PAGE, ask_for, exported, letters_of
+from proxy.cli.dlq_choice import chosen, confirm_drop, refuse_to_mix
 from proxy.cli.dlq_pages import listing, whole
 from proxy.cli.dlq_replays import Replays
 from proxy.cli.options import admin_option, token_option
 from proxy.cli.screens import screen_for
+
+_DROP_PATIENCE = 600.0
+"""Seconds: there may be 100,000 letters."""
 
 _LETTER = "18f3a2b4c5d0a1b2c3d4"
 
@@ -81,9 +85,9 @@ def list_(
 ) -> None:
     """List dead letters, the newest ones first.
 
-    "tries" are attempts used and allowed. "ran" says whether the request may have run: yes, no,
-    or ? after a replay that a crash interrupted. In a pipe text is 80 characters wide, or
-    as COLUMNS says: long names of routes are cut.
+    "tries" are attempts used and allowed. "ran?" says whether the request may have run: maybe
+    or no; now, while it is being sent again. In a pipe text is 80 characters wide, or as COLUMNS
+    says: long names of routes are cut.
     """
     order = "oldest" if oldest else "newest"
     page = ask_for("GET", letters_of(route, order=order, limit=limit), admin, token)
@@ -116,7 +120,7 @@ def show(
 @dlq.command(
     epilog="\b\nExamples:\n"
     f"  holdfast dlq replay {_LETTER} -H 'Authorization: Bearer TOKEN'\n"
-    "  holdfast dlq replay --all --route charges"
+    "  holdfast dlq replay --all --route charges --dry-run"
 )
 @click.argument("letter", metavar="[ID]", required=False, callback=_named)
 @click.option("--all", "everything", is_flag=True, help="All letters, the oldest one first.")
@@ -130,7 +134,15 @@ def show(
     callback=_field,
     help="A header field to send, such as a credential that was not kept. May be repeated.",
 )
+@click.option(
+    "--caller",
+    metavar="ID",
+    help="Only those of this caller, as dlq show has it; none: those without credentials.",
+)
 @click.option("--force", is_flag=True, help="Send it though it may have run, or be uncertain.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only say which would be sent, and which not and why."
+)
 @_plain_option
 @_json_option
 @admin_option
@@ -141,7 +153,9 @@ def replay(
     everything: bool,
     route: str | None,
     headers: list[tuple[str, str]],
+    caller: str | None,
     force: bool,
+    dry_run: bool,
     plain: bool,
     as_json: bool,
     admin: str,
@@ -150,30 +164,34 @@ def replay(
     """Send a letter again, or all of them, through the same route and its policies.
 
     A letter goes away when its upstream answered below 400. Else it stays, with the new
-    attempts on record. One that may have run is not sent without --force.
-    Exit code 0: all that were asked for are gone, 1: not all, 2: wrong usage.
+    attempts on record. One that may have run is not sent without --force. With --all, -H of a
+    credential goes with the letters of one caller only.
+    Exit code 0: all that were asked for are gone (or would be sent), 1: not all, 2: wrong usage.
     """
     if (letter is None) != everything:
         raise click.UsageError("name one letter, or write --all")
-    if route is not None and not everything:
-        raise click.UsageError("--route goes with --all")
-    replays = Replays(headers, force, admin, token, plain_text=plain, as_json=as_json)
+    for name, value in (("--route", route), ("--caller", caller)):
+        if value is not None and not everything:
+            raise click.UsageError(f"{name} goes with --all")
+    replays = Replays(headers, force, dry_run, admin, token, plain_text=plain, as_json=as_json)
     if letter is not None:
         sys.exit(not replays.one(letter))
-    letters = [each.text("id") for each in every_letter(route, admin, token)]
-    if not letters:
+    letters = chosen(route, caller, admin, token)
+    if not letters.letters:
         click.echo("no dead letters")
         return
-    sys.exit(not replays.all(letters))
+    refuse_to_mix(letters, headers)
+    sys.exit(not replays.all(letters.ids))
 
 
 @dlq.command(
     epilog=f"\b\nExamples:\n  holdfast dlq drop {_LETTER}\n"
-    "  holdfast dlq drop --all --route charges"
+    "  holdfast dlq drop --all --route charges --yes"
 )
 @click.argument("letter", metavar="[ID]", required=False, callback=_named)
 @click.option("--all", "everything", is_flag=True, help="All letters.")
 @_route_option
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
 @admin_option
 @token_option
 def drop(
@@ -181,12 +199,15 @@ def drop(
     letter: str | None,
     everything: bool,
     route: str | None,
+    yes: bool,
     admin: str,
     token: str | None,
 ) -> None:
     """Delete a letter, or all of them. There is no way back: export them first.
 
-    Exit code 0: gone, 1: there is none, it is being sent again, or no answer, 2: wrong usage.
+    --all shows how many there are and of which routes, and asks. What comes meanwhile stays.
+    Exit code 0: gone, 1: there is none, it is being sent again, the answer was no, or none came,
+    2: wrong usage.
     """
     if (letter is None) != everything:
         raise click.UsageError("name one letter, or write --all")
@@ -194,8 +215,14 @@ def drop(
         ask_for("DELETE", f"/dead-letters/{letter}", admin, token)
         click.echo(f"dropped {letter}")
         return
-    path = letters_of(route) if route is not None else letters_of(None, all="true")
-    answer = ask_for("DELETE", path, admin, token)
+    letters = chosen(route, None, admin, token)
+    if not letters.letters:
+        click.echo("no dead letters")
+        return
+    confirm_drop(letters, yes=yes)
+    which = {} if route is not None else {"all": "true"}
+    path = letters_of(route, until=letters.ids[-1], **which)
+    answer = ask_for("DELETE", path, admin, token, patience=_DROP_PATIENCE)
     click.echo(f"dropped {answer.told.count('letters')}")
 
 

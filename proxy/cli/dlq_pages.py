@@ -16,7 +16,7 @@ _COLUMNS = (
     Column("error", is_text=True),
     Column("category", is_text=True),
     Column("tries"),
-    Column("ran", is_text=True),
+    Column("ran?", is_text=True),
 )
 
 
@@ -49,12 +49,11 @@ def _row(letter: Told) -> tuple[Cell, ...]:
 
 
 def _ran(letter: Told) -> Cell:
-    match letter.text("state"):
-        case "uncertain":
-            return Cell("?", Tone.BAD)
-        case "replaying":
-            return Cell("now", Tone.WARNING)
-    return Cell("yes", Tone.WARNING) if letter.is_true("may_have_run") else Cell("no", Tone.GOOD)
+    if letter.text("state") == "replaying":
+        return Cell("now", Tone.WARNING)
+    if not letter.is_true("may_have_run"):
+        return Cell("no", Tone.GOOD)
+    return Cell("maybe", Tone.BAD if letter.text("state") == "uncertain" else Tone.WARNING)
 
 
 # One.
@@ -78,7 +77,7 @@ def _summary(letter: Told) -> Iterator[Line]:
     why = f", {letter.text('why')}" if letter.text("why") else ""
     yield _said("error", f"{letter.text('error')} ({letter.text('category')}{why})", Tone.BAD)
     if letter.is_true("may_have_run"):
-        yield _said("may have run", "yes, find out before you send it again", Tone.WARNING)
+        yield _said("may have run", "maybe, find out before you send it again", Tone.WARNING)
     else:
         yield _said("may have run", "no", Tone.GOOD)
     if letter.text("fallback") not in {"", "-"}:
@@ -87,13 +86,18 @@ def _summary(letter: Told) -> Iterator[Line]:
         yield _said("key", f"holdfast keys show {letter.text('record')}")
     yield _said("request id", letter.text("request_id"))
     yield _said("client", letter.text("client"))
+    if letter.text("caller"):
+        yield _said("caller", letter.text("caller"))
 
 
 def _runs(letter: Told) -> Iterator[Line]:
     for number, run in enumerate(letter.parts("runs")):
         yield ()
         name = f"replay {number}" if number else "first sent"
-        yield _said(name, f"{run.text('time')}, {run.text('result')}")
+        result = run.text("result")
+        if not number and result == "refused":
+            name, result = "refused", "nothing was sent"
+        yield _said(name, f"{run.text('time')}, {result}")
         for attempt in run.parts("attempts"):
             yield (Cell(f"  {', '.join(_attempt(attempt))}"),)
 

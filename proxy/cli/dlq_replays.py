@@ -16,21 +16,25 @@ _PATIENCE = 3600.0
 """Seconds: a replay takes as long as its route's timeout, and some have none."""
 
 
+_WOULD_BE_SENT = "would_be_sent"
+
+
 @dataclass(frozen=True, slots=True)
 class Replays:
     """How letters are sent again, and how that is shown."""
 
     headers: Sequence[tuple[str, str]]
     force: bool
+    dry_run: bool
     admin: str
     token: str | None
     plain_text: bool
     as_json: bool
 
     def one(self, letter: str) -> bool:
-        """Send it; whether it is gone."""
+        """Send it; whether it is gone, or would be sent."""
         answer = self._send(letter)
-        is_gone = _is_gone(answer)
+        is_gone = _is_good(answer)
         if self.as_json:
             click.echo(json.dumps(answer.content))
         else:
@@ -38,19 +42,22 @@ class Replays:
         return is_gone
 
     def all(self, letters: Sequence[str]) -> bool:
-        """Send one after another; whether all of them are gone."""
+        """Send one after another; whether all of them are gone, or would be sent."""
         if self.as_json:
             are_gone = [self.one(letter) for letter in letters]
             return all(are_gone)
         gone = 0
-        with progress("sending", len(letters), plain_text=self.plain_text) as step:
+        doing = "asking" if self.dry_run else "sending"
+        with progress(doing, len(letters), plain_text=self.plain_text) as step:
             for letter in letters:
                 answer = self._send(letter)
-                gone += _is_gone(answer)
+                gone += _is_good(answer)
                 result = self._result(answer)
                 step(Cell(f"{letter} {result.text}", result.tone))
         stay = len(letters) - gone
-        text = f"{gone} of {len(letters)} were sent and are gone, {stay} stay"
+        text = f"{gone} of {len(letters)} are gone, {stay} left"
+        if self.dry_run:
+            text = f"{gone} of {len(letters)} would be sent, {stay} would not; nothing was sent"
         say(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
         return not stay
 
@@ -61,16 +68,25 @@ class Replays:
             f"/dead-letters/{letter}/replay",
             token=self.token,
             patience=_PATIENCE,
-            body=json.dumps({"headers": self.headers, "force": self.force}).encode(),
+            body=json.dumps(
+                {"headers": self.headers, "force": self.force, "dry_run": self.dry_run}
+            ).encode(),
         )
 
     def _result(self, answer: Answer) -> Cell:
         """What became of it in one line."""
         told = answer.told
-        if _is_gone(answer):
-            return Cell(f"sent, the upstream answered {told.count('status')}", Tone.GOOD)
+        if told.text("result") == _WOULD_BE_SENT:
+            return Cell("would be sent", Tone.GOOD)
+        if _is_good(answer):
+            status = told.count("status")
+            if not told.count("attempts"):
+                text = f"not sent: its key has a result already ({status}), the letter is gone"
+                return Cell(text, Tone.GOOD)
+            return Cell(f"sent, the upstream answered {status}", Tone.GOOD)
         if not told.text("result"):
-            return Cell(f"not sent: {self._why_not(answer)}", Tone.WARNING)
+            would = "would not be" if self.dry_run else "not"
+            return Cell(f"{would} sent: {self._why_not(answer)}", Tone.WARNING)
         ran = ", it may have run" if told.is_true("may_have_run") else ""
         record = told.text("record")
         hint = f" (its key: holdfast keys show {record})" if record else ""
@@ -91,5 +107,5 @@ class Replays:
         return complaint(answer, self.admin, self.token)
 
 
-def _is_gone(answer: Answer) -> bool:
-    return answer.text("result") == "succeeded"
+def _is_good(answer: Answer) -> bool:
+    return answer.text("result") in {"succeeded", _WOULD_BE_SENT}

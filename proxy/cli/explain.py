@@ -73,8 +73,9 @@ def explain(
     )
     from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
     from proxy.core import SystemClock  # noqa: PLC0415 - see above
+    from proxy.policy.hop import hop_of  # noqa: PLC0415 - see above
 
-    asked = read_request(method, url, [read_field(field) for field in fields])
+    pairs = [read_field(field) for field in fields]
     outcomes = [read_outcome(word) for word in words]
     try:
         loaded, origins = load_with_origins(files, os.environ)
@@ -83,6 +84,7 @@ def explain(
             click.echo(str(finding))
         click.echo(error.report.summary())
         sys.exit(1)
+    asked = read_request(method, url, pairs, hop_of(loaded.settings))
     explanation = explain_request(asked, loaded.settings, origins)
     explanation.play(outcomes, words, roll, SystemClock().wall())
     if as_json:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from proxy.cli.remedies import MEANINGS, LastAttempt
+from proxy.cli.remedies import LastAttempt, meaning
 from proxy.cli.request_words import Asked
 from proxy.cli.yaml_lines import commented
 from proxy.config import Origins, Setting
@@ -14,9 +14,10 @@ from proxy.policy.forecast import Expected, Forecast, Way, forecast
 from proxy.policy.hints import read_advice
 from proxy.policy.keeping import Fate, state_after
 from proxy.policy.outcome import Kind
-from proxy.policy.permits import usual_burst
+from proxy.policy.pacing import most_in_window
 from proxy.policy.reasons import Why
 from proxy.policy.records import State
+from proxy.policy.repeatable import Leave, RepeatRules, longest_attempt
 from proxy.policy.routes import RouteTable, mismatch
 from proxy.policy.settings import RouteSettings, Settings, ThrottleSettings
 from proxy.policy.subject import Subject
@@ -54,6 +55,8 @@ class Explanation:
     upstream: list[Setting] = field(default_factory=list)
     words: tuple[str, ...] = ()
     """The outcomes as they were typed."""
+    statuses: list[int] = field(default_factory=list)
+    """Of the outcomes; 0 for one without a response."""
     hints: list[float | None] = field(default_factory=list)
     """How long each outcome asks to wait."""
     forecast: Forecast | None = None
@@ -66,6 +69,7 @@ class Explanation:
         if self.subject is None or not outcomes:
             return
         self.words = words
+        self.statuses = [outcome.status for outcome in outcomes]
         self.hints = [read_advice(o.status, o.fields, wall).wait for o in outcomes]
         self.forecast = forecast(self.subject, outcomes, roll, wall)
 
@@ -115,7 +119,7 @@ class Explanation:
         yield "What follows, if nobody else is there:"
         unjudged = "nothing ends it" if subject.is_judged else "no verdict: nothing is repeated"
         for attempt in self.forecast.attempts:
-            yield from self._attempt_lines(attempt, unjudged)
+            yield from self._attempt_lines(subject, attempt, unjudged)
         for number, way in enumerate(self.forecast.ways):
             yield from _wrapped(("" if number == 0 else "Or: ") + self._end(subject, way))
             if way.course.is_kept:
@@ -127,10 +131,14 @@ class Explanation:
             for remedy in remedies:
                 yield from _wrapped(f"- {remedy}", "  ", "    ")
 
-    def _attempt_lines(self, attempt: Expected, unjudged: str) -> Iterator[str]:
-        why, *others = attempt.whys
-        said = unjudged if why is None else _with_meaning(why)
-        said += "".join(f"; or {_with_meaning(other)}" for other in others if other is not None)
+    def _attempt_lines(self, subject: Subject, attempt: Expected, unjudged: str) -> Iterator[str]:
+        status, refused = self.statuses[attempt.number - 1], subject.upstream.refused
+        said = "; or ".join(
+            str(why) if why is Why.RETRIED else f"{why} ({meaning(why, status, refused)})"
+            for why in attempt.whys
+            if why is not None
+        )
+        said = said or unjudged
         yield from _wrapped(
             f"{attempt.number}. {self.words[attempt.number - 1]}: {said}", "  ", "     "
         )
@@ -141,6 +149,18 @@ class Explanation:
             why_so_long = " or ".join(_SOURCES[source] for source in sources)
             shortest, longest = attempt.waits
             yield f"     wait {_range((shortest.seconds, longest.seconds))} ({why_so_long})"
+            if self._stays_at_its_url(subject, attempt.number):
+                yield "     then the same URL again: the others do not know its key"
+
+    def _stays_at_its_url(self, subject: Subject, number: int) -> bool:
+        """Whether what follows that many attempts may go to one of several URLs only."""
+        route, upstream = subject.route, subject.upstream
+        if self.forecast is None or len(upstream.origins) == 1 or route.retry is None:
+            return False
+        attempts = self.forecast.ways[0].course.attempts[:number]
+        rules = RepeatRules(upstream, route.retry.unsafe, longest_attempt(route))
+        leave = rules.leave(subject, attempts, attempts[-1].started)
+        return isinstance(leave, Leave) and bool(leave.url)
 
     def _end(self, subject: Subject, way: Way) -> str:
         course = way.course
@@ -210,7 +230,7 @@ def explain_request(asked: Asked, settings: Settings, origins: Origins) -> Expla
     route = routes[index]
     upstreams = {upstream.name: upstream for upstream in settings.upstreams}
     other = None if route.fallback is None else upstreams.get(route.fallback.upstream)
-    subject = Subject(asked.method, head, route, upstreams[route.upstream], other)
+    subject = Subject(asked.method, head, route, upstreams[route.upstream], other, asked.target)
     of_upstream = origins.of_upstream(route.upstream)
     return Explanation(
         asked,
@@ -268,10 +288,6 @@ def _wrapped(text: str, first: str = "", then: str = "") -> Iterator[str]:
     )
 
 
-def _with_meaning(why: Why) -> str:
-    return f"{why} ({MEANINGS[why]})" if why is not Why.RETRIED else str(why)
-
-
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
@@ -313,8 +329,8 @@ def _bucket(settings: ThrottleSettings, asked: Asked) -> str:
     words = []
     for rate in settings.rates:
         per = format_duration(rate.period)
-        burst = usual_burst(rate) if settings.burst is None else settings.burst
-        extra = "" if settings.algorithm == "window" else f", burst {burst}"
+        most, burst = most_in_window(rate, settings.burst), settings.burst
+        extra = "" if most == rate.count else f", burst {burst}: at most {most} in any {per}"
         words.append(f"{rate.count} in {per}{extra}")
     if settings.concurrency is not None:
         words.append(f"{settings.concurrency} at a time")

@@ -11,6 +11,7 @@ from proxy.cli.wording import span
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
+_FORCE = "Take it from a request that is running, which may have its effect all the same."
 _RELEASE_EXAMPLE = f"\b\nExample:\n  holdfast keys release {_RECORD}"
 
 _PATIENCE = 15.0
@@ -72,24 +73,35 @@ def show(record: str, admin: str, token: str | None) -> None:
 
 @keys.command(epilog=_RELEASE_EXAMPLE)
 @_record_argument
+@click.option("--force", is_flag=True, help=_FORCE)
 @admin_option
 @token_option
-def release(record: str, admin: str, token: str | None) -> None:
+def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
     """Set a key free: the next request with it runs, be it for the second time.
 
-    Find out first whether the first one ran. A result that was kept is forgotten.
-    Exit code 0: it is free, 1: nothing is known of it, it is in flight, or no
-    answer, 2: wrong usage.
+    Find out first whether the first one ran. A result that was kept is forgotten. With --force
+    a request that is running loses its key: it sends nothing any more and its result is not
+    kept, but what it has sent may run. If that cannot be told the key is held afterwards, and
+    a second release sets it free.
+    Exit code 0: done, 1: nothing is known of it, it is in flight, or no answer, 2: wrong
+    usage.
     """
-    answer = _ask("DELETE", record, admin, token)
+    answer = _ask("DELETE", record, admin, token, "?force=true" if force else "")
     click.echo(f"record: {record}")
     click.echo(f"was: {answer.text('was')}")
-    click.echo("free: the next request with this key runs")
+    if answer.text("was") == "in_flight":
+        click.echo("warning: its request was running; what it has sent may still run")
+    if answer.text("result") == "taken":
+        now = answer.text("now")
+        click.echo(f"now: {now}, {_MEANINGS.get(now, 'unknown to this version')}")
+        click.echo(f"to set it free, find out whether it ran, then: holdfast keys release {record}")
+    else:
+        click.echo("free: the next request with this key runs")
 
 
-def _ask(method: str, record: str, admin: str, token: str | None) -> Answer:
+def _ask(method: str, record: str, admin: str, token: str | None, query: str = "") -> Answer:
     """The answer about *record*, if it is a good one; else an error that says what to do."""
-    answer = ask(admin, method, f"/keys/{record}", token=token, patience=_PATIENCE)
+    answer = ask(admin, method, f"/keys/{record}{query}", token=token, patience=_PATIENCE)
     if answer.status == http.client.OK and answer.text("record") == record:
         return answer
     match answer.problem:
@@ -102,7 +114,7 @@ def _ask(method: str, record: str, admin: str, token: str | None) -> Answer:
             left = span(answer.number("lease_left_seconds") or 0.0)
             complaint = (
                 f"{record} is in flight: wait for its request to end; if its owner is gone, "
-                f"release it when the lease has ended, in {left}"
+                f"release it when the lease has ended, in {left}; or take it away with --force"
             )
         case "store":
             complaint = f"the store of {admin} does not answer: see the proxy's log, then try again"

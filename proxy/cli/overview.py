@@ -68,12 +68,24 @@ def _lines(status: Told) -> Iterator[Line]:
         if "store" in status
         else (Cell("store: memory of this process"),)
     )
-    keys = status.part("keys")
+    keys, known = status.part("keys"), status.part("known_keys")
     if keys.count("in_flight") or keys.count("waiting"):
         yield (Cell(f"keys: {keys.count('in_flight')} in flight, {keys.count('waiting')} waiting"),)
+    if known.count("count"):
+        yield _known_keys(known)
     lost = status.count("access_log_dropped")
     if lost:
         yield (Cell(f"access log: {several(lost, 'line')} lost", Tone.WARNING),)
+
+
+def _known_keys(keys: Told) -> Line:
+    """How far back this process remembers."""
+    oldest, held = keys.number("oldest_seconds"), keys.count("held")
+    age = "" if oldest is None else f", the oldest of {span(oldest)} ago"
+    return (
+        Cell(f"known keys: {keys.count('count')}{age}, "),
+        Cell(f"{held} held", Tone.WARNING if held else Tone.PLAIN),
+    )
 
 
 def _store(store: Told) -> Line:
@@ -303,9 +315,21 @@ def _letters(name: str, tone: Tone) -> Callable[[Told], Cell]:
     return cell
 
 
+def _gone(name: str) -> Callable[[Told], Cell | None]:
+    """A column that is there once there is something in it: nobody is to look for it."""
+
+    def cell(route: Told) -> Cell | None:
+        count = route.part("dead_letters").count(name)
+        return Cell(short(count), Tone.BAD) if count else None
+
+    return cell
+
+
 _LETTERS = (
     _Field("waiting", _letters("waiting", Tone.BAD)),
     _Field("can be replayed", _letters("replayable", Tone.WARNING)),
+    _Field("lost", _gone("lost")),
+    _Field("expired", _gone("expired")),
 )
 
 

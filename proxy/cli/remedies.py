@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from proxy.config import Setting
 from proxy.config.rounding import rounded_down, rounded_up
 from proxy.config.units import format_duration, format_size
-from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind
+from proxy.policy.caller_fields import display_name
+from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.reasons import Why
-from proxy.policy.repeating import MAY_CARRY_KEY
+from proxy.policy.repeatable import MAY_CARRY_KEY, status_may_have_run
+from proxy.policy.settings import HonouredKey
 from proxy.policy.subject import Subject
-from proxy.policy.verdict import MISDIRECTED, TOO_EARLY, USUAL_KEY
+from proxy.policy.verdict import MISDIRECTED, TOO_EARLY
 
-_UNAVAILABLE = 503
 _NAMEABLE = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})
 """Kinds that can stand in ``on``."""
 
@@ -23,6 +24,8 @@ MEANINGS = {
     Why.NOT_RETRYABLE_KIND: "it failed in a way that on does not name",
     Why.NOT_RETRYABLE_STATUS: "on does not name this status",
     Why.NOT_REPEATABLE: "it may have run, and may not run twice",
+    Why.KEY_EXPIRED: "by then the upstream may have forgotten its key (honours_key.for)",
+    Why.FINAL_ANSWER: "the upstream says that any other attempt gets the same answer",
     Why.SERVER_SAID_NO: "the upstream asks not to be asked again",
     Why.ATTEMPTS_EXHAUSTED: "it was the last attempt",
     Why.BUDGET: "the upstream's budget has no retry left",
@@ -33,6 +36,15 @@ MEANINGS = {
     Why.THROTTLED: "another attempt would not get its turn in time",
 }
 """Of those that a request without company can meet with."""
+
+
+def meaning(why: Why, status: int, refused: frozenset[int]) -> str:
+    """What *why* says of an attempt that ended with *status*; 0 if no response came."""
+    if why is Why.NOT_REPEATABLE and status and not status_may_have_run(status, refused):
+        if status in refused:
+            return "unsafe: never repeats it only if nothing of it was sent"
+        return f"after a {status} only what may run twice is repeated"
+    return MEANINGS[why]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +95,49 @@ def _name_the_kind(last: LastAttempt) -> list[str]:
 def _make_it_repeatable(last: LastAttempt) -> list[str]:
     subject, attempt = last.subject, last.attempt
     upstream, retry = subject.upstream, subject.route.retry
-    if retry is not None and retry.unsafe == "never":
-        return ["write unsafe: auto, which goes by the method, the key and the status"]
+    is_never = retry is not None and retry.unsafe == "never"
+    auto = "write unsafe: auto and " if is_never else ""
     ways = []
-    if subject.method in MAY_CARRY_KEY:
-        header = upstream.honours_key or USUAL_KEY
-        name = "-".join(word.capitalize() for word in header.split("-"))
-        is_sent = subject.sends_once(header.encode())
-        if not is_sent and (upstream.honours_key or attempt.status == _UNAVAILABLE):
-            enough = "" if upstream.honours_key else ": after 503 that is enough"
-            ways.append(f"send one {name}{enough}")
-        if not upstream.honours_key:
-            also = "" if is_sent else f" and send one {name}"
-            ways.append(
-                f"write honours_key: true in upstreams.{upstream.name}{also}, if it runs a request "
-                f"with the same key once"
-            )
-    if attempt.kind is None and attempt.status >= FIRST_SERVER_ERROR:
+    listed = attempt.kind is None and attempt.status in upstream.refused
+    if subject.method in MAY_CARRY_KEY and not listed:
+        ways.append(_honoured_key(subject, auto))
+    if attempt.kind is None:
         statuses = ", ".join(map(str, sorted({*upstream.refused, attempt.status})))
-        ways.append(
-            f"write refused: [{statuses}] in upstreams.{upstream.name}, if its {attempt.status} "
-            f"says that nothing was done"
-        )
+        says_so = f"if its {attempt.status} says that nothing was done"
+        if not listed:
+            ways.append(
+                f"{auto or 'write '}refused: [{statuses}] in upstreams.{upstream.name}, {says_so}"
+            )
+        elif is_never:
+            ways.append(f"write unsafe: auto, {says_so}")
     return [*ways, "write retry: {unsafe: always}, and it may run twice"]
+
+
+def _honoured_key(subject: Subject, auto: str) -> str:
+    """What is missing for the upstream to know the request again."""
+    upstream = subject.upstream
+    header = (upstream.honours_key or HonouredKey()).header
+    steps = []
+    if not upstream.honours_key:
+        steps.append(f"{auto or 'write '}honours_key: true in upstreams.{upstream.name}")
+    elif auto:
+        steps.append("write unsafe: auto")
+    if not subject.sends_once(header.encode()):
+        steps.append(f"send one {display_name(header)}")
+    only_if = "" if upstream.honours_key else ", if it runs a request with the same key once"
+    return f"{' and '.join(steps)}{only_if}"
+
+
+def _longer_memory(last: LastAttempt) -> list[str]:
+    name = last.subject.upstream.name
+    return [
+        f"write a longer honours_key: {{for: …}} in upstreams.{name}, if it remembers keys longer",
+        "write shorter waits (retry.backoff) or a shorter retry.attempt_timeout",
+    ]
+
+
+def _a_new_key(_: LastAttempt) -> list[str]:
+    return ["have the client send a new key, once it knows that the first one did nothing"]
 
 
 def _ask_the_owner(_: LastAttempt) -> list[str]:
@@ -158,6 +190,8 @@ _REMEDIES: dict[Why | None, Callable[[LastAttempt], list[str]]] = {
     Why.NOT_RETRYABLE_KIND: _name_the_kind,
     Why.NOT_RETRYABLE_STATUS: _name_the_status,
     Why.NOT_REPEATABLE: _make_it_repeatable,
+    Why.KEY_EXPIRED: _longer_memory,
+    Why.FINAL_ANSWER: _a_new_key,
     Why.SERVER_SAID_NO: _ask_the_owner,
     Why.ATTEMPTS_EXHAUSTED: _more_attempts,
     Why.BUDGET: _larger_budget,

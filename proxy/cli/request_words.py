@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import click
 
+from proxy.policy.hop import OURSELVES, Hop
 from proxy.policy.hosts import BAD_HOST, host_name
 from proxy.policy.outcome import Kind
 from proxy.policy.refusal import Refusal
@@ -54,15 +55,17 @@ def read_field(text: str) -> tuple[bytes, bytes]:
     return name.encode(), value.strip().encode()
 
 
-def read_request(method: str, url: str, fields: list[tuple[bytes, bytes]]) -> Asked:
-    """The request, or a usage error with the words that its sender would get."""
+def read_request(
+    method: str, url: str, fields: list[tuple[bytes, bytes]], hop: Hop = OURSELVES
+) -> Asked:
+    """The request as *hop* gets it, or a usage error with the words that its sender would get."""
     if not _is_token(method) or "/" in method:
         raise click.UsageError(f"{method!r} is no method, write GET /path (say)")
     if method != method.upper():
         raise click.UsageError(f"methods are case-sensitive, write {method.upper()}")
     if method in _NEVER_SERVED:
         raise click.UsageError(f"{method} is never served (405), write another method")
-    head = read_request_head(tuple(fields), http_1_0=False)
+    head = read_request_head(tuple(fields), http_1_0=False, hop=hop)
     if isinstance(head, Refusal):
         raise _unserved(head)
     target = split_target(method, url)

@@ -12,6 +12,7 @@ from proxy.config.kinds.base import Integer
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Node, Scalar
 from proxy.config.words import ELSEWHERE, nearest
+from proxy.policy.durations import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ def _rewritten(ours: str, node: Node) -> str:
     if key == "rate" or (key == "throttle" and number):
         calls = number or "100"
         return f"{_within(outer, f'{key}: {calls}/s')} (or {calls}/m, {calls}/h)"
-    if key in {"burst", "concurrency"} and number:
-        return _within(outer, f"{key}: {number}")
+    is_time = key == "for" and parse_duration(value) is not None
+    if is_time or (key in {"burst", "concurrency"} and number):
+        return _within(outer, f"{key}: {value}")
     return _within(outer, f"{key}: …") if outer else key
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
+from typing import Any
 
 from proxy.config import models
 from proxy.config.kinds.idempotency import kept_statuses
@@ -16,6 +17,7 @@ from proxy.policy.settings import (
     DeadLetterSettings,
     FallbackSettings,
     HeaderEdits,
+    HonouredKey,
     IdempotencySettings,
     Limits,
     Listen,
@@ -41,6 +43,7 @@ def settings_from(file: models.FileKeys) -> Settings:
     return Settings(
         listen=tuple(_listen(entry) for entry in file.listen),
         admin=file.admin,
+        name=file.name,
         admin_token=file.admin_token,
         workers=file.workers,
         drain_timeout=file.drain_timeout,
@@ -53,6 +56,7 @@ def settings_from(file: models.FileKeys) -> Settings:
         limits=Limits(
             header_bytes=limits.header_bytes,
             header_timeout=limits.header_timeout,
+            body_rate=limits.body_rate,
             keepalive=limits.keepalive,
             connections=limits.connections,
             replay_memory=limits.replay_memory,
@@ -85,6 +89,7 @@ def _store(store: models.StoreKeys) -> StoreSettings:
         tls=_tls(store.tls) if url.is_encrypted else None,
         prefix=store.prefix,
         timeout=store.timeout,
+        permit_life=store.permit_life,
     )
 
 
@@ -110,7 +115,7 @@ def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
         keepalive=upstream.keepalive,
         preserve_host=upstream.host == "preserve",
         tls=_tls(upstream.tls),
-        honours_key=upstream.honours_key,
+        honours_key=_honoured(upstream.honours_key) if upstream.honours_key else None,
         refused=frozenset(upstream.refused),
         budget=BudgetSettings(
             ratio=budget.ratio, min_per_second=budget.min_per_second, window=budget.window
@@ -127,6 +132,12 @@ def _upstream(name: str, upstream: models.UpstreamKeys) -> UpstreamSettings:
         if breaker
         else None,
         throttle=_throttle(upstream.throttle) if upstream.throttle else None,
+    )
+
+
+def _honoured(keys: Any) -> HonouredKey:  # noqa: ANN401 - a model that is made
+    return HonouredKey(
+        header=keys.header.lower(), remembered_for=getattr(keys, "for"), is_shared=keys.shared
     )
 
 
@@ -149,7 +160,7 @@ def _route(route: models.RouteKeys) -> RouteSettings:
         throttle=_throttle(route.throttle) if route.throttle else None,
         idempotency=_idempotency(route.idempotency) if route.idempotency else None,
         fallback=_fallback(route.fallback, usual) if route.fallback else None,
-        dead_letter=_dead_letter(route.dead_letter) if route.dead_letter else None,
+        dead_letter=_dead_letter(route.dead_letter, usual) if route.dead_letter else None,
     )
 
 
@@ -177,6 +188,7 @@ def _throttle(throttle: models.ThrottleKeys) -> ThrottleSettings:
         rates=tuple(throttle.rate),
         burst=throttle.burst,
         algorithm=throttle.algorithm,
+        margin=throttle.margin,
         concurrency=throttle.concurrency,
         max_wait=throttle.max_wait,
         max_queue=throttle.max_queue,
@@ -220,11 +232,13 @@ def _fallback(fallback: models.FallbackKeys, usual: Outcomes) -> FallbackSetting
     )
 
 
-def _dead_letter(dead_letter: models.DeadLetterKeys) -> DeadLetterSettings:
+def _dead_letter(dead_letter: models.DeadLetterKeys, usual: Outcomes) -> DeadLetterSettings:
+    """*usual*: the statuses after which a request is kept where it does not say."""
     return DeadLetterSettings(
         methods=frozenset(dead_letter.methods),
         max_body=dead_letter.max_body,
         ttl=dead_letter.ttl,
+        on=usual if dead_letter.on is None else _outcomes(dead_letter.on, usual),
         drop=frozenset(name.lower() for name in dead_letter.headers.drop) | ALWAYS_DROPPED,
     )
 
@@ -243,6 +257,7 @@ def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
         if item == "default":
             words |= default.words
             statuses |= default.statuses
+            hinted |= default.hinted
         elif hinted_one is not None:
             hinted.add(hinted_one)
         elif found := statuses_of(item):

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from proxy.config.faults import Findings
+from proxy.config.kinds.outcomes import statuses_of
 from proxy.config.standing import Standing
 from proxy.config.tree import Leaf
-from proxy.policy.settings import Match
+from proxy.policy.settings import REFUSALS, Match
 
 
 def check_dead_letter(route: Standing, match: Match, findings: Findings) -> None:
@@ -14,6 +15,7 @@ def check_dead_letter(route: Standing, match: Match, findings: Findings) -> None
     if route.section.branch("dead_letter") is None:
         return
     _check_methods(route, match, findings)
+    _check_list(route, findings)
     _check_body(route, findings)
 
 
@@ -33,6 +35,25 @@ def _check_methods(route: Standing, match: Match, findings: Findings) -> None:
         entry.node.path,
         f"the route matches {_listed(match.methods)} only and dead_letter keeps "
         f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
+    )
+
+
+def _check_list(route: Standing, findings: Findings) -> None:
+    """Warn of a list that names no response: it takes the place of one that does."""
+    items = route.items("dead_letter.on")
+    listed = [item.value for item in items.items if isinstance(item, Leaf)] if items else []
+    if items is None or not listed or not route.writer("dead_letter.on"):
+        return
+    if not {"default", "refused"}.isdisjoint(listed) or any(map(statuses_of, listed)):
+        return
+    if REFUSALS in listed:
+        instead = "write on: [default, refusals] to keep refusals, too"
+    else:
+        instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
+    findings.warn(
+        items.spot,
+        items.path,
+        "this list replaces the built-in one, so no response makes a dead letter, " + instead,
     )
 
 

@@ -9,6 +9,7 @@ from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf
 from proxy.policy.settings import Match
 
+_UNAVAILABLE = 503
 _SUCCESS = kept_statuses("2xx")
 _USUAL = frozenset[int]().union(*map(kept_statuses, KEPT_CLASSES))
 
@@ -22,7 +23,32 @@ def check_idempotency(route: Standing, match: Match, file: Standing, findings: F
     _check_kept(route, findings)
     _check_held(route, file, findings)
     _check_size(route, file, findings)
+    _check_time(route, findings)
     _check_edits(route, findings)
+
+
+def check_held_by_503(
+    route: Standing, upstream: str, refused: frozenset[int], findings: Findings
+) -> None:
+    """Warn where each 503 of a load balancer would hold a key.
+
+    *upstream* honours none, and says by *refused* that it did not do the work.
+    """
+    ambiguous = route.leaf("idempotency.on_ambiguous")
+    if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
+        return
+    kept = _values(route, "idempotency.keep")
+    if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
+        return
+    added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
+    findings.warn(
+        ambiguous.spot,
+        ambiguous.path,
+        f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
+        f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
+        f"request with the same key once, or refused: [{added}] if its 503 says that it did "
+        f"nothing",
+    )
 
 
 def _check_methods(route: Standing, match: Match, findings: Findings) -> None:
@@ -110,6 +136,28 @@ def _check_size(route: Standing, file: Standing, findings: Findings) -> None:
             memory.path,
             f"{memory.scalar.bare} is below idempotency.max_response {largest.scalar.bare}, so a "
             f"response that large is never kept, {instead}",
+        )
+
+
+def _check_time(route: Standing, findings: Findings) -> None:
+    """Warn where a request may take longer than its key is known: it is over after ``ttl``."""
+    ttl, timeout = route.leaf("idempotency.ttl"), route.leaf("timeout")
+    if ttl is None or timeout is None or timeout.value is None or ttl.value >= timeout.value:
+        return
+    of = route.named("idempotency.ttl", "timeout")
+    if route.writer("idempotency.ttl"):
+        findings.warn(
+            ttl.spot,
+            ttl.path,
+            f"{ttl.scalar.bare} is below timeout {timeout.scalar.bare}{of}, so a request that "
+            f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
+        )
+    else:
+        findings.warn(
+            timeout.spot,
+            timeout.path,
+            f"{timeout.scalar.bare} is above idempotency.ttl {ttl.scalar.bare}, so a request that "
+            f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
 
 

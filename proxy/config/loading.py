@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from proxy.config.building import settings_from
+from proxy.config.callers import check_list_fields
 from proxy.config.certificates import certificate_files, check_listen_tls
 from proxy.config.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.fallbacks import check_fallback
 from proxy.config.faults import ConfigError, Findings, Source, Spot
-from proxy.config.idempotency import check_idempotency
+from proxy.config.idempotency import check_held_by_503, check_idempotency
 from proxy.config.interpolation import Interpolation
 from proxy.config.listeners import check_listeners, check_trust
 from proxy.config.loaded import Loaded
@@ -20,7 +21,7 @@ from proxy.config.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_fil
 from proxy.config.origins import Origins
 from proxy.config.parsing import parse_file
 from proxy.config.reader import Reader
-from proxy.config.retries import check_buffer, check_retry, with_fitting_base
+from proxy.config.retries import check_buffer, check_key_memory, check_retry, with_fitting_base
 from proxy.config.routes import (
     check_order,
     check_prefixes,
@@ -34,7 +35,7 @@ from proxy.config.standing import Standing
 from proxy.config.stores import check_store
 from proxy.config.throttles import check_throttles
 from proxy.config.tree import Branch, Items, plain
-from proxy.config.upstreams import check_upstreams, refused_by
+from proxy.config.upstreams import check_upstreams, honoured_key, refused_by
 from proxy.config.workers import check_workers
 
 
@@ -152,9 +153,16 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
     check_prefixes(drafts, findings)
     routes = [Standing(draft.merged, draft.path, reader) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
-        check_retry(route, draft.match, refused_by(file, draft.written.leaf("upstream")), findings)
+        upstream = draft.written.leaf("upstream")
+        refused = refused_by(file, upstream)
+        check_retry(route, draft.match, refused, findings)
         check_fallback(route, findings)
         check_idempotency(route, draft.match, whole, findings)
+        promise = honoured_key(file, upstream)
+        if promise is not None:
+            check_key_memory(route, promise, findings)
+        elif upstream is not None:
+            check_held_by_503(route, upstream.value, refused, findings)
         check_buffer(route, whole, findings)
         check_dead_letter(route, draft.match, findings)
     check_state_dir(routes, whole, findings)
@@ -165,6 +173,7 @@ def _check(file: Branch, reader: Reader, findings: Findings) -> list[Branch]:
         if isinstance(entry.node, Branch)
     ]
     check_throttles(routes, owners, whole, findings)
+    check_list_fields(drafts, routes, owners, findings)
     check_workers(routes, owners, whole, findings)
     check_secrets(file, findings)
     named = name_routes(drafts, findings)

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import MinLen
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from proxy.config.kinds.addresses import (
     AdminAddress,
@@ -20,13 +20,14 @@ from proxy.config.kinds.addresses import (
     UpstreamUrl,
 )
 from proxy.config.kinds.base import Choice, Integer, Name, Number, Switch, Text, Token
-from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue, KeyHeader
+from proxy.config.kinds.headers import EditableHeader, HeaderName, HeaderValue, Pseudonym
 from proxy.config.kinds.idempotency import (
     IN_FLIGHT,
     KEPT_CLASSES,
     ON_AMBIGUOUS,
     ON_KEY_STORE_ERROR,
     CallerHeader,
+    HonouredHeader,
     KeptStatus,
     KeyedMethod,
     MismatchStatus,
@@ -40,7 +41,7 @@ from proxy.config.kinds.outcomes import (
 )
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.processes import WorkerCount
-from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.kinds.quantities import ByteRate, Duration, Size
 from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Attempts, Jitter, Unsafe
 from proxy.config.kinds.stores import (
@@ -51,9 +52,16 @@ from proxy.config.kinds.stores import (
     StoreUrl,
     Username,
 )
-from proxy.config.kinds.throttling import ALGORITHM, ON_STORE_ERROR, CallerKey, Concurrency
+from proxy.config.kinds.throttling import (
+    ALGORITHM,
+    BURST,
+    CONCURRENCY,
+    ON_STORE_ERROR,
+    CallerKey,
+    DurationOrAuto,
+)
 from proxy.config.shorthands import JoinedByColon, MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.policy.settings import USUAL_REFUSALS, Listen, Origin, Rate, ThrottleKey
+from proxy.policy.settings import REFUSALS, USUAL_REFUSALS, Listen, Origin, Rate, ThrottleKey
 
 _NO_REQUEST = "leaves no time for any request, write none for no limit"
 _NO_BODY = "leaves no time for any body, write none for no limit"
@@ -109,15 +117,20 @@ class LimitKeys(Section):
     header_timeout: Annotated[
         float, Duration(zero="leaves no time for any header, write 10s (say)")
     ] = _key("Longest time from a request's first byte to the end of its header.", "10s")
+    body_rate: Annotated[int | None, ByteRate()] = _key(
+        "What a request body must bring on average over any 30 s in which it is waited for; below "
+        "it 408. none: idle_timeout alone.",
+        "500B/s",
+    )
     keepalive: Annotated[
         float, Duration(zero="leaves no time for a second request, write 1s or more")
     ] = _key("How long an idle client connection is kept.", "75s")
     connections: Annotated[int, Integer(least=1)] = _key(
-        "Most client connections at a time; beyond it 503.", 20_000
+        "Most client connections at a time, TLS handshakes included; beyond it 503.", 20_000
     )
     replay_memory: Annotated[int, Size()] = _key(
-        "Most bytes of request bodies that are kept for another attempt, of all clients together; "
-        "beyond it a body is sent once.",
+        "Most bytes of request bodies that are kept for another attempt, shared by caller; beyond "
+        "it a body is sent once.",
         "256MiB",
     )
 
@@ -197,17 +210,25 @@ class ThrottleKeys(Section):
         "Calls in a time: 100/s, 600/m, 10/500ms; or a list of which all hold: [10/s, 5000/h].",
         "none",
     )
-    burst: Annotated[
-        int | None, Integer(least=1, zero="would let nothing through, write 1 for no burst")
-    ] = _key(
-        "Calls that may go out together. Default: a tenth of a second's worth, at least 1.", None
+    burst: Annotated[int | None, BURST] = _key(
+        "none: never more than the rate's number in any window of its length, as the upstream "
+        "counts them. A number B: B calls may go out at once, and B - 1 more in one window.",
+        "none",
     )
     algorithm: Annotated[str, ALGORITHM] = _key(
-        "gcra lets calls through at even intervals after a burst; window lets at most the rate's "
-        "number through in any such time, exactly, and is not shared over redis.",
+        "gcra lets calls through at even intervals; window as soon as the rate's number allows, "
+        "without a burst, and is not shared over redis.",
         "gcra",
     )
-    concurrency: Annotated[int | None, Concurrency()] = _key(
+    margin: Annotated[
+        float | None,
+        DurationOrAuto(Duration(longest=60.0, units=("ms",), example="auto, or 20ms")),
+    ] = _key(
+        "By how much the time from sending to arrival may vary. auto: a fiftieth of the rate's "
+        "time, at most 50ms. 0s trusts our own clock.",
+        "auto",
+    )
+    concurrency: Annotated[int | None, CONCURRENCY] = _key(
         "Most calls in flight, from sending to the last byte of the response.", "none"
     )
     max_wait: Annotated[float | None, Duration(none=True)] = _key(
@@ -225,7 +246,11 @@ class ThrottleKeys(Section):
     )
     max_keys: Annotated[
         int, Integer(least=1, zero="would tell nobody apart, write key: none if that is meant")
-    ] = _key("Most callers that are told apart at a time; those beyond share one limit.", 10_000)
+    ] = _key(
+        "Most callers that are told apart at a time; new ones beyond share 256 limits, unless the "
+        "upstream has answered them below 400 before.",
+        10_000,
+    )
     pause: Annotated[PauseKeys | Literal[False], Switchable()] = _key(
         "Whether to send nothing for as long as an upstream says that refused a call.", {}
     )
@@ -239,6 +264,46 @@ class ThrottleKeys(Section):
 Throttle = Annotated[
     ThrottleKeys | Literal[False], Switchable(), SetsKey("rate", CallRate(), named=True)
 ]
+
+
+_HONOURED: dict[str, Any] = {
+    "header": (
+        Annotated[str, HonouredHeader()],
+        _key("The header field that carries the key.", "Idempotency-Key"),
+    ),
+    "for": (
+        Annotated[
+            float,
+            Duration(
+                zero="is no time to remember a key, write 24h (say)",
+                units=("h", "s"),
+                example="24h",
+            ),
+        ],
+        _key(
+            "How long it remembers a key. A POST is repeated by its key only within this time "
+            "after the first attempt that may have run, less the time of one attempt.",
+            "24h",
+        ),
+    ),
+    "shared": (
+        Annotated[bool, Switch()],
+        _key(
+            "Whether all its urls have one store of keys; if not, a POST that may have run is "
+            "repeated only at the URL that it was sent to.",
+            default=False,
+        ),
+    ),
+}
+
+# Made, since one of its keys is a word of Python's own.
+HonoursKeyKeys = create_model(
+    "HonoursKeyKeys",
+    __base__=Section,
+    __doc__="How the upstream knows a request again that it has run.",
+    **_HONOURED,
+)
+HonoursKeyKeys.belongs_to = "an upstream's honours_key"
 
 
 class UpstreamKeys(Section):
@@ -276,7 +341,11 @@ class UpstreamKeys(Section):
         "upstream",
     )
     tls: UpstreamTlsKeys = _key("For https URLs.", {})
-    honours_key: Annotated[str, KeyHeader()] = _key(
+    honours_key: Annotated[
+        HonoursKeyKeys | Literal[False],
+        Switchable(),
+        SetsKey("header", HonouredHeader()),
+    ] = _key(
         "Whether the upstream itself runs a request once, however often it is sent with the same "
         "Idempotency-Key; or the name of the header that it goes by.",
         default=False,
@@ -314,7 +383,9 @@ class MatchKeys(Section):
         None,
     )
     headers: dict[Annotated[str, HeaderName()], Annotated[str, HeaderValue()]] = _key(
-        "Header fields and the values they must have; a final * stands for any rest.", {}
+        "Header fields and the values they must have; a final * stands for any rest. A request "
+        "that fits, but has a field without such a * twice: 400.",
+        {},
     )
 
 
@@ -417,18 +488,20 @@ class IdempotencyKeys(Section):
         "Whether such a request needs a key; without one 400.", default=False
     )
     ttl: Annotated[float, Duration(zero=_NO_RESULT)] = _key(
-        "How long a result is kept; afterwards the same key is a new one.", "24h"
+        "How long a key is known after its request has ended: its result is kept, then the same "
+        "key is a new one. A request that itself takes longer than this loses its key.",
+        "24h",
     )
     scope: Annotated[
         list[Annotated[str, CallerHeader(), JoinedByColon(before="")]],
         OneOrMore(nothing="write [] if all callers are to share their keys"),
     ] = _key(
-        "What tells callers apart, each with keys of its own: the hash of these header fields, as "
-        "sent. Those with none of them share theirs; [] for everybody.",
+        "What tells callers apart, each with keys of its own: the hash of these header fields. "
+        "One that is there twice: 400. Those with none of them share theirs; [] for everybody.",
         ["header:Authorization", "header:X-Api-Key"],
     )
     scope_required: Annotated[bool, Switch()] = _key(
-        "Whether a request with a key needs one of them; without 400.", default=False
+        "Whether a request with a key needs a value in one of them; without 400.", default=False
     )
     in_flight: Annotated[str, IN_FLIGHT] = _key(
         "A duplicate while the first one is under way: wait (gets its result) or reject (409).",
@@ -448,7 +521,8 @@ class IdempotencyKeys(Section):
         "release",
     )
     lease: Annotated[float, Duration(zero=_NO_LEASE, least=1.0)] = _key(
-        "How long a key belongs to an instance that says nothing more. Renewed while it lives.",
+        "How long a key belongs to an instance that says nothing more. Renewed every third of it "
+        "while the request runs; whoever could not renew it in time sends nothing any more.",
         "30s",
     )
     max_response: Annotated[int, Size()] = _key(
@@ -467,7 +541,9 @@ class FallbackKeys(Section):
     belongs_to = "fallback"
     alternatives = (frozenset({"status", "headers", "body"}), frozenset({"upstream"}))
 
-    on: Annotated[list[Annotated[str | int, Outcome(for_fallback=True)]] | None, MinLen(1)] = _key(
+    on: Annotated[
+        list[Annotated[str | int, Outcome("replaced", ("breaker_open",))]] | None, MinLen(1)
+    ] = _key(
         "In place of what: the same words as in retry.on, and breaker_open (every address is left "
         "alone), which default includes here. Default: the route's retry.on and breaker_open.",
         None,
@@ -481,9 +557,13 @@ class FallbackKeys(Section):
     body: Annotated[str | None, Text()] = _key("Its body.", None)
     upstream: Annotated[str | None, Name()] = _key(
         "In place of a fixed answer: another upstream, which is asked once, within the time left. "
-        "A request that may have run goes there only if it may be repeated.",
+        "A request that may have run goes there only if its method may be repeated, or under "
+        "unsafe: always.",
         None,
     )
+
+
+_LetterOutcomes = list[Annotated[str | int, Outcome("kept", (REFUSALS,))]]
 
 
 class LetterHeaderKeys(Section):
@@ -494,7 +574,7 @@ class LetterHeaderKeys(Section):
     drop: list[Annotated[str, HeaderName()]] = _key(
         "Fields that are not written to disk, besides Proxy-Authorization, which never is; a "
         "replay is given them anew.",
-        ["Authorization", "Cookie"],
+        ["Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key"],
     )
 
 
@@ -510,6 +590,12 @@ class DeadLetterKeys(Section):
         "Largest body that is kept, within the route's buffer; of a larger one the rest is kept, "
         "and cannot be sent again.",
         "1MiB",
+    )
+    on: Annotated[_LetterOutcomes | None, MinLen(1)] = _key(
+        "After which responses, in the words of retry.on; refusals: what Holdfast refused itself. "
+        "A request that failed without a response is kept in any case. Default, and what default "
+        "stands for: the route's retry.on, or the built-in list.",
+        None,
     )
     ttl: Annotated[float, Duration(zero=_NO_LETTER)] = _key(
         "How long a letter is kept; then it is deleted, and counted.", "7d"
@@ -594,8 +680,31 @@ class StoreKeys(Section):
         "holdfast",
     )
     timeout: Annotated[
-        float, Duration(zero="leaves no time for any answer, write 200ms (say)", longest=10.0)
+        float,
+        Duration(
+            zero="leaves no time for any answer, write 200ms (say)",
+            longest=10.0,
+            units=("ms",),
+            example="200ms",
+        ),
     ] = _key("How long it may take to answer, before on_store_error decides.", "200ms")
+    permit_life: Annotated[
+        float | None,
+        DurationOrAuto(
+            Duration(
+                zero="leaves no time to use what redis gave, write auto or 100ms (say)",
+                least=0.01,
+                longest=1.0,
+                units=("ms",),
+                example="auto, or 100ms",
+            )
+        ),
+    ] = _key(
+        "How long a call that redis let through may be kept before it is sent; twice the time to "
+        "redis, at least. auto: a 40th of the rate's time, 10ms to 100ms. The longer, the less of "
+        "the rate is used.",
+        "auto",
+    )
     tls: UpstreamTlsKeys = _key("For rediss URLs.", {})
     entries: Annotated[
         int, Integer(least=1, most=100_000_000, zero="would keep nothing, write 100000 (say)")
@@ -610,6 +719,11 @@ class FileKeys(Section):
 
     belongs_to = "the top of the file"
 
+    name: Annotated[str, Pseudonym()] = _key(
+        "What this proxy is called in Via and Proxy-Status. Two in a row need two names, or the "
+        "second takes it for a loop (508).",
+        "holdfast",
+    )
     listen: Annotated[
         list[Annotated[ListenOn, SetsKey("address", ListenAddress())]], MinLen(1), OneOrMore()
     ] = _key("Address or list of addresses to accept connections on.", "127.0.0.1:8080")

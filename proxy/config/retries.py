@@ -9,7 +9,7 @@ from proxy.config.rounding import rounded_down
 from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf, with_entry
 from proxy.config.units import format_duration
-from proxy.policy.repeating import REPEATABLE_METHODS
+from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
 from proxy.policy.settings import USUAL_REFUSALS, Match
 
 # Who names one of these knows what else is in the built-in list.
@@ -53,6 +53,27 @@ def check_buffer(route: Standing, file: Standing, findings: Findings) -> None:
             f"{memory.scalar.bare}{divided} is below buffer {buffer.scalar.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
+
+
+def check_key_memory(route: Standing, promise: Branch, findings: Findings) -> None:
+    """Warn where an upstream forgets a key before a second attempt could arrive."""
+    if route.section.branch("retry") is None or "for" not in promise.entries:
+        return
+    memory = promise.leaf("for")
+    leaves = [route.leaf("retry.attempt_timeout"), route.leaf("timeout")]
+    limits = [leaf for leaf in leaves if leaf is not None and leaf.value is not None]
+    if memory is None or not limits:
+        return
+    shortest = min(limits, key=lambda leaf: leaf.value)
+    if shortest.value < memory.value:
+        return
+    findings.warn(
+        memory.spot,
+        memory.path,
+        f"{memory.scalar.bare} is not above {shortest.scalar.bare}, the longest attempt of "
+        f"{route.home}, so nothing is repeated by its key, write a longer for or a shorter "
+        f"retry.attempt_timeout",
+    )
 
 
 def with_fitting_base(route: Standing) -> Branch:
@@ -120,7 +141,7 @@ def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
         return True
     hinted = hinted_status(outcome)
     statuses = statuses_of(outcome) if hinted is None else {hinted}
-    return any(status >= 500 for status in statuses - refused)
+    return any(status_may_have_run(status, refused) for status in statuses)
 
 
 def _check_attempt_timeout(route: Standing, findings: Findings) -> None:

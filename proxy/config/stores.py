@@ -9,7 +9,7 @@ from proxy.config.kinds.stores import RedisUrl, SqliteFile
 from proxy.config.tree import Branch, Leaf
 
 _FOR_MEMORY = ("entries", "bytes")
-_FOR_REDIS = ("username", "password", "prefix", "tls")
+_FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
 
 
 def check_store(file: Branch, findings: Findings) -> None:

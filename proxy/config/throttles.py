@@ -9,10 +9,9 @@ from proxy.config.rounding import rounded_down
 from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf
 from proxy.config.units import format_duration, format_in_seconds
-from proxy.policy.settings import Rate
+from proxy.policy.pacing import pace
+from proxy.policy.settings import ThrottleSettings
 
-_SLOW = 10
-"""Calls per second from which on a tenth of a second is worth a call."""
 _LONGEST_LOG = 100_000
 """Calls whose times a window can be asked to remember."""
 
@@ -24,10 +23,10 @@ def check_throttles(
     on = [owner for owner in (*routes, *upstreams) if owner.section.branch("throttle")]
     store = file.leaf("store.url")
     for owner in on:
-        _check_slow_rates(owner, findings)
         _check_hidden_rates(owner, store, findings)
         _check_repeated_rates(owner, findings)
         _check_window(owner, store, findings)
+        _check_margin(owner, findings)
         _check_purpose(owner, findings)
     _check_idle_keys(on, findings)
     for route in routes:
@@ -36,49 +35,33 @@ def check_throttles(
         _check_shared_wait(upstream, _routes_to(upstream, routes), findings)
 
 
-def _check_slow_rates(owner: Standing, findings: Findings) -> None:
-    """Warn of a rate that lets through one call at a time where that was hardly meant."""
-    algorithm = owner.leaf("throttle.algorithm")
-    throttle = owner.section.branch("throttle")
-    is_said = throttle is None or "burst" in throttle.entries.keys() | throttle.broken
-    if is_said or algorithm is None or algorithm.value != "gcra":
-        return
-    for leaf in _rates(owner):
-        rate: Rate = leaf.value
-        if rate.count >= _SLOW * rate.period:
-            continue
-        burst = max(2, min(rate.count, 5), rate.count // 100)
-        pace = f"every {format_duration(rate.period / rate.count)}"
-        if leaf.scalar.references:
-            burst, pace = 10, "at a time"
-        findings.warn(
-            leaf.spot,
-            leaf.path,
-            f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} with burst 1 "
-            f"lets one call through {pace}, write burst: {burst} (say) to let {burst} through at "
-            f"once",
-        )
-
-
 def _check_hidden_rates(owner: Standing, store: Leaf | None, findings: Findings) -> None:
     """Warn of a rate that another one in the same list never lets come to bear.
 
-    Smooth rates with one burst are ordered: the slowest allows least over any time.
+    A smooth rate is hidden by one that is slower and lets no more out at once.
     """
-    algorithm, rates = owner.leaf("throttle.algorithm"), _rates(owner)
+    algorithm, rates, burst = owner.leaf("throttle.algorithm"), _rates(owner), _burst(owner)
     if algorithm is None or algorithm.value != "gcra" or not rates:
         return
+    settings = ThrottleSettings(burst=burst)
     slowest = min(rates, key=lambda leaf: leaf.value.count / leaf.value.period)
     is_shared = store is None or isinstance(store.value, RedisUrl)
     instead = "remove it" if is_shared else "remove it or write algorithm: window to have both"
+    at_once = pace(settings, slowest.value).burst
     for leaf in rates:
-        if leaf is not slowest and leaf.value != slowest.value:
+        is_hidden = pace(settings, leaf.value).burst >= at_once
+        if leaf is not slowest and leaf.value != slowest.value and is_hidden:
             findings.warn(
                 leaf.spot,
                 leaf.path,
                 f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} has no "
                 f"effect, {slowest.scalar.bare} lets less through at any time, {instead}",
             )
+
+
+def _burst(owner: Standing) -> int | None:
+    leaf = owner.leaf("throttle.burst")
+    return None if leaf is None else leaf.value
 
 
 def _check_repeated_rates(owner: Standing, findings: Findings) -> None:
@@ -109,6 +92,22 @@ def _check_window(owner: Standing, store: Leaf | None, findings: Findings) -> No
                 f"a window remembers every call{owner.named('throttle.rate', 'throttle.algorithm')}"
                 f", at most {_LONGEST_LOG}, write algorithm: gcra for more",
             )
+
+
+def _check_margin(owner: Standing, findings: Findings) -> None:
+    """Warn of a margin that takes more than half of a rate: a wrong unit, most likely."""
+    margin, rates = owner.leaf("throttle.margin"), _rates(owner)
+    if margin is None or margin.value is None or not rates or not owner.writer("throttle.margin"):
+        return
+    shortest = min(rates, key=lambda leaf: leaf.value.period)
+    if margin.value >= shortest.value.period:
+        findings.warn(
+            margin.spot,
+            margin.path,
+            f"{margin.scalar.bare} is not below the time of {shortest.scalar.bare}"
+            f"{owner.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
+            "used, write auto, or 20ms (say)",
+        )
 
 
 def _check_purpose(owner: Standing, findings: Findings) -> None:
@@ -145,9 +144,15 @@ def _has_no_rate(owner: Standing) -> bool:
     return items is not None and not items.items and not owner.writer("throttle.rate")
 
 
+def _has_nothing_to_burst(owner: Standing) -> bool:
+    return _burst(owner) is not None and _has_no_rate(owner)
+
+
 def _is_window(owner: Standing) -> bool:
     algorithm = owner.leaf("throttle.algorithm")
-    return algorithm is not None and algorithm.value == "window" and not _has_no_rate(owner)
+    if algorithm is None or _burst(owner) is None:
+        return False
+    return algorithm.value == "window" and not _has_no_rate(owner)
 
 
 def _has_no_key(owner: Standing) -> bool:
@@ -159,7 +164,7 @@ _IDLE_KEYS = (
     _Idle(
         "throttle.burst",
         "throttle.rate",
-        _has_no_rate,
+        _has_nothing_to_burst,
         "there is no rate that could burst, write rate: 100/s (say) beside it",
     ),
     _Idle(
@@ -168,6 +173,12 @@ _IDLE_KEYS = (
         _is_window,
         "a window has no burst (the whole rate may go out at once), remove it or write algorithm: "
         "gcra",
+    ),
+    _Idle(
+        "throttle.margin",
+        "throttle.rate",
+        _has_no_rate,
+        "there is no rate whose calls could arrive late, write rate: 100/s (say) beside it",
     ),
     _Idle(
         "throttle.max_keys",

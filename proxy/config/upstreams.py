@@ -28,6 +28,13 @@ def refused_by(file: Branch, name: Leaf | None) -> frozenset[int]:
     return frozenset(upstream.values("refused") if upstream and is_written else USUAL_REFUSALS)
 
 
+def honoured_key(file: Branch, name: Leaf | None) -> Branch | None:
+    """What the upstream called *name* promises about keys; None if nothing."""
+    upstreams = file.branch("upstreams")
+    upstream = upstreams.branch(name.value) if upstreams and name else None
+    return None if upstream is None else upstream.branch("honours_key")
+
+
 def _check_urls(upstream: Branch, findings: Findings) -> None:
     seen = set()
     for item in upstream.items("urls"):

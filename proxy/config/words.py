@@ -17,7 +17,7 @@ _RATE = ("rate", "throttle.rate")
 _CONCURRENCY = ("concurrency", "throttle.concurrency")
 
 _KEY_HEADER = ("header", "idempotency.header")
-_TTL = ("ttl", "idempotency.ttl")
+_TTL = ("ttl", "idempotency.ttl", "for")
 _LEASE = ("lease", "idempotency.lease")
 _MAX_RESPONSE = ("max_response", "idempotency.max_response")
 
@@ -86,6 +86,7 @@ ELSEWHERE = {
     "key": ("header",),
     "key_header": _KEY_HEADER,
     "header_name": _KEY_HEADER,
+    "ttl": _TTL,
     "retention": _TTL,
     "expiry": _TTL,
     "expires": _TTL,
@@ -97,6 +98,8 @@ ELSEWHERE = {
     "max_entries": ("entries",),
     "max_bytes": ("max_response", "bytes", "max_body"),
     "redact": ("headers.drop",),
+    "min_body_rate": ("body_rate",),
+    "body_min_rate": ("body_rate",),
 }
 """Words of other products, and ours: the first that exists where they stand."""
 

@@ -24,8 +24,8 @@ Holdfast listens on {proxy}, in front of a flaky upstream. Try, in another termi
   # fails twice, then answers: the caller sees one answer, and Holdfast-Attempts: 3
   curl -i '{proxy}/flaky?fail=2'
 
-  # a POST that failed may have run, so it is not sent again
-  curl -i '{proxy}/flaky?fail=1' -d hello
+  # a POST that failed may have run, so it is not sent again; /bank/pay honours keys: there it is
+  curl -i '{proxy}/pay' -d hello -H 'Idempotency-Key: 1'
 
   # what was decided after each attempt, and why
   curl -s {admin}/metrics | grep 'retry_verdicts.*[1-9].0$'

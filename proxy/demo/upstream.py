@@ -24,6 +24,8 @@ The demo upstream. It misbehaves on request:
   /delay/1500ms              200 after that long, at most 60s
   /flaky?fail=2&id=a         503 twice for this id, then 200; ?chance=0.3 fails at random
   /orders                    POST places an order, each time another one
+  /pay                       POST books a payment, each time another one, and answers 503
+  /bank/pay                  the same, but an Idempotency-Key is booked once and then gets 200
   /limited                   two a second; beyond that 429 with Retry-After
   /reset                     drops the connection without an answer
   /stream?ticks=10&every=1s  server-sent events
@@ -60,6 +62,8 @@ def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
     app.router.add_route("*", "/delay/{duration}", upstream.delay)
     app.router.add_route("*", "/flaky", upstream.flaky)
     app.router.add_post("/orders", upstream.orders)
+    app.router.add_post("/pay", upstream.pay)
+    app.router.add_post("/bank/pay", upstream.bank)
     app.router.add_route("*", "/limited", upstream.limited)
     app.router.add_route("*", "/reset", upstream.reset)
     app.router.add_route("*", "/bytes/{size}", upstream.bytes)
@@ -75,6 +79,9 @@ class _Upstream:
         self._failures: OrderedDict[str, int] = OrderedDict()
         self._admitted: deque[float] = deque(maxlen=2)
         self._orders = count(1)
+        self._payments = count(1)
+        self._paid: OrderedDict[str, int] = OrderedDict()
+        """Payments by the key under which the bank booked them."""
 
     async def help(self, _request: web.Request) -> web.Response:
         return web.Response(text=HELP)
@@ -120,6 +127,25 @@ class _Upstream:
         """Place an order, however often it was placed before."""
         what = (await request.text())[:100]
         return web.Response(status=201, text=f"order {next(self._orders)}: {what}\n")
+
+    async def pay(self, _request: web.Request) -> web.Response:
+        """Book a payment and lose the answer, as a gateway does whose worker was too slow."""
+        return self._booked(next(self._payments))
+
+    async def bank(self, request: web.Request) -> web.Response:
+        """Do the same, but know a key again."""
+        key = request.headers.get("Idempotency-Key", "")
+        if key in self._paid:
+            return web.Response(text=f"payment {self._paid[key]}, booked once\n")
+        number = next(self._payments)
+        if key:
+            self._paid[key] = number
+            if len(self._paid) > MAX_IDS:
+                self._paid.popitem(last=False)
+        return self._booked(number)
+
+    def _booked(self, number: int) -> web.Response:
+        return web.Response(status=503, text=f"payment {number} is booked, for all you know\n")
 
     async def limited(self, _request: web.Request) -> web.Response:
         """Let two requests through in any second."""

@@ -36,7 +36,8 @@ class AccessLog:
         fallback = '"fallback":true,' if exchange.fallback else ""
         letter = f'"dead_letter":"{exchange.dead_letter}",' if exchange.dead_letter else ""
         replay = '"replay":true,' if exchange.is_replay else ""
-        keyed = "" if exchange.key_result is None else _keyed(exchange)
+        has_key = exchange.key_result is not None or exchange.record
+        keyed = _keyed(exchange) if has_key else ""
         attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
         self._writer.write(
             f'{{"time":"{self._now()}","request_id":{quoted(exchange.request_id)},'
@@ -63,8 +64,10 @@ def _refusal(refusal: Refusal) -> str:
 
 
 def _keyed(exchange: Exchange) -> str:
+    # A duplicate that left while it waited has a record, and nothing came of it.
+    word = "" if exchange.key_result is None else f'"idempotency":"{exchange.key_result}",'
     record = f'"record":"{exchange.record}",' if exchange.record else ""
-    return f'"idempotency":"{exchange.key_result}",{record}'
+    return f"{word}{record}"
 
 
 def _attempt(attempt: Attempt, exchange: Exchange) -> str:

@@ -160,14 +160,17 @@ class SeriesCollector(Collector):
         yield keys
         yield CounterMetricFamily(
             "holdfast_store_evictions",
-            "Results of idempotency keys that were given up before their time, for want of room.",
+            "Results of idempotency keys, and markers once only those were left, given up "
+            "before their time, for want of room.",
             value=self._collected.evictions,
         )
 
     def _letters(self) -> Iterator[Metric]:
         series, counts = self._collected.letters, self._collected.letter_counts()
         waiting = GaugeMetricFamily(
-            "holdfast_dead_letters", "Dead letters that wait for a person.", labels=("route",)
+            "holdfast_dead_letters_pending",
+            "Dead letters that wait for a person.",
+            labels=("route",),
         )
         oldest = GaugeMetricFamily(
             "holdfast_dead_letters_oldest_timestamp_seconds",
@@ -193,12 +196,12 @@ class SeriesCollector(Collector):
         )
         replays = CounterMetricFamily(
             "holdfast_dead_letter_replays",
-            "Dead letters that were sent again, by how that ended.",
+            "Replays of dead letters, by how they ended.",
             labels=("route", "result"),
         )
         for route, counted in series.items():
             kept.add_metric((route,), counted.kept)
-            dropped.add_metric((route,), counted.lost)
+            dropped.add_metric((route,), counted.lost + counted.expired)
             for result, count in counted.replays.items():
                 replays.add_metric((route, result), count)
         yield kept

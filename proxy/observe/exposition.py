@@ -22,20 +22,11 @@ _END = b"# EOF\n"
 """Ends a text in the OpenMetrics format, and only there."""
 
 
-_TWICE = frozenset({"holdfast_dead_letters"})
-"""A gauge and a counter: how many there are, and (with ``_total``) how many there were. To
-OpenMetrics, which takes the suffix off, that is one name; there the counter has no type."""
-
-
 class _Slice(Collector):
     """Some samples of one family, in the shape that an encoder takes."""
 
-    def __init__(self, family: Metric, start: int, *, is_open: bool) -> None:
-        """*is_open*: for the OpenMetrics format."""
-        name, kind = family.name, family.type
-        if is_open and name in _TWICE and kind == "counter":
-            name, kind = f"{name}_total", "unknown"
-        self._part = Metric(name, family.documentation, kind)
+    def __init__(self, family: Metric, start: int) -> None:
+        self._part = Metric(family.name, family.documentation, family.type)
         self._part.samples = family.samples[start : start + _SLICE]
 
     def collect(self) -> Iterator[Metric]:
@@ -45,12 +36,11 @@ class _Slice(Collector):
 async def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """All metrics of *registry* as the Accept field asks, and the content type."""
     encode, content_type = choose_encoder(accept)
-    is_open = "openmetrics" in content_type
     pieces = []
     ending = b""
     for family in registry.collect():
         for start in range(0, max(1, len(family.samples)), _SLICE):
-            text = encode(_Slice(family, start, is_open=is_open))
+            text = encode(_Slice(family, start))
             if text.endswith(_END):
                 text, ending = text.removesuffix(_END), _END
             pieces.append(text if start == 0 else _without_comments(text))

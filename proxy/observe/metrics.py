@@ -240,9 +240,9 @@ class Metrics:
         series = self._collected.store = StoreSeries(operations)
         return series
 
-    def lost(self, route: str, letters: int = 1) -> None:
+    def expired(self, route: str, letters: int) -> None:
         """So many dead letters have expired (stores.letters.LetterLosses)."""
-        self._collected.letters.setdefault(route, LetterSeries()).lost += letters
+        self._collected.letters.setdefault(route, LetterSeries()).expired += letters
 
     def replayed(self, route: str, result: ReplayResult) -> None:
         """A dead letter was sent again."""

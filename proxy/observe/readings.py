@@ -10,6 +10,7 @@ from proxy.observe.collected import Collected
 from proxy.observe.status import summary
 from proxy.observe.together import together
 from proxy.policy.breaker import State
+from proxy.policy.records import KnownKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,37 @@ class Reading:
     """Requests that wait for another one with the same idempotency key."""
     addresses: Mapping[str, Sequence[AddressState]]
     """By upstream."""
+    keys_known: KnownKeys | None = None
+    """What the memory of this process has of keys; None where they are kept elsewhere."""
 
     def told(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests."""
         return {
             "connections": self.connections,
             "keys": {"in_flight": self.keys_in_flight, "waiting": self.keys_waiting},
+            **_known(self.keys_known),
             "addresses": {
                 upstream: [state.told() for state in states]
                 for upstream, states in self.addresses.items()
             },
             **summary(self.collected),
         }
+
+
+def _known(keys: KnownKeys | None) -> dict[str, object]:
+    if keys is None:
+        return {}
+    oldest = None if keys.oldest is None else round(keys.oldest, 3)
+    return {"known_keys": {"count": keys.known, "held": keys.held, "oldest_seconds": oldest}}
+
+
+def _all_known(parts: Sequence[KnownKeys | None]) -> KnownKeys | None:
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    oldest = [part.oldest for part in known if part.oldest is not None]
+    held = sum(part.held for part in known)
+    return KnownKeys(sum(part.known for part in known), held, max(oldest, default=None))
 
 
 def whole_of(parts: Sequence[Reading]) -> Reading:
@@ -74,6 +94,7 @@ def whole_of(parts: Sequence[Reading]) -> Reading:
         addresses={
             name: _addresses([part.addresses.get(name, ()) for part in parts]) for name in upstreams
         },
+        keys_known=_all_known([part.keys_known for part in parts]),
     )
 
 

@@ -50,17 +50,20 @@ def sum_of_counts(parts: Iterable[Mapping[KeyT, int]]) -> dict[KeyT, int]:
 class Histogram:
     """Durations, sorted into buckets as they come."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_least", "bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
+        self._least = bounds[0]
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
         # Left, because Prometheus counts `le`: a value on a bound is within it.
-        bounds = self.bounds
-        self.counts[0 if seconds <= bounds[0] else bisect_left(bounds, seconds)] += 1
+        if seconds <= self._least:
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
     @property
@@ -150,12 +153,14 @@ def key_series() -> dict[KeyResult, int]:
 class LetterSeries:
     """What is counted besides for a route that keeps dead letters."""
 
-    __slots__ = ("kept", "lost", "replays")
+    __slots__ = ("expired", "kept", "lost", "replays")
 
     def __init__(self) -> None:
         self.kept = 0
         self.lost = 0
-        """Those that could not be kept, or that expired."""
+        """Those that could not be kept."""
+        self.expired = 0
+        """Those that were kept, and that nobody saw to in time."""
         self.replays = dict.fromkeys(ReplayResult, 0)
 
     @classmethod
@@ -164,6 +169,7 @@ class LetterSeries:
         whole = cls()
         whole.kept = sum(part.kept for part in parts)
         whole.lost = sum(part.lost for part in parts)
+        whole.expired = sum(part.expired for part in parts)
         whole.replays = sum_of_counts(part.replays for part in parts)
         return whole
 

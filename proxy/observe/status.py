@@ -128,7 +128,8 @@ def _letters(series: LetterSeries | None, counts: LetterCounts | None) -> dict[s
             "bytes": 0 if counts is None else counts.size,
             "oldest": None if counts is None else round(counts.oldest, 3),
             "kept": series.kept,
-            "dropped": series.lost,
+            "lost": series.lost,
+            "expired": series.expired,
             "replays": dict(series.replays),
         }
     }

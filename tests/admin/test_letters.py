@@ -1,11 +1,12 @@
 """``/dead-letters`` of a real proxy: pages, one letter, dropping, exporting, and who may ask."""
 
 import json
+import logging
 
 import pytest
 
 from proxy.policy.letters import Missing
-from tests.support import Response, RunningProxy, one_route, running
+from tests.support import Response, RunningProxy, one_route, request, running
 from tests.support.client import RawClient
 from tests.support.dead_letters import listed, obstacle, shown
 from tests.support.letters import letter
@@ -41,6 +42,7 @@ async def test_pages() -> None:
         assert await get(f"limit=2&after={ids[3].upper()}") == (ids[2:0:-1], ids[1])
         assert await get("route=b") == ([ids[4], ids[1]], None)
         assert await get("route=c") == ([], None)
+        assert await get("order=oldest&limit=0002") == (ids[:2], ids[1])
         assert (await listed(proxy))[0] == {
             "id": ids[0],
             "time": "2096-10-02T07:06:41.000Z",
@@ -60,11 +62,19 @@ async def test_pages() -> None:
             "body_bytes": 3,
             "body_missing": None,
             "replayable": True,
+            "caller": None,
+            "credentials": [],
         }
 
 
 @pytest.mark.parametrize(
-    "query", ["order=up", "limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "limit=²"]
+    "query",
+    [
+        *("order=up", "after=x", "limit=0", "limit=1001", "limit=x", "limit=-1", "limit=²"),
+        *("limit=", "limit=00001", "limit=0000019999999", "limit=000001" + "9" * 30),
+        "limit=" + "1" * 5006,
+    ],
+    ids=lambda query: query[:20],
 )
 async def test_a_page_that_makes_no_sense(query: str) -> None:
     async with running(CONFIG) as proxy:
@@ -123,21 +133,28 @@ async def test_where_no_route_keeps_any_there_are_none() -> None:
         assert not (proxy.config.parent / "state").exists()
 
 
-async def test_dropping() -> None:
+async def test_dropping(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
     async with running(CONFIG) as proxy:
         ids = await filled(proxy, "a", "b", "a", "b", "b")
         answer = await proxy.admin("DELETE", f"/dead-letters/{ids[0]}")
         assert json.loads(answer.body) == {"result": "dropped", "id": ids[0]}
         assert (await proxy.admin("DELETE", f"/dead-letters/{ids[0]}")).status == 404
-        for query in ("", "?route=a&all=true"):
+        for query in ("", "?route=a&all=true", "?all=no", "?all=true&until=x"):
             refused = await proxy.admin("DELETE", f"/dead-letters{query}")
             assert obstacle(refused) == (400, "bad_request")
         assert len(await listed(proxy)) == 4
+        nothing = await proxy.admin("DELETE", f"/dead-letters?all=true&until={ids[0]}")
+        assert json.loads(nothing.body) == {"result": "dropped", "letters": 0}
         answer = await proxy.admin("DELETE", "/dead-letters?route=b")
         assert json.loads(answer.body) == {"result": "dropped", "letters": 3}
         assert [one["id"] for one in await listed(proxy)] == [ids[2]]
         await proxy.admin("DELETE", "/dead-letters?all=true")
         assert await listed(proxy) == []
+        # Somebody may ask for one of them later.
+        assert f"dead letter {ids[0]} was dropped by hand" in caplog.text
+        assert f"dead letters dropped by hand: {ids[1]} {ids[3]} {ids[4]}" in caplog.text
+        assert f"dead letters dropped by hand: {ids[2]}" in caplog.text
         # A person's doing is no loss.
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_dead_letters_dropped_total") == 0
@@ -178,6 +195,25 @@ async def test_a_replay_that_makes_no_sense(body: bytes) -> None:
             )
         assert obstacle(answer) == (400, "bad_request")
         assert (await shown(proxy, FIRST))["state"] == "waiting"
+
+
+async def test_a_body_in_chunks_that_is_too_large() -> None:
+    async with running(CONFIG) as proxy, RawClient(proxy.admin_port) as client:
+        fields = ("Host: localhost", "Transfer-Encoding: chunked")
+        await client.send(request("POST", f"/dead-letters/{FIRST}/replay", *fields))
+        await client.send(b"%x\r\n%b\r\n0\r\n\r\n" % (70_000, b"x" * 70_000))
+        assert obstacle(await client.response("POST")) == (413, "body_too_large")
+
+
+async def test_a_body_that_trickles_does_not_hold_the_listener(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.admin.letters.BODY_WITHIN", 0.2)
+    async with running(CONFIG) as proxy, RawClient(proxy.admin_port) as client:
+        fields = ("Host: localhost", "Content-Length: 100")
+        await client.send(request("POST", f"/dead-letters/{FIRST}/replay", *fields), b"{")
+        answer = await client.response("POST")
+        assert obstacle(answer) == (408, "slow_client")
 
 
 async def test_fields_that_make_no_request() -> None:

@@ -7,7 +7,7 @@ from aiohttp import ClientResponse, ClientSession, web
 
 from proxy.admin.site import AdminSite
 from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Shown, State
+from proxy.policy.records import Released, Shown, State
 from proxy.policy.settings import Listen
 
 
@@ -51,9 +51,10 @@ class Application:
     async def show_key(self, name: str) -> Shown | None:
         return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0)
 
-    async def release_key(self, name: str) -> tuple[Shown | None, bool]:
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        del force
         self.releases += 1
-        return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0), True
+        return Released(Shown(State.HELD, name, 0.0, 0.0, 0.0, 0), None)
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
@@ -66,7 +67,12 @@ class Application:
     async def drop_letter(self, letter: str) -> bool | None:
         raise NotImplementedError
 
-    async def drop_letters(self, route: str | None) -> int:
+    async def drop_letters(self, route: str | None, until: str) -> int:
+        raise NotImplementedError
+
+    async def letter_obstacle(
+        self, letter: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
         raise NotImplementedError
 
     async def replay_letter(

@@ -45,9 +45,13 @@ async def on_terminal(
     *,
     columns: int = 80,
     until: Callable[[str], bool] | None = None,
+    typed: bytes = b"",
 ) -> Ended:
-    """Run it to its end; or *until* it has printed enough, and Ctrl-C then."""
-    return await asyncio.to_thread(_run, command, environ, columns, until)
+    """Run it to its end; or *until* it has printed enough, and Ctrl-C then.
+
+    *typed* is what it finds to read.
+    """
+    return await asyncio.to_thread(_run, command, environ, columns, until, typed)
 
 
 def _run(
@@ -55,9 +59,11 @@ def _run(
     environ: Mapping[str, str],
     columns: int,
     until: Callable[[str], bool] | None,
+    typed: bytes,
 ) -> Ended:
     ours, theirs = pty.openpty()
     try:
+        os.write(ours, typed)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
         with subprocess.Popen(
             command,

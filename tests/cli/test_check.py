@@ -72,7 +72,46 @@ def test_for_programs(folder: Path) -> None:
                 "warning": False,
             }
         ],
+        "windows": [],
     }
+
+
+LIMITED = """
+store: {store}
+upstreams:
+  a:
+    urls: [http://127.0.0.1:1]
+    throttle: {{rate: [10/s, 5000/h], burst: 5}}
+routes:
+  - {{name: search, match: /**, upstream: a, throttle: {{rate: 20/s, key: client_ip}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "used"),
+    [
+        pytest.param("memory", (97, 99, 97), id="in one process"),
+        pytest.param("redis://redis", (95, 99, 95), id="for all instances"),
+        pytest.param("{url: redis://redis, permit_life: 200ms}", (81, 99, 81), id="far away"),
+    ],
+)
+def test_the_most_in_one_window(folder: Path, store: str, used: tuple[int, int, int]) -> None:
+    (folder / "holdfast.yaml").write_text(LIMITED.format(store=store))
+    status, output = run("check", "-c", "holdfast.yaml")
+    assert status == 0
+    a, b, c = used
+    assert output.replace(" can be used", "").splitlines()[-4:] == [
+        f"throttle of upstream a: at most 14 in any 1s; {a}% of 10/s",
+        f"throttle of upstream a: at most 5004 in any 1h; {b}% of 5000/h",
+        f"throttle of route search: at most 20 in any 1s for each client_ip; {c}% of 20/s",
+        "holdfast.yaml: ok (1 route, 1 upstream), 1 warning",
+    ]
+    told = json.loads(run("check", "-c", "holdfast.yaml", "--format", "json")[1])["windows"]
+    assert [(window["of"], window["most"]) for window in told] == [
+        ("upstream a", 14),
+        ("upstream a", 5004),
+        ("route search", 20),
+    ]
 
 
 def test_without_a_file_it_says_what_to_write() -> None:

@@ -74,9 +74,9 @@ async def test_list() -> None:
             0,
             [
                 "Dead letters, the newest first",
-                "id                    time         route    error  category   tries  ran",
+                "id                    time         route    error  category   tries  ran?",
                 f"{letter(3).id}  10-02 07:06  all      503    transient    1/3  no",
-                f"{SECOND}  10-02 07:06  charges  503    transient    1/3  yes",
+                f"{SECOND}  10-02 07:06  charges  503    transient    1/3  maybe",
                 f"{FIRST}  10-02 07:06  all      503    transient    1/3  no",
             ],
         )
@@ -122,7 +122,7 @@ async def test_a_terminal_gets_long_lines_whole() -> None:
     async with running(CONFIG) as proxy:
         await proxy.app._letters.keep(letter(body=long.encode(), may_have_run=True))
         said = await on_a_terminal(proxy, "show", FIRST)
-        assert "may have run: \x1b[33myes" in said.text
+        assert "may have run: \x1b[33mmaybe" in said.text
         assert long in said.uncoloured.splitlines()
 
 
@@ -137,7 +137,7 @@ async def test_show() -> None:
             f"id: {FIRST}",
             "state: waiting",
             "error: 503 (transient, attempts_exhausted)",
-            "may have run: yes, find out before you send it again",
+            "may have run: maybe, find out before you send it again",
             f"key: holdfast keys show {'5f' * 16}",
             "POST /charges?a=b",
             "Content-Type: text/plain",
@@ -171,8 +171,33 @@ async def test_drop() -> None:
         assert await dlq(proxy, "drop", FIRST) == (0, f"dropped {FIRST}\n", "")
         status, _, err = await dlq(proxy, "drop", FIRST)
         assert (status, err.startswith("Error: there is no such letter")) == (1, True)
-        assert await dlq(proxy, "drop", "--all", "--route", "charges") == (0, "dropped 1\n", "")
-        assert await dlq(proxy, "drop", "--all") == (0, "dropped 1\n", "")
+        drop_all = ("drop", "--all", "--yes")
+        assert await dlq(proxy, *drop_all, "--route", "charges") == (0, "dropped 1\n", "")
+        assert await dlq(proxy, *drop_all) == (0, "dropped 1\n", "")
+        assert await dlq(proxy, *drop_all) == (0, "no dead letters\n", "")
+
+
+async def test_a_script_has_to_say_that_it_means_all() -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        status, out, err = await dlq(proxy, "drop", "--all")
+        assert (status, out) == (2, "")
+        assert "3 dead letters (all: 2, charges: 1) would be gone for good: write --yes" in err
+        assert len(await proxy.app._letters.page()) == 3
+
+
+@pytest.mark.parametrize(("typed", "left"), [(b"y\n", 0), (b"n\n", 3), (b"\n", 3)])
+async def test_a_terminal_is_asked(typed: bytes, left: int) -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        url = f"http://127.0.0.1:{proxy.admin_port}"
+        command = [*HOLDFAST, "dlq", "drop", "--all", "--admin", url]
+        ended = await on_terminal(command, typed=typed)
+        assert "3 dead letters (all: 2, charges: 1) will be gone for good." in ended.text
+        assert "Drop them? [y/N]" in ended.text
+        assert ("dropped 3" if not left else "nothing was dropped") in ended.text
+        assert (ended.status == 0) == (left == 0)
+        assert len(await proxy.app._letters.page()) == left
 
 
 async def test_export() -> None:
@@ -191,7 +216,7 @@ async def failing_posts(proxy: RunningProxy, count: int, *fields: str) -> list[s
 
 async def test_replay_of_one() -> None:
     async with (
-        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
         running(one_route(upstream, "dead_letter: true")) as proxy,
     ):
         (one,) = await failing_posts(proxy, 1, "Authorization: Bearer a")
@@ -228,7 +253,7 @@ async def test_what_may_have_run_is_not_sent_without_force() -> None:
 
 async def test_replay_of_all() -> None:
     async with (
-        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
         running(one_route(upstream, "dead_letter: true")) as proxy,
     ):
         ids = await failing_posts(proxy, 3)
@@ -243,23 +268,123 @@ async def test_replay_of_all() -> None:
         assert lines[1].startswith(f"2/4 {ids[1]} failed: 404: ")
         assert lines[2] == f"3/4 {ids[2]} sent, the upstream answered 200"
         assert lines[3].startswith(f"4/4 {ids[3]} not sent: it may have run")
-        assert lines[4] == "2 of 4 were sent and are gone, 2 stay"
+        assert lines[4] == "2 of 4 are gone, 2 left"
         status, out, _ = await dlq(proxy, "replay", "--all", "--force", "--json")
         assert status == 0
         assert [json.loads(line)["id"] for line in out.splitlines()] == [ids[1], ids[3]]
         assert len(upstream.requests) == 4 + 3 + 2
 
 
+async def test_a_dry_run_says_which_would_be_sent_and_sends_nothing() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        (good,) = await failing_posts(proxy, 1)
+        upstream.usual = hang_up
+        (ran,) = await failing_posts(proxy, 1)
+        await proxy.app._letters.keep(letter(8, missing=Missing.TOO_LARGE, body=b""))
+        await proxy.app._letters.keep(letter(9, route="gone"))
+        status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run")
+        lines = out.splitlines()
+        assert status == 1
+        assert lines[0] == f"1/4 {good} would be sent"
+        assert lines[1].startswith(f"2/4 {ran} would not be sent: it may have run; find out")
+        assert lines[2].startswith(f"3/4 {letter(8).id} would not be sent: Its body was not kept")
+        assert lines[3].startswith(f"4/4 {letter(9).id} would not be sent: The route that it came")
+        assert lines[4] == "1 of 4 would be sent, 3 would not; nothing was sent"
+        status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run", "--force", "--json")
+        told = [json.loads(line) for line in out.splitlines()]
+        assert [one.get("result") for one in told] == ["would_be_sent"] * 2 + [None] * 2
+        status, out, _ = await dlq(proxy, "replay", good, "--dry-run")
+        assert (status, out) == (0, "would be sent\n")
+        assert len(upstream.requests) == 2
+        assert {one.replays for one in await proxy.app._letters.page()} == {0}
+
+
+async def test_one_credential_is_for_the_letters_of_one_caller() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
+        running(
+            one_route(upstream, "dead_letter: true\nidempotency: {scope: [header:X-Tenant]}")
+        ) as proxy,
+    ):
+        await failing_posts(proxy, 2, "Authorization: Bearer a")
+        await failing_posts(proxy, 1, "Authorization: Bearer b")
+        await failing_posts(proxy, 1)
+        callers = [one.caller for one in await proxy.app._letters.page()]
+        upstream.usual = answer(ok())
+        seen = len(upstream.requests)
+        for field in ("authorization: Bearer a", "X-Tenant: acme"):
+            for more in ((), ("--dry-run",), ("--force",)):
+                status, out, err = await dlq(proxy, "replay", "--all", "-H", field, *more)
+                assert (status, out) == (2, "")
+                assert "with the letters of 3 callers" in err
+                assert f"{callers[0]}: 2" in err
+                assert "none: 1" in err
+                assert "add --caller ID" in err
+                assert "Bearer a" not in err
+        assert len(upstream.requests) == seen
+        credential = ("-H", "Authorization: Bearer b")
+        one_caller = ("replay", "--all", "--caller", callers[2])
+        assert (await dlq(proxy, *one_caller, *credential))[0] == 0
+        assert [sent.get("Authorization") for sent in upstream.requests[seen:]] == ["Bearer b"]
+        assert (await dlq(proxy, "replay", "--all", "--caller", "none"))[0] == 0
+        assert (await dlq(proxy, "replay", "--all", "--caller", "x"))[1] == "no dead letters\n"
+        # Those that are left are of one caller.
+        status, _, _ = await dlq(proxy, "replay", "--all", "-H", "Authorization: Bearer a")
+        assert status == 0
+
+
+async def test_any_other_field_is_for_all() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
+        running(one_route(upstream, "dead_letter: true")) as proxy,
+    ):
+        await failing_posts(proxy, 1, "Authorization: Bearer a")
+        await failing_posts(proxy, 1, "Authorization: Bearer b")
+        upstream.usual = answer(ok())
+        assert (await dlq(proxy, "replay", "--all", "-H", "X-Replayed-By: me"))[0] == 0
+
+
+async def test_a_letter_whose_key_has_a_result_is_not_said_to_be_sent() -> None:
+    async with (
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
+        running(one_route(upstream, "dead_letter: true\nidempotency: true")) as proxy,
+    ):
+        (one,) = await failing_posts(proxy, 1, "Idempotency-Key: k")
+        upstream.usual = answer(ok())
+        await failing_posts(proxy, 1, "Idempotency-Key: k")
+        status, out, _ = await dlq(proxy, "replay", one)
+        assert (status, out) == (
+            0,
+            "not sent: its key has a result already (200), the letter is gone\n",
+        )
+        assert len(upstream.requests) == 2
+
+
+async def test_a_letter_that_was_refused_says_that_nothing_was_sent() -> None:
+    policy = "dead_letter: {on: [default, refusals]}\nthrottle: {rate: 1/h, max_wait: 0s}"
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, policy)) as proxy:
+        _, one = await failing_posts(proxy, 2)
+        _, out, _ = await dlq(proxy, "show", one)
+        assert "error: throttled (transient)" in out.splitlines()
+        assert "may have run: no" in out.splitlines()
+        assert ", nothing was sent" in next(
+            line for line in out.splitlines() if line.startswith("refused: ")
+        )
+
+
 async def test_a_terminal_gets_a_bar() -> None:
     async with (
-        ScriptedUpstream(usual=answer(response(503))) as upstream,
+        ScriptedUpstream(usual=answer(response(429))) as upstream,
         running(one_route(upstream, "dead_letter: true")) as proxy,
     ):
         await failing_posts(proxy, 3)
         upstream.usual = answer(ok())
         said = (await on_a_terminal(proxy, "replay", "--all")).uncoloured
         assert "100%" in said
-        assert "3 of 3 were sent and are gone, 0 stay" in said
+        assert "3 of 3 are gone, 0 left" in said
 
 
 # Mistakes.
@@ -272,6 +397,7 @@ async def test_a_terminal_gets_a_bar() -> None:
         (("replay",), "name one letter, or write --all"),
         (("replay", FIRST, "--all"), "name one letter, or write --all"),
         (("replay", FIRST, "--route", "a"), "--route goes with --all"),
+        (("replay", FIRST, "--caller", "a"), "--caller goes with --all"),
         (("replay", FIRST, "-H", "s3cret"), "write 'Name: value'"),
         (("drop",), "name one letter, or write --all"),
         (("list", "--limit", "0"), "--limit"),

@@ -95,7 +95,7 @@ The upstream spare:
   urls: [http://127.0.0.1:2]            # holdfast.yaml:5
   connect_timeout: 5s                   # built-in
   max_connections: 1024                 # built-in
-  honours_key: false                    # built-in
+  honours_key: false                    # off, built-in
   refused: [421, 425, 429]              # built-in
   budget:                               # built-in
     ratio: 0.2                          # built-in
@@ -218,8 +218,9 @@ def test_a_post_with_a_key() -> None:
     fields = ("-H", "Idempotency-Key: 4711", "-H", "X-Api-Key: k")
     output = explained("POST", "/v1/charges", *fields, "--outcome", "reset")
     assert output.partition("\n\nEach ")[2] == (
-        "attempt passes the throttle of the route charges (10 in 1s, burst 1; its\n"
-        "own bucket by header:x-api-key) and the upstream pay (100 in 1s, burst 5).\n"
+        "attempt passes the throttle of the route charges (10 in 1s; its own bucket\n"
+        "by header:x-api-key) and the upstream pay (100 in 1s, burst 5: at most 104 in\n"
+        "any 1s).\n"
         "\n"
         "What follows, if nobody else is there:\n"
         "  1. reset: not_repeatable (it may have run, and may not run twice)\n"
@@ -293,7 +294,7 @@ def test_of_many_routes_those_with_another_path_are_counted(folder: Path) -> Non
             "server_said_no",
             "ask the upstream's owner: nothing in the file changes it",
         ),
-        ("POST /odd/x", "503", "not_repeatable", "send one Idempotency-Key: after 503 that is"),
+        ("POST /odd/x", "503", "not_repeatable", "write honours_key: true in upstreams."),
         ("POST /odd/x", "503", "not_repeatable", "write refused: [421, 425, 429, 503] in"),
         ("GET /poor", "503", "budget", "write a larger budget in upstreams.poor, or budget: false"),
         ("GET /slow", "503", "throttled", "write a higher rate, a larger burst or a longer"),
@@ -427,3 +428,67 @@ def test_wrong_usage(arguments: tuple[str, ...], told: str) -> None:
     status, output = run(*arguments)
     assert status == 2
     assert told in output
+
+
+REPEATED = """\
+upstreams:
+  pay: {{urls: [http://127.0.0.1:1, http://127.0.0.1:2]{}}}
+routes:
+  - {{match: /**, upstream: pay, timeout: 5s, retry: {{{}backoff: {{base: 2s, jitter: none}}}}}}
+"""
+KEYED = ("POST", "/x", "-H", "Idempotency-Key: k")
+
+
+def test_a_key_is_good_at_one_url(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(REPEATED.format(", honours_key: true", ""))
+    stays = "     then the same URL again: the others do not know its key\n"
+    assert stays in timeline(*KEYED, "--outcome", "503", "--outcome", "200")
+    assert stays not in timeline(*KEYED, "--outcome", "429", "--outcome", "200")
+    assert stays not in timeline("GET", "/x", "--outcome", "503", "--outcome", "200")
+    (folder / "holdfast.yaml").write_text(REPEATED.format(", honours_key: {shared: true}", ""))
+    assert stays not in timeline(*KEYED, "--outcome", "503", "--outcome", "200")
+
+
+def test_a_key_is_good_for_a_while(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(REPEATED.format(", honours_key: {for: 6s}", ""))
+    said = timeline(*KEYED, "--outcome", "503")
+    assert "  1. 503: key_expired (by then the upstream may have forgotten its key" in said
+    assert "\n  - write a longer honours_key: {for: …} in upstreams.pay, if it" in said
+
+
+def test_what_the_upstream_replays_is_final(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(REPEATED.format(", honours_key: true", ""))
+    said = timeline(*KEYED, "--outcome", "503:idempotent-replayed=true")
+    assert "  1. 503:idempotent-replayed=true: final_answer (the upstream says" in said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "remedy", "upstream"),
+    [
+        ("reset", "write unsafe: auto and honours_key: true in", ", honours_key: true"),
+        ("503", "write unsafe: auto and honours_key: true in", ", honours_key: true"),
+        ("503", "write unsafe: auto and refused: [421, 425, 429, 503]", ", refused: [429, 503]"),
+        ("429", "write unsafe: auto, if its 429 says", ""),
+    ],
+)
+def test_what_it_says_to_write_helps(
+    outcome: str, remedy: str, upstream: str, folder: Path
+) -> None:
+    (folder / "holdfast.yaml").write_text(REPEATED.format("", "unsafe: never, "))
+    said = timeline(*KEYED, "--outcome", outcome)
+    assert f"  1. {outcome}: not_repeatable" in said
+    assert remedy in said
+    assert "write unsafe: auto, which" not in said
+    (folder / "holdfast.yaml").write_text(REPEATED.format(upstream, "unsafe: auto, "))
+    assert f"  1. {outcome}: retried\n" in timeline(*KEYED, "--outcome", outcome)
+
+
+def test_a_verdict_and_what_becomes_of_the_key_agree(folder: Path) -> None:
+    held = "idempotency: {on_ambiguous: hold}, retry:"
+    (folder / "holdfast.yaml").write_text(REPEATED.format("", "").replace("retry:", held))
+    said = timeline(*KEYED, "--outcome", "503")
+    assert "not_repeatable (it may have run, and may not run twice)" in said
+    assert "Its key: ambiguous; it may have run" in said
+    said = timeline(*KEYED, "--outcome", "408")
+    assert "not_repeatable (after a 408 only what may run twice is repeated)" in said
+    assert "Its key: free; a later duplicate runs." in said

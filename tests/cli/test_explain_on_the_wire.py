@@ -271,11 +271,12 @@ DUPLICATE = {
     ("script", "fate"),
     [
         ("201", Fate.KEPT),
-        ("503 404", Fate.KEPT),
+        ("429:retry-after-ms=1 404", Fate.KEPT),
         ("401", Fate.FREE),
-        ("503 503 503", Fate.FREE),
+        ("429:retry-after-ms=1 " * 3, Fate.FREE),
         ("reset", Fate.AMBIGUOUS),
-        ("503 500", Fate.AMBIGUOUS),
+        ("503", Fate.AMBIGUOUS),
+        ("429:retry-after-ms=1 500", Fate.AMBIGUOUS),
         ("truncated", Fate.UNSTORED),
     ],
 )

@@ -174,7 +174,7 @@ async def test_no_release_while_it_is_in_flight() -> None:
         assert await claim(proxy, owner="another") is Answer.BUSY
     assert re.fullmatch(
         f"{RECORD} is in flight: wait for its request to end; if its owner is gone, release it "
-        r"when the lease has ended, in 2\ds",
+        r"when the lease has ended, in 2\ds; or take it away with --force",
         said,
     )
 

@@ -178,6 +178,20 @@ def test_dead_letters_where_a_route_keeps_them() -> None:
     }
 
 
+def test_letters_that_could_not_be_kept_are_in_red() -> None:
+    lost = {"waiting": 1, "replayable": 1, "lost": 4, "expired": 2}
+    quiet = {"waiting": 0, "replayable": 0, "lost": 0, "expired": 0}
+    shown = of(
+        {"charges": {**QUIET, "dead_letters": lost}, "orders": {**QUIET, "dead_letters": quiet}}
+    )
+    rows = cells(shown, "Dead letters")
+    assert rows["charges"]["lost"] == ("4", Tone.BAD)
+    assert rows["charges"]["expired"] == ("2", Tone.BAD)
+    assert rows["orders"]["lost"] == ("-", Tone.PLAIN)
+    shown = of({"orders": {**QUIET, "dead_letters": quiet}})
+    assert "lost" not in cells(shown, "Dead letters")["orders"]
+
+
 def test_addresses() -> None:
     shown = of(
         addresses={
@@ -253,6 +267,21 @@ def test_the_store_keys_and_lost_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"count": 0, "held": 0, "oldest_seconds": None}, []),
+        (
+            {"count": 7, "held": 0, "oldest_seconds": 7384.2},
+            ["known keys: 7, the oldest of 2h 3m ago, 0 held"],
+        ),
+        ({"count": 3, "held": 2, "oldest_seconds": None}, ["known keys: 3, 2 held"]),
+    ],
+)
+def test_keys_that_this_process_knows(keys: dict[str, object], said: list[str]) -> None:
+    assert lines(known_keys=keys)[3:] == said
+
+
+@pytest.mark.parametrize(
     ("members", "tone"),
     [
         ({"state": "ready"}, Tone.GOOD),
@@ -261,6 +290,7 @@ def test_the_store_keys_and_lost_lines() -> None:
         ({"store": {"state": "up"}}, Tone.GOOD),
         ({"store": {"state": "down"}}, Tone.BAD),
         ({"store": {"state": "up", "errors": {"take": 1}}}, Tone.WARNING),
+        ({"known_keys": {"count": 2, "held": 1}}, Tone.WARNING),
     ],
 )
 def test_tones_of_the_process(members: dict[str, object], tone: Tone) -> None:

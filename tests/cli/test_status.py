@@ -114,7 +114,7 @@ async def test_limits_and_duplicates() -> None:
     post = request("POST", "/", "Idempotency-Key: 1", body=b"x")
     async with (
         ScriptedUpstream(answer(ok())) as upstream,
-        running(one_route(upstream, route, options="throttle: 100/s")) as proxy,
+        running(one_route(upstream, route, options="throttle: {rate: 100/s, burst: 2}")) as proxy,
         proxy.client() as client,
     ):
         for _ in range(4):

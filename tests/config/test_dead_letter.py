@@ -1,12 +1,18 @@
 """Dead letters: what comes of what is written, and the lines that mistakes get."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proxy.config import Loaded
-from proxy.policy.settings import ALWAYS_DROPPED, DeadLetterSettings
+from proxy.policy.settings import (
+    ALWAYS_DROPPED,
+    USUAL_OUTCOMES,
+    DeadLetterSettings,
+    Outcomes,
+)
 from tests.config.templates import LAYERS, MATCH, ROUTE, TOP, in_file
 
 Load = Callable[..., Loaded]
@@ -28,7 +34,7 @@ def of_route(loaded: Load, keys: str) -> DeadLetterSettings | None:
         pytest.param("dead_letter: {}", DeadLetterSettings(), id="an empty mapping: the same"),
         pytest.param(
             "dead_letter: {methods: [POST, PUT, PATCH, DELETE], max_body: 1MiB, ttl: 7d, "
-            "headers: {drop: [Authorization, Cookie]}}",
+            "headers: {drop: [Authorization, Proxy-Authorization, Cookie, X-Api-Key]}}",
             DeadLetterSettings(),
             id="what is built in, spelled out",
         ),
@@ -46,6 +52,28 @@ def of_route(loaded: Load, keys: str) -> DeadLetterSettings | None:
             "dead_letter: {headers: {drop: []}}",
             DeadLetterSettings(drop=ALWAYS_DROPPED),
             id="nothing is dropped but what is never kept",
+        ),
+        pytest.param(
+            "dead_letter: {on: [default, refusals]}",
+            DeadLetterSettings(
+                on=replace(USUAL_OUTCOMES, words=USUAL_OUTCOMES.words | {"refusals"})
+            ),
+            id="what is built in, and refusals",
+        ),
+        pytest.param(
+            "retry: {on: [503, 403+hint]}\n    dead_letter: true",
+            DeadLetterSettings(on=Outcomes(frozenset(), frozenset({503}), frozenset({403}))),
+            id="as retry.on",
+        ),
+        pytest.param(
+            "retry: {on: [503, 403+hint]}\n    dead_letter: {on: [default, 500]}",
+            DeadLetterSettings(on=Outcomes(frozenset(), frozenset({500, 503}), frozenset({403}))),
+            id="default is what it would be",
+        ),
+        pytest.param(
+            "retry: true\n    dead_letter: {on: [500]}",
+            DeadLetterSettings(on=Outcomes(frozenset(), frozenset({500}))),
+            id="a list of its own",
         ),
     ],
 )
@@ -111,6 +139,45 @@ def test_state_dir(
             "a word of elsewhere",
             ROUTE.format("»dlq: true"),
             "routes.api.dlq: unknown key, write dead_letter",
+        ),
+        in_file(
+            "refusals alone",
+            SECTION.format("on: »[refusals]"),
+            f"{PATH}.on: warning: this list replaces the built-in one, so no response makes a dead "
+            f"letter, write on: [default, refusals] to keep refusals, too",
+        ),
+        in_file(
+            "failures without a response alone",
+            SECTION.format("on: »[reset, timeout]"),
+            f"{PATH}.on: warning: this list replaces the built-in one, so no response makes a dead "
+            f"letter, write on: [default, 500] (say), or leave it out: what got no response is "
+            "kept",
+        ),
+        in_file(
+            "one refusal",
+            SECTION.format("on: [default, »throttled]"),
+            f'{PATH}.on[1]: "throttled" is a refusal of our own, write refusals for all of them',
+        ),
+        in_file(
+            "what is kept anyway",
+            SECTION.format("on: [default, »certificate]"),
+            f'{PATH}.on[1]: "certificate" is always kept, remove it',
+        ),
+        in_file(
+            "what is never kept",
+            SECTION.format("on: [default, »truncated]"),
+            f'{PATH}.on[1]: "truncated" is never kept (the client has the beginning of the '
+            f"answer), remove it",
+        ),
+        in_file(
+            "refusals in the wrong list",
+            ROUTE.format("retry:\n      on: [default, »refusals]"),
+            'routes.api.retry.on[1]: "refusals" are never retried, write it in dead_letter.on',
+        ),
+        in_file(
+            "no such outcome",
+            SECTION.format("on: [default, »refusal]"),
+            f'{PATH}.on[1]: "refusal" is no outcome, did you mean refusals?',
         ),
         in_file(
             "only reads",

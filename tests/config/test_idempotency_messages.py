@@ -1,5 +1,6 @@
 """The lines that users get for mistakes about idempotency. » marks the place to be named."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,15 @@ from tests.config.templates import LAYERS, MATCH, ROUTE, TOP, UPSTREAM, in_file
 
 IDEMPOTENCY = ROUTE.replace("{}", "idempotency: {{{}}}")
 REDIS = "store: redis://redis\n"
+SQLITE = "store: sqlite:keys.db\n"
+
+
+def honouring(file: str) -> str:
+    """The same file with an upstream that knows keys again."""
+    short = re.compile(r"""(payments|a): ["']?(http://[^"'\n}]+)["']?""")
+    return short.sub(r'\1: {urls: ["\2"], honours_key: true}', file)
+
+
 TWO = """\
 upstreams: {{a: "http://127.0.0.1:9000"}}
 defaults: {{{}}}
@@ -303,21 +313,48 @@ def test_values(only_line: Callable[..., None], marked: str, expected: str) -> N
         ),
         in_file(
             "held in memory",
-            IDEMPOTENCY.format("on_ambiguous: »hold"),
+            honouring(IDEMPOTENCY.format("on_ambiguous: »hold")),
             f"{PATH}.on_ambiguous: warning: memory forgets at a restart what is held, write store: "
             "sqlite:PATH or store: redis://… at the top of the file",
         ),
         in_file(
             "held in memory by several routes, said once",
-            TWO.format("idempotency: {on_ambiguous: »hold}", "", ""),
+            honouring(TWO.format("idempotency: {on_ambiguous: »hold}", "", "")),
             "defaults.idempotency.on_ambiguous: warning: memory forgets at a restart what is held, "
             "write store: sqlite:PATH or store: redis://… at the top of the file",
+        ),
+        in_file(
+            "held by each 503 of a load balancer",
+            SQLITE + IDEMPOTENCY.format("on_ambiguous: »hold"),
+            f"{PATH}.on_ambiguous: warning: each 503 holds a key, also that of a load balancer "
+            "with no server, write honours_key: true in upstreams.payments if it runs a request "
+            "with the same key once, or refused: [421, 425, 429, 503] if its 503 says that it did "
+            "nothing",
         ),
         in_file(
             "a response beyond all memory",
             IDEMPOTENCY.format("max_response: »1GiB"),
             f"{PATH}.max_response: warning: 1GiB is above store.bytes 64MiB, so a response that "
             "large is never kept, write a larger bytes or a smaller max_response",
+        ),
+        in_file(
+            "a key that is known for less time than its request may take",
+            IDEMPOTENCY.format("ttl: »20s"),
+            f"{PATH}.ttl: warning: 20s is below timeout 30s, so a request that takes longer loses "
+            "its key while it runs, write a longer ttl or a shorter timeout",
+        ),
+        in_file(
+            "a ttl of all routes below the timeout of one",
+            TWO.format("idempotency: {ttl: »1m}", "timeout: 2m", ""),
+            "defaults.idempotency.ttl: warning: 1m is below timeout 2m of routes.one, so a request "
+            "that takes longer loses its key while it runs, write a longer ttl or a shorter "
+            "timeout",
+        ),
+        in_file(
+            "a timeout above the usual ttl",
+            ROUTE.format("idempotency: true\n    timeout: »25h"),
+            "routes.api.timeout: warning: 25h is above idempotency.ttl 24h, so a request that "
+            "takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         ),
         in_file(
             "too little memory for a response",
@@ -503,8 +540,18 @@ def test_words_from_elsewhere(only_line: Callable[..., None], marked: str, expec
             id="for all routes, and one has no use for it",
         ),
         pytest.param(
-            REDIS + IDEMPOTENCY.format("on_ambiguous: hold, max_response: 1GiB"),
+            honouring(REDIS + IDEMPOTENCY.format("on_ambiguous: hold, max_response: 1GiB")),
             id="redis remembers, and bounds itself",
+        ),
+        pytest.param(
+            honouring(SQLITE + IDEMPOTENCY.format("on_ambiguous: hold")).replace(
+                "honours_key: true", "refused: [429, 503]"
+            ),
+            id="a 503 that says that nothing was done holds nothing",
+        ),
+        pytest.param(
+            SQLITE + IDEMPOTENCY.format("on_ambiguous: hold, keep: [2xx, 503]"),
+            id="nor does one that is kept",
         ),
         pytest.param(
             LAYERS.format(
@@ -579,7 +626,7 @@ def test_methods_are_not_compared_with_what_cannot_be_read(
 def test_nothing_is_said_about_a_store_that_cannot_be_read(
     lines: Callable[..., list[str]],
 ) -> None:
-    held = IDEMPOTENCY.format("on_ambiguous: hold, max_response: 1GiB")
+    held = honouring(IDEMPOTENCY.format("on_ambiguous: hold, max_response: 1GiB"))
     (found,) = lines("store: redis\n" + held)
     assert "is no store" in found
 

@@ -162,3 +162,26 @@ def test_tls_without_its_files(only_line: Callable[..., None], folder: Path) -> 
         "listen: {address: '127.0.0.1:1', tls: {cert: »a.pem, key: a.key}}" + REST,
         "listen.tls.cert: cannot read a.pem (no such file), mount it or correct the path",
     )
+
+
+def test_a_name_of_its_own(loaded: Callable[..., Loaded]) -> None:
+    assert loaded(REST).settings.name == "holdfast"
+    assert loaded(f"name: egress-2.eu{REST}").settings.name == "egress-2.eu"
+    assert loaded(f"name: ${{POD}}{REST}", {"POD": "pod_7"}).settings.name == "pod_7"
+
+
+IN_VIA = "cannot stand in Via, write one word of letters, digits, - . and _ (name: egress, say)"
+
+
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [
+        ("name: »my proxy", f'name: "my proxy" {IN_VIA}'),
+        ("name: »gateway:8080", f'name: "gateway:8080" {IN_VIA}'),
+        ("name: »a,b", f'name: "a,b" {IN_VIA}'),
+        ("name: »bücher", f'name: "bücher" {IN_VIA}'),
+        (f"name: »{'x' * 65}", "name: a name has at most 64 characters, write a shorter one"),
+    ],
+)
+def test_what_is_no_name(only_line: Callable[..., None], marked: str, expected: str) -> None:
+    only_line(f"{marked}{REST}", expected)

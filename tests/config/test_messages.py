@@ -230,8 +230,8 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         in_file(
             "a word that nobody knows",
             TOP.format("limits: {»colour: red}"),
-            "limits.colour: unknown key, write one of header_bytes, header_timeout, keepalive, "
-            "connections, replay_memory",
+            "limits.colour: unknown key, write one of header_bytes, header_timeout, body_rate, "
+            "keepalive, connections, replay_memory",
         ),
         in_file(
             "a template engine's true for on",
@@ -258,8 +258,8 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         in_file(
             "a value where keys belong",
             TOP.format("limits: »5"),
-            "limits: keys belong here, write some of header_bytes, header_timeout, keepalive, "
-            "connections, replay_memory",
+            "limits: keys belong here, write some of header_bytes, header_timeout, body_rate, "
+            "keepalive, connections, replay_memory",
         ),
         in_file(
             "a list where names belong",

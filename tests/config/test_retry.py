@@ -13,6 +13,7 @@ from proxy.policy.settings import (
     BreakerSettings,
     BudgetSettings,
     FallbackSettings,
+    HonouredKey,
     Outcomes,
     RetrySettings,
     RouteSettings,
@@ -288,10 +289,25 @@ def test_fallback(loaded: Load, defaults: str, own: str, expected: FallbackSetti
 @pytest.mark.parametrize(
     ("keys", "field", "expected"),
     [
-        pytest.param("", "honours_key", "", id="no promise"),
-        pytest.param("honours_key: false", "honours_key", "", id="no promise, and said so"),
-        pytest.param("honours_key: true", "honours_key", "idempotency-key", id="the usual header"),
-        pytest.param("honours_key: X-Request-Key", "honours_key", "x-request-key", id="its own"),
+        pytest.param("", "honours_key", None, id="no promise"),
+        pytest.param("honours_key: false", "honours_key", None, id="no promise, and said so"),
+        pytest.param("honours_key: true", "honours_key", HonouredKey(), id="the usual header"),
+        pytest.param(
+            "honours_key: X-Request-Key", "honours_key", HonouredKey("x-request-key"), id="its own"
+        ),
+        pytest.param("honours_key: {}", "honours_key", HonouredKey(), id="all as usual"),
+        pytest.param(
+            "honours_key: {header: X-Key, for: 1h, shared: true}",
+            "honours_key",
+            HonouredKey("x-key", 3600.0, is_shared=True),
+            id="for how long, and where",
+        ),
+        pytest.param(
+            "honours_key: {for: 30d}",
+            "honours_key",
+            HonouredKey(remembered_for=30 * 86_400.0),
+            id="the usual header, remembered for longer",
+        ),
         pytest.param("refused: [429, 503]", "refused", {429, 503}, id="its own refusals"),
         pytest.param("refused: []", "refused", set(), id="no refusals"),
         pytest.param("budget: true", "budget", BudgetSettings(), id="a budget, which is usual"),
@@ -367,7 +383,11 @@ def test_what_is_in_force_is_shown_in_long_form(loaded: Load) -> None:
     assert second["retry"]["retry_after"] is False
     assert second["fallback"] is False
     assert third["retry"] is False
-    assert shown["upstreams"]["a"]["honours_key"] == "x-key"
+    assert shown["upstreams"]["a"]["honours_key"] == {
+        "header": "X-Key",
+        "for": "1d",
+        "shared": False,
+    }
     assert shown["upstreams"]["a"]["budget"] is False
     assert shown["upstreams"]["b"]["honours_key"] is False
     assert shown["upstreams"]["b"]["refused"] == [421, 425, 429]

@@ -116,7 +116,7 @@ routes:
             "15 after what is listed, and neither a connection that failed nor a 4xx",
             RETRY.format("on: [default, 409, 503+hint, protocol, 501, 5xx], unsafe: »always"),
             "routes.api.retry.unsafe: warning: a POST is sent again after reset, timeout, 502, "
-            "503, 504, 503+hint, protocol, 501, 5xx and may run twice, write unsafe: auto or take "
+            "503, 504, 503+hint, protocol, 5xx and may run twice, write unsafe: auto or take "
             "these out of on",
         ),
         in_file(
@@ -536,12 +536,77 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "another word for a promise",
             KEYS.format("honours_key: »yes"),
-            'upstreams.api.honours_key: "yes" is neither true nor false, write one of them',
+            'upstreams.api.honours_key: "yes" is neither true nor false, write true to switch it '
+            "on",
+        ),
+        in_file(
+            "a memory that is over before a second attempt could arrive",
+            KEYS.format("honours_key: {for: »20s}").rstrip("\n") + "\n    retry: true\n",
+            "upstreams.api.honours_key.for: warning: 20s is not above 30s, the longest attempt of "
+            "routes[0], so nothing is repeated by its key, write a longer for or a shorter "
+            "retry.attempt_timeout",
+        ),
+        in_file(
+            "a memory without a unit",
+            KEYS.format("honours_key: {for: »24}"),
+            "upstreams.api.honours_key.for: 24 has no unit, write 24h (or 24s)",
+        ),
+        in_file(
+            "a memory for ever",
+            KEYS.format("honours_key: {for: »none}"),
+            'upstreams.api.honours_key.for: "none" is no duration, write 24h (say)',
+        ),
+        in_file(
+            "our own word for how long",
+            KEYS.format("honours_key: {»ttl: 1h}"),
+            "upstreams.api.honours_key.ttl: unknown key, write for: 1h",
+        ),
+        in_file(
+            "how long, without saying so",
+            KEYS.format("honours_key: »24h"),
+            "upstreams.api.honours_key: 24h is a time, write honours_key: {for: 24h}",
+        ),
+        in_file(
+            "a promise as text",
+            KEYS.format('honours_key: »"true"'),
+            'upstreams.api.honours_key: "true" is text here, write true without quotes',
+        ),
+        in_file(
+            "a promise as a number",
+            KEYS.format("honours_key: »1"),
+            "upstreams.api.honours_key: 1 is no name of a header, write Idempotency-Key (say)",
+        ),
+        in_file(
+            "a promise as a throttle's key is written",
+            KEYS.format("honours_key: »header:X-Key"),
+            'upstreams.api.honours_key: "header:X-Key" is no name of a header, write X-Key',
+        ),
+        in_file(
+            "a promise by a header that every request has",
+            KEYS.format("honours_key: »Host"),
+            "upstreams.api.honours_key: Host has a meaning of its own, write Idempotency-Key (say)",
+        ),
+        in_file(
+            "no memory at all",
+            KEYS.format("honours_key: {for: »0s}"),
+            "upstreams.api.honours_key.for: 0s is no time to remember a key, write 24h (say)",
+        ),
+        in_file(
+            "another word for how long",
+            KEYS.format("honours_key: {»memory: 24h}"),
+            "upstreams.api.honours_key.memory: unknown key, write one of header, for, shared",
+        ),
+        in_file(
+            "neither shared nor not",
+            KEYS.format("honours_key: {shared: »maybe}"),
+            'upstreams.api.honours_key.shared: "maybe" is neither true nor false, write one of '
+            "them",
         ),
         in_file(
             "a promise by a header that cannot be",
             KEYS.format("honours_key: »'X Key'"),
-            'upstreams.api.honours_key: "X Key" is no name of a header, write X-Tenant (say)',
+            'upstreams.api.honours_key: "X Key" is no name of a header, write Idempotency-Key '
+            "(say)",
         ),
         in_file(
             "refusals that are no failures",

@@ -24,7 +24,6 @@ UPSTREAM_KEYS = (
     "max_connections",
     "keepalive",
     "host",
-    "honours_key",
     "refused",
 )
 THROTTLE_KEYS = (
@@ -98,6 +97,7 @@ def test_the_reference_shows_the_defaults() -> None:
         (reference["defaults"], "PolicyKeys"),
         ({key: payments[key] for key in UPSTREAM_KEYS}, "UpstreamKeys"),
         (payments["budget"], "BudgetKeys"),
+        (payments["honours_key"], "HonoursKeyKeys"),
         (payments["breaker"], "BreakerKeys"),
         ({key: retry[key] for key in ("attempts", "on", "unsafe", "attempt_timeout")}, "RetryKeys"),
         (retry["backoff"], "BackoffKeys"),
@@ -145,6 +145,9 @@ routes: [{match: /**, upstream: a}]
         "defaults: {fallback: {status: 503, headers: {Content-Type: text/plain}, body: sorry}}",
         "defaults: {fallback: {upstream: b, on: [breaker_open, protocol]}, buffer: 0B}",
         "limits: {replay_memory: 1GiB}",
+        "limits: {body_rate: 1.5KiB/s}",
+        "limits: {body_rate: none}",
+        "limits: {body_rate: '${N}B/s'}",
         "upstreams: {a: {urls: ['http://a.example'], honours_key: true, budget: false}}",
         "upstreams: {a: {urls: ['http://a.example'], honours_key: X-Key, budget: {ratio: 1}}}",
         "upstreams: {a: {urls: ['http://a.example'], breaker: {probes: 1}, refused: [429, 503]}}",

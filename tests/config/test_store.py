@@ -455,7 +455,7 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
             "host and port as keys",
             "store: {»host: redis}",
             "store.host: unknown key, write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one "
-            "of username, password, prefix, timeout, tls, entries, bytes",
+            "of username, password, prefix, timeout, permit_life, tls, entries, bytes",
         ),
         in_file(
             "a prefix with a space",
@@ -468,6 +468,21 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
             "store: {url: redis://redis, prefix: »''}",
             'store.prefix: "" is no prefix, write up to 128 ASCII letters, digits and signs (no '
             "spaces, no quotes)",
+        ),
+        in_file(
+            "a timeout without a unit",
+            "store: {url: redis://redis, timeout: »200}",
+            "store.timeout: 200 has no unit, write 200ms",
+        ),
+        in_file(
+            "the life of a permit without a unit",
+            "store: {url: redis://redis, permit_life: »100}",
+            "store.permit_life: 100 has no unit, write 100ms",
+        ),
+        in_file(
+            "a permit that lives for ever",
+            "store: {url: redis://redis, permit_life: »none}",
+            'store.permit_life: "none" is no duration, write auto, or 100ms (say)',
         ),
         in_file(
             "no time to answer",
@@ -527,6 +542,7 @@ def test_what_is_in_force_is_shown_in_long_form(loaded: Load) -> None:
     built_in = {
         "prefix": "holdfast",
         "timeout": "200ms",
+        "permit_life": "auto",
         "tls": {"verify": True},
         "entries": 100_000,
         "bytes": "64MiB",

@@ -53,6 +53,26 @@ def throttle(
             id="a burst",
         ),
         pytest.param(
+            "throttle: {rate: 100/s, burst: none, margin: auto}",
+            ThrottleSettings(HUNDRED),
+            id="no burst, and the usual margin, in so many words",
+        ),
+        pytest.param(
+            "throttle: {rate: 100/s, margin: 30ms}",
+            ThrottleSettings(HUNDRED, margin=0.03),
+            id="a margin",
+        ),
+        pytest.param(
+            "throttle: {rate: 100/s, margin: 0s}",
+            ThrottleSettings(HUNDRED, margin=0.0),
+            id="no margin",
+        ),
+        pytest.param(
+            "throttle: {rate: 100/s, algorithm: window, burst: none}",
+            ThrottleSettings(HUNDRED, algorithm="window"),
+            id="a window without a burst, and said so",
+        ),
+        pytest.param(
             "throttle: {rate: 5/s, algorithm: window}",
             ThrottleSettings((Rate(5, 1.0),), algorithm="window"),
             id="a window, of any rate",
@@ -233,6 +253,7 @@ def test_what_is_in_force_is_shown_in_long_form(loaded: Load) -> None:
         "rate": ["100/s", "5/500ms"],
         "burst": 2,
         "algorithm": "gcra",
+        "margin": "auto",
         "concurrency": "none",
         "max_wait": "2s",
         "max_queue": 1000,

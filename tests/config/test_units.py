@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.config.faults import Mistake, Source, Spot
-from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.kinds.quantities import ByteRate, Duration, Size
 from proxy.config.nodes import Scalar
 from proxy.config.units import format_duration, format_size, parse_size
 from proxy.policy.durations import parse_duration
@@ -112,3 +112,47 @@ def test_a_duration_that_was_written_is_read_again(milliseconds: int) -> None:
 @given(st.integers(0, 2**40))
 def test_a_size_that_was_written_is_read_again(size: int) -> None:
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "rate", "written"),
+    [
+        ("500B/s", 500, "500B/s"),
+        ("1KiB/s", 1024, "1KiB/s"),
+        ("1.5KiB/s", 1536, "1536B/s"),
+        ("1GiB/s", 1024**3, "1GiB/s"),
+        ("none", None, "none"),
+    ],
+)
+def test_a_byte_rate(text: str, rate: int | None, written: str) -> None:
+    assert ByteRate().read(scalar(text)) == rate
+    assert ByteRate().write(rate) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("500", "500 has no unit, write 500B/s"),
+        ("1024", "1024 has no unit, write 1KiB/s"),
+        ("500/s", "500/s counts no bytes, write 500B/s"),
+        ("500B", "500B has no time, write 500B/s"),
+        ("500B/", "500B/ has no time, write 500B/s"),
+        ("1KB/s", '"KB" is no unit of size, write 1KiB/s'),
+        ("1kb/s", '"kb" is no unit of size, write 1KiB/s'),
+        ("30KiB/m", "30KiB/m is not counted by the second, write 512B/s"),
+        ("15KiB/30s", "15KiB/30s is not counted by the second, write 512B/s"),
+        ("1B/m", "1B/m is not counted by the second, write 1B/s"),
+        ("500B / s", '"500B / s" has a space in it, write 500B/s'),
+        ("500B/sec", '"sec" is no time, write 500B/s'),
+        ("500B/0s", '"0s" is no time, write 500B/s'),
+        ("0B/s", "0B/s asks for nothing, write none for no limit"),
+        ("2GiB/s", "2GiB/s is out of range, write at most 1GiB/s, or none for no limit"),
+        ("-5B/s", '"-5B/s" is no byte rate, write 500B/s (say) or none for no limit'),
+        ("500bps", '"500bps" is no byte rate, write 500B/s (say) or none for no limit'),
+        ("fast", '"fast" is no byte rate, write 500B/s (say) or none for no limit'),
+    ],
+)
+def test_no_byte_rate(text: str, complaint: str) -> None:
+    with pytest.raises(Mistake) as caught:
+        ByteRate().read(scalar(text))
+    assert str(caught.value) == complaint

@@ -346,6 +346,17 @@ async def test_what_a_key_meant(written: Written, exchange: MakeExchange) -> Non
     assert lines[1]["idempotency"] == "missing"
     assert "record" not in lines[1]
     assert "idempotency" not in lines[2]
+    assert "record" not in lines[2]
+
+
+async def test_a_duplicate_that_left_while_it_waited_names_its_record(
+    written: Written, exchange: MakeExchange
+) -> None:
+    record = "0ecdee3e7d9ed66ea44ebc5f160748ec"
+    written.log.write("charges", exchange(code=499, record=record))
+    [line] = written.lines()
+    assert line["record"] == record
+    assert "idempotency" not in line
 
 
 @pytest.mark.parametrize(

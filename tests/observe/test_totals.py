@@ -127,7 +127,7 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     assert set(samples["holdfast_breaker_state"].values()) == {2}
     assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
     assert set(samples["holdfast_throttle_paused"].values()) == {1}
-    assert set(samples["holdfast_dead_letters"].values()) == {2}
+    assert set(samples["holdfast_dead_letters_pending"].values()) == {2}
     told = whole.told()
     assert told["connections"] == 6
     assert told["keys"] == {"in_flight": 4, "waiting": 2}
@@ -159,7 +159,7 @@ async def test_no_counter_goes_back_when_a_worker_ends(
                 "holdfast_breaker_state",
                 "holdfast_throttle_queue_length",
                 "holdfast_throttle_paused",
-                "holdfast_dead_letters",
+                "holdfast_dead_letters_pending",
                 "holdfast_dead_letters_oldest_timestamp_seconds",
                 "holdfast_workers",
             }:

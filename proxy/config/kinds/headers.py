@@ -4,11 +4,9 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.faults import Mistake
-from proxy.config.kinds.base import JsonSchema, Kind, string_schema
+from proxy.config.kinds.base import JsonSchema, Kind, or_reference
 from proxy.config.nodes import Scalar
-from proxy.config.words import OFF, ON
 from proxy.policy.fields import HOP_BY_HOP
-from proxy.policy.verdict import USUAL_KEY
 
 # RFC 9110 5.6.2.
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -66,28 +64,31 @@ class EditableHeader(HeaderName):
         return name
 
 
+_LONGEST_PSEUDONYM = 64
+
+
 @dataclass(frozen=True, slots=True)
-class KeyHeader(Kind[str]):
-    """The field by whose value an upstream knows a request again, in lower case.
+class Pseudonym(Kind[str]):
+    """What this proxy is called in Via and Proxy-Status: a token (RFC 9110 7.6.3)."""
 
-    ``true`` is the usual one, ``false`` none: the empty name.
-    """
-
-    noun = "name of a header"
-    example = "true"
+    noun = "name"
+    example = "egress"
 
     def read(self, scalar: Scalar) -> str:
-        if scalar.type == "bool":
-            return USUAL_KEY if scalar.text[0] in "tT" else ""
-        if scalar.text.lower() in OFF | ON:
-            raise Mistake(f"{scalar.shown} is neither true nor false, write one of them")
-        return HeaderName().read(scalar).lower()
-
-    def write(self, value: str) -> object:
-        return value or False
+        if len(scalar.text) > _LONGEST_PSEUDONYM:
+            raise Mistake(
+                f"a name has at most {_LONGEST_PSEUDONYM} characters, write a shorter one"
+            )
+        if not HEADER_NAME.fullmatch(scalar.text):
+            raise Mistake(
+                f"{scalar.shown} cannot stand in Via, write one word of letters, digits, - . and _ "
+                f"(name: {self.example}, say)"
+            )
+        return scalar.text
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"type": "boolean"}, string_schema(f"^{HEADER_NAME.pattern}$")]}
+        pattern = f"^{HEADER_NAME.pattern}$"
+        return or_reference({"type": "string", "pattern": pattern, "maxLength": _LONGEST_PSEUDONYM})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from proxy.config.kinds.headers import HEADER_NAME, HeaderName
 from proxy.config.kinds.paths import Method
 from proxy.config.kinds.throttling import CLIENT_IP_ELSEWHERE, SOURCES_ELSEWHERE, two_keys
 from proxy.config.nodes import Scalar
+from proxy.policy.durations import parse_duration
 from proxy.policy.fields import HOP_BY_HOP
 from proxy.policy.settings import NEVER_KEPT_BY_CLASS
 
@@ -84,6 +85,28 @@ class RequestKeyHeader(HeaderName):
         if name.lower().encode() in _NO_KEY:
             raise Mistake(f"{name} has a meaning of its own, write {self.example} (say)")
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class HonouredHeader(RequestKeyHeader):
+    """The field by which an upstream knows a key; other values of ``honours_key`` are none.
+
+    ``24h`` and ``"true"`` could be names of fields. Nobody means them so, and no request
+    would carry such a key.
+    """
+
+    def read(self, scalar: Scalar) -> str:
+        text = scalar.text
+        if parse_duration(text) is not None:
+            raise Mistake(f"{text} is a time, write honours_key: {{for: {text}}}")
+        if text.lower() in {"true", "false"}:
+            raise Mistake(f'"{text}" is text here, write {text.lower()} without quotes')
+        source, colon, name = text.partition(":")
+        if source == "header" and colon and HEADER_NAME.fullmatch(name.strip()):
+            raise Mistake(f"{scalar.shown} is no name of a header, write {name.strip()}")
+        if text.isdigit():
+            raise Mistake(f"{text} is no name of a header, write {self.example} (say)")
+        return RequestKeyHeader.read(self, scalar)
 
 
 @dataclass(frozen=True, slots=True)

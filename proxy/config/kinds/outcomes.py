@@ -7,7 +7,7 @@ from proxy.config.faults import Mistake
 from proxy.config.kinds.base import Integer, JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
 from proxy.config.words import nearest
-from proxy.policy.settings import USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
+from proxy.policy.settings import REFUSALS, USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
 
 BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
 """What is retried where nothing is listed, and what ``default`` stands for in a list."""
@@ -22,6 +22,17 @@ _NEVER = {
     "cancelled": "the client left",
 }
 """Outcomes that nothing can follow, each with why."""
+
+_OF_LETTERS = {
+    **dict.fromkeys(("certificate", "busy", "unknown"), "is always kept, remove it"),
+    "truncated": "is never kept (the client has the beginning of the answer), remove it",
+    "cancelled": "is never kept (the client left), remove it",
+    **dict.fromkeys(
+        ("breaker_open", "throttled", "store", "overload", "draining"),
+        "is a refusal of our own, write refusals for all of them",
+    ),
+}
+"""What to write of these for dead letters."""
 
 _ELSEWHERE = {
     "connect-failure": "connect",
@@ -68,15 +79,17 @@ def hinted_status(outcome: str | int) -> int | None:
 class Outcome(Kind[str | int]):
     """One item of ``on``: a status is a number, all else a word."""
 
-    for_fallback: bool = False
-    """Whether it says what to replace rather than what to retry."""
+    followed: str = "retried"
+    """What comes after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
+    besides: tuple[str, ...] = ()
+    """Words that only this list takes."""
     noun = "outcome"
     example = "503"
 
     @property
     def words(self) -> tuple[str, ...]:
         """Kinds of failure, and ``default``."""
-        return (*_KINDS, *(["breaker_open"] if self.for_fallback else []), "default")
+        return (*_KINDS, *self.besides, "default")
 
     def read(self, scalar: Scalar) -> str | int:
         text = scalar.text
@@ -88,11 +101,14 @@ class Outcome(Kind[str | int]):
 
     def _what_is_wrong(self, scalar: Scalar) -> str:
         text, shown = scalar.text, scalar.shown
+        if REFUSALS in self.besides and (instead := _OF_LETTERS.get(text)):
+            return f"{shown} {instead}"
         if text in _NEVER:
-            followed = "replaced" if self.for_fallback else "retried"
-            return f"{shown} is never {followed} ({_NEVER[text]}), remove it"
+            return f"{shown} is never {self.followed} ({_NEVER[text]}), remove it"
         if text == "breaker_open":
             return f"{shown} is never retried, write it in fallback.on"
+        if text == REFUSALS:
+            return f"{shown} are never {self.followed}, write it in dead_letter.on"
         if re.fullmatch(r"[0-9]{1,4}|[0-9]xx", text):
             return f"{text} is no failure, write a status from 400 to 599, 4xx or 5xx"
         return f"{shown} is no outcome, {self._instead_of(text)}"

@@ -1,4 +1,4 @@
-"""Durations and sizes: a number and a unit, or ``none`` where there may be no limit."""
+"""Durations, sizes and byte rates: a number and a unit, or ``none`` for no limit."""
 
 import re
 from dataclasses import dataclass
@@ -14,10 +14,13 @@ from proxy.config.units import (
     parse_size,
     size_with_other_unit,
 )
-from proxy.policy.durations import DURATION_PATTERN, parse_duration
+from proxy.policy.durations import DURATION_PATTERN, SECONDS, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4
+_FASTEST = 1024**3
+
+_BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,10 @@ class Duration(Kind[float | None]):
     none: bool = False
     """Whether ``none`` (no limit) can be written."""
     longest: float = _LONGEST
+    units: tuple[str, ...] = ("s",)
+    """What a number without a unit is likely to count, the likeliest first."""
+    example: str = "30s"
     noun = "duration in range"
-    example = "30s"
 
     def read(self, scalar: Scalar) -> float | None:
         text = scalar.text
@@ -53,7 +58,7 @@ class Duration(Kind[float | None]):
     def _what_is_wrong(self, scalar: Scalar) -> str:
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", text):
-            return f"{text} has no unit, write {text}s"
+            return f"{text} has no unit, write {self._with_unit(text)}"
         if text.startswith("-") and parse_duration(text[1:]) is not None:
             return f"{text} is negative, write {text[1:]}"
         other = duration_with_other_unit(text)
@@ -65,6 +70,12 @@ class Duration(Kind[float | None]):
         return f"{scalar.shown} is no duration, write {self.example} (say)" + (
             " or none for no limit" if self.none else ""
         )
+
+    def _with_unit(self, number: str) -> str:
+        # Who writes a fraction does not count milliseconds.
+        first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
+        also = ", ".join(f"{number}{unit}" for unit in others)
+        return f"{number}{first}" + (f" (or {also})" if also else "")
 
     def _no_limit(self) -> str:
         return "none for no limit" if self.none else f"{format_duration(self.longest)} or less"
@@ -119,3 +130,62 @@ class Size(Kind[int | None]):
     def json_schema(self) -> JsonSchema:
         none = "none|" if self.none else ""
         return string_schema(f"^({none}{SIZE_PATTERN})$")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRate(Kind[int | None]):
+    """``500B/s``, ``1KiB/s``: bytes in a second; None is ``none``."""
+
+    noun = "byte rate in range"
+    example = "500B/s"
+
+    def read(self, scalar: Scalar) -> int | None:
+        text = scalar.text
+        if text == "none":
+            return None
+        size = parse_size(text.removesuffix("/s")) if text.endswith("/s") else None
+        if size is None:
+            raise Mistake(self._what_is_wrong(scalar))
+        if size == 0:
+            raise Mistake(f"{text} asks for nothing, write none for no limit")
+        if size > _FASTEST:
+            raise Mistake(
+                f"{text} is out of range, write at most {format_size(_FASTEST)}/s, or none for "
+                f"no limit"
+            )
+        return size
+
+    def _what_is_wrong(self, scalar: Scalar) -> str:
+        text = scalar.text
+        bare = re.fullmatch(r"([0-9]{1,15})(/s)?", text)
+        if bare is not None:
+            lack = "counts no bytes" if bare[2] else "has no unit"
+            return f"{text} {lack}, write {format_size(int(bare[1]))}/s"
+        found = _BYTES_PER_TIME.fullmatch(text)
+        written = found["size"] if found is not None else text
+        size = parse_size(written)
+        if size is not None:
+            return _about_the_time(scalar, size, found["time"] if found is not None else "")
+        other = size_with_other_unit(written)
+        if other is not None and other[1]:
+            return f'"{other[0]}" is no unit of size, write {other[1]}/s'
+        return f"{scalar.shown} is no byte rate, write {self.example} (say) or none for no limit"
+
+    def write(self, value: int | None) -> str:
+        return "none" if value is None else f"{format_size(value)}/s"
+
+    def json_schema(self) -> JsonSchema:
+        return string_schema(f"^(none|{SIZE_PATTERN}/s)$")
+
+
+def _about_the_time(scalar: Scalar, size: int, time: str) -> str:
+    """What is wrong with a byte rate that counts *size* bytes in *time*."""
+    if not time:
+        return f"{scalar.text} has no time, write {format_size(size)}/s"
+    if time == "s":
+        return f"{scalar.shown} has a space in it, write {format_size(size)}/s"
+    seconds = parse_duration(f"1{time}" if time in SECONDS else time)
+    if not seconds:
+        return f'"{time}" is no time, write {format_size(size)}/s'
+    per_second = format_size(max(1, round(size / seconds)))
+    return f"{scalar.text} is not counted by the second, write {per_second}/s"

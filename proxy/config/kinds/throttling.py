@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from proxy.config.faults import Mistake
 from proxy.config.kinds.base import Choice, Integer, JsonSchema, Kind, string_schema
 from proxy.config.kinds.headers import HEADER_NAME
+from proxy.config.kinds.quantities import Duration
 from proxy.config.nodes import Scalar
 from proxy.config.words import nearest
+from proxy.policy.durations import DURATION_PATTERN
 from proxy.policy.settings import ThrottleKey
 
 CLIENT_IP_ELSEWHERE = frozenset(
@@ -31,7 +33,7 @@ ALGORITHM = Choice(
     "window",
     elsewhere={
         "token_bucket": "gcra, and burst for the size of the bucket",
-        "leaky_bucket": "gcra, and burst: 1",
+        "leaky_bucket": "gcra",
         "sliding_window": "window",
         "sliding_window_log": "window",
         "sliding_window_counter": "window",
@@ -60,9 +62,11 @@ _QUERY_NAME = r"[A-Za-z0-9._~$:@!\[\]-]+"
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency(Kind[int | None]):
-    """How many calls may be in flight; None is ``none``."""
+class CountOrNone(Kind[int | None]):
+    """A number of calls; None is ``none``: there is no such thing."""
 
+    thing: str
+    """What ``none`` says that there is not."""
     noun = "whole number in range"
     example = "20"
 
@@ -72,19 +76,43 @@ class Concurrency(Kind[int | None]):
         if not re.fullmatch(r"[-+]?[0-9]+", scalar.text):
             raise Mistake(
                 f"{scalar.shown} is no whole number, write {self.example} (say) or none for no "
-                f"limit"
+                f"{self.thing}"
             )
         return self._number.read(scalar)
 
     @property
     def _number(self) -> Integer:
-        return Integer(1, zero="would let nothing through, write none for no limit")
+        return Integer(1, zero=f"would let nothing through, write none for no {self.thing}")
 
     def write(self, value: int | None) -> int | str:
         return "none" if value is None else value
 
     def json_schema(self) -> JsonSchema:
         return {"anyOf": [{"const": "none"}, *self._number.json_schema()["anyOf"]]}
+
+
+CONCURRENCY = CountOrNone("limit")
+"""How many calls may be in flight."""
+BURST = CountOrNone("burst")
+"""How many calls may go out at once; ``none``: no more than the rate's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationOrAuto(Kind[float | None]):
+    """A time in seconds; None is ``auto``: what suits the rate."""
+
+    duration: Duration
+    noun = "duration in range"
+    example = "auto"
+
+    def read(self, scalar: Scalar) -> float | None:
+        return None if scalar.text == "auto" else self.duration.read(scalar)
+
+    def write(self, value: float | None) -> str:
+        return "auto" if value is None else str(self.duration.write(value))
+
+    def json_schema(self) -> JsonSchema:
+        return string_schema(f"^(auto|{DURATION_PATTERN})$")
 
 
 @dataclass(frozen=True, slots=True)

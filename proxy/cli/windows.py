@@ -1,0 +1,64 @@
+"""What the rates of a configuration come to: the most in one window, and how much of it is used."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.config.units import format_duration
+from proxy.policy.pacing import life_of, most_in_window, part_used
+from proxy.policy.settings import Rate, RedisSettings, Settings, ThrottleSettings
+
+
+@dataclass(frozen=True, slots=True)
+class MostInWindow:
+    """One rate of one throttle."""
+
+    of: str
+    """``route NAME`` or ``upstream NAME``."""
+    rate: str
+    most: int
+    """Calls in any window of the rate's length."""
+    window: str
+    used: float
+    """Which part of the rate goes out at best."""
+    key: str
+    """By what callers are told apart, each of whom has so many; empty: they are not."""
+
+    def __str__(self) -> str:
+        each = f" for each {self.key}" if self.key else ""
+        return (
+            f"throttle of {self.of}: at most {self.most} in any {self.window}{each}; "
+            f"{int(self.used * 100)}% of {self.rate} can be used"
+        )
+
+
+def most_in_windows(settings: Settings) -> list[MostInWindow]:
+    """For each rate of each route and upstream, as they stand in the file."""
+    store = settings.store
+    shared = store if isinstance(store, RedisSettings) else None
+    found: list[MostInWindow] = []
+    for of, throttle in _throttles(settings):
+        life = life_of(throttle.rates, shared.permit_life) if shared else 0.0
+        found += (_told(of, throttle, rate, life) for rate in throttle.rates)
+    return found
+
+
+def _throttles(settings: Settings) -> Iterator[tuple[str, ThrottleSettings]]:
+    for upstream in settings.upstreams:
+        if upstream.throttle is not None:
+            yield f"upstream {upstream.name}", upstream.throttle
+    for route in settings.routes:
+        if route.throttle is not None:
+            yield f"route {route.name}", route.throttle
+
+
+def _told(of: str, throttle: ThrottleSettings, rate: Rate, life: float) -> MostInWindow:
+    window = format_duration(rate.period)
+    key = throttle.key
+    return MostInWindow(
+        of=of,
+        rate=f"{rate.count}/{window.removeprefix('1') if window[1:].isalpha() else window}",
+        most=most_in_window(rate, throttle.burst),
+        window=window,
+        used=part_used(throttle, rate, life),
+        key="" if key is None else f"{key.source}:{key.name}" if key.name else key.source,
+    )
