@@ -17,10 +17,10 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test test-deep check bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## create .venv with everything that development needs
 
@@ -32,8 +32,12 @@ demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; C
 # Then most tests, JOBS at a time; last those that measure, by themselves.
 test: $(VENV)/.dev ## run the whole test suite
 	@$(BIN)/python -m tests.support.tools
-	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(JOBS) --dist loadfile
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest -m "not alone and not deep" --numprocesses $(JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -m "alone and not deep"
+
+# What takes minutes: thousands of random cases, and limits watched for longer than their window.
+test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
+	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep
 
 check: $(VENV)/.dev ## lint, format and types; changes nothing
 	@$(BIN)/ruff check

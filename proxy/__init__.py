@@ -12,7 +12,8 @@ The life of a request, and where to read it:
     ``pipeline/idempotency.py`` lets what carries the same key run once and gives
     its duplicates the result (``policy/records.py`` has the rules of a key),
     ``pipeline/retry.py`` makes attempts until one is good enough or none may
-    follow, ``pipeline/forward.py`` is all that a route without policies has.
+    follow (``policy/repeatable.py`` has the one rule of what may have run and
+    may be sent again), ``pipeline/forward.py`` is all that a route without policies has.
     Where there are throttles each attempt waits for its turn
     (``pipeline/entrance.py``; who is next says ``policy/bucket.py``).
 5.  ``upstream/upstream.py`` picks an address, takes or makes a connection and

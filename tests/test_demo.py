@@ -103,6 +103,16 @@ async def test_flaky_forgets_the_oldest_ids(upstream: Client) -> None:
     assert (await upstream.get(f"/flaky?fail=1&id={MAX_IDS}")).status == 200
 
 
+async def test_only_the_bank_knows_a_key_again(upstream: Client) -> None:
+    async def pay(target: str, key: str = "") -> tuple[int, str]:
+        response = await upstream.post(target, headers={"Idempotency-Key": key} if key else {})
+        return response.status, (await response.text()).split(maxsplit=2)[1].rstrip(",")
+
+    assert [await pay("/pay", "k") for _ in range(2)] == [(503, "1"), (503, "2")]
+    assert [await pay("/bank/pay", "k") for _ in range(3)] == [(503, "3"), (200, "3"), (200, "3")]
+    assert [await pay("/bank/pay") for _ in range(2)] == [(503, "4"), (503, "5")]
+
+
 async def test_flaky_by_chance_is_the_same_in_every_run(time: FakeTime) -> None:
     async def run(seed: int) -> list[int]:
         async with TestClient(TestServer(make_app(time, seed))) as client:

@@ -19,9 +19,9 @@ ARROWS: dict[str, set[str]] = {
     "core": {"policy"},
     "outbox": set(),  # a leaf: both sides write through it
     "sockets": {"policy"},  # both listeners make room for theirs and name them by it
-    "unsent": set(),  # a leaf: both sides tell the slow from the silent by it
+    "unsent": set(),  # a leaf: all sides tell the slow from the silent by it
     "upstream": {"core", "outbox", "policy", "unsent"},
-    "stores": {"core", "policy"},
+    "stores": {"core", "policy", "unsent"},
     "pipeline": {"core", "policy", "stores", "upstream"},
     "server": {"core", "outbox", "policy", "pipeline", "sockets", "unsent"},
     # What serves a configuration, for app to put in force:

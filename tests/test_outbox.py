@@ -134,6 +134,9 @@ class Silent(Exchange):
     def client_ip(self) -> str:
         raise NotImplementedError
 
+    def caller(self) -> str:
+        raise NotImplementedError
+
     def sends_once(self, name: bytes) -> bool:
         raise NotImplementedError
 
@@ -158,7 +161,7 @@ class Silent(Exchange):
     def stamp(self, head: ResponseHead) -> None:
         raise NotImplementedError
 
-    def answer_kept(self, response: KeptResponse) -> None:
+    async def answer_kept(self, response: KeptResponse) -> None:
         raise NotImplementedError
 
     @property
@@ -175,6 +178,10 @@ class Silent(Exchange):
         raise NotImplementedError
 
     def hold_client(self, *, hold: bool) -> None:
+        raise NotImplementedError
+
+    @property
+    def host(self) -> bytes:
         raise NotImplementedError
 
     def relay_cut(self) -> None:

@@ -243,7 +243,7 @@ def test_commands_and_their_options() -> None:
         usage = code(command.replace("\\|", "|"))[0].removeprefix("holdfast ")
         words = re.match(r"[a-z]+(?: [a-z]+)*", usage)
         assert words
-        shown[words[0]] = set(re.findall(r"--?[a-zA-Z]+", usage[words.end() :]))
+        shown[words[0]] = set(re.findall(r"--?[a-zA-Z][a-zA-Z-]*", usage[words.end() :]))
     for name, known in commands_of(main):
         options = [param for param in known.params if isinstance(param, click.Option)]
         assert shown.pop(name) == {opt for p in options for opt in p.opts if opt != "--config"}

@@ -88,6 +88,7 @@ def test_wheel_holds_the_whole_package_and_its_command(tmp_path: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in names if not name.startswith(dist_info)} == sources
+    assert "proxy/py.typed" in names, "the classifier Typing :: Typed says so"
     assert f"{dist_info}/licenses/LICENSE" in names
     assert "holdfast = proxy.cli:main" in entry_points
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -104,7 +105,7 @@ def test_makefile_lists_what_it_can_do() -> None:
         env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
     )
     listed = [line.split()[1] for line in result.stdout.splitlines()]
-    assert listed == ["help", "setup", "demo", "test", "check", "bench", "clean"]
+    assert listed == ["help", "setup", "demo", "test", "test-deep", "check", "bench", "clean"]
 
 
 def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def stage(
     async with ScriptedUpstream() as api:
         overlay = f"""
 state_dir: ./state
-upstreams: {{bookmarks: {api.url}}}
+upstreams: {{bookmarks: {{urls: [{api.url}]}}}}
 defaults: {{retry: {{backoff: {{base: 1ms}}}}}}
 """
         async with running(overlay, upon=[DESIGN.path], clock=clock) as proxy:
@@ -191,7 +191,9 @@ PAYLOAD = b'{"url": "https://example.com"}'
 
 
 def test_a_bookmark_that_could_not_be_made_is_kept() -> None:
-    assert DESIGN.route("create").dead_letter == DeadLetterSettings()
+    route = DESIGN.route("create")
+    assert route.retry is not None
+    assert route.dead_letter == DeadLetterSettings(on=route.retry.on)
 
 
 async def test_a_dead_letter_has_the_error_the_payload_and_whether_it_may_be_sent_again() -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.policy.outcome import Kind
+from proxy.policy.repeatable import ANYWHERE
 from proxy.policy.verdict import Request, Result
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
@@ -121,7 +122,7 @@ async def test_category_that_is_not_retried(failure: Behaviour, status: int) -> 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_of_failure_has_its_answer(kind: Kind) -> None:
-    why_not = DESIGN.rules("/**").would(Request("GET"), Result(kind))
+    why_not = DESIGN.rules("/**").would(Request(ANYWHERE), Result(kind))
     assert (why_not is None) == (kind in {Kind.CONNECT, Kind.RESET, Kind.TIMEOUT})
 
 

@@ -125,11 +125,11 @@ async def test_all_callers_with_the_same_key_wait_after_a_429_and_no_others() ->
         assert min(seen.at - refused.at for seen in later) >= 0.299
 
 
-async def test_each_key_has_600_requests_a_minute_and_twenty_at_once() -> None:
+async def test_each_key_has_600_requests_a_minute_and_a_few_of_them_at_once() -> None:
     async with stage() as (api, proxy):
         crowd = [ask(proxy, key) for key in (ALICE, BOB) for _ in range(25)]
         assert {got.status for got in await asyncio.gather(*crowd)} == {200}
         for key in ("alice", "bob"):
             times = [r.at for r in api.requests if r.get("Authorization") == f"Bearer {key}"]
             times.sort()
-            assert times[24] - times[0] >= 0.4  # after the burst one every 100 ms
+            assert times[24] - times[0] >= 1.2  # after thirteen one every 102 ms

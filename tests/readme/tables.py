@@ -22,17 +22,17 @@ from proxy.config.kinds.addresses import (
     UpstreamUrl,
 )
 from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
-from proxy.config.kinds.headers import HeaderName, HeaderValue, KeyHeader
+from proxy.config.kinds.headers import HeaderName, HeaderValue, Pseudonym
 from proxy.config.kinds.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
 from proxy.config.kinds.locations import FilePath, FolderPath
 from proxy.config.kinds.outcomes import Outcome, Status
 from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.kinds.processes import MOST_WORKERS, WorkerCount
-from proxy.config.kinds.quantities import Duration, Size
+from proxy.config.kinds.quantities import ByteRate, Duration, Size
 from proxy.config.kinds.rates import CallRate
 from proxy.config.kinds.retrying import Jitter
 from proxy.config.kinds.stores import KeyPrefix, Password, StoreUrl, Username
-from proxy.config.kinds.throttling import CallerKey, Concurrency
+from proxy.config.kinds.throttling import CallerKey, CountOrNone, DurationOrAuto
 from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
 from proxy.config.units import format_duration, format_size
 
@@ -52,10 +52,12 @@ _WITH_OWN_TABLE = (
 _WORDS: dict[type[Kind[Any]], str] = {
     ListenAddress: "address",
     AdminAddress: "address or `false`",
+    ByteRate: "byte rate or `none`",
     CallRate: "rate",
     CallerHeader: "`header:NAME`",
     CallerKey: "`none`, `client_ip`, `header:NAME` or `query:NAME`",
-    Concurrency: "number or `none`",
+    CountOrNone: "number or `none`",
+    DurationOrAuto: "duration or `auto`",
     FolderPath: "folder",
     FilePath: "file",
     HeaderName: "header",
@@ -64,7 +66,7 @@ _WORDS: dict[type[Kind[Any]], str] = {
     Method: "method",
     Jitter: "`full` or `equal` or `decorrelated` or `none` or 0 to 1",
     KeptStatus: "status",
-    KeyHeader: "`true`, `false` or header",
+    Pseudonym: "one word",
     KeyPrefix: "text",
     KeyedMethod: "method",
     MismatchStatus: "422 or 409",

@@ -42,6 +42,7 @@ from tests.support.certificates import Certificates
 from tests.support.client import RawClient, request
 from tests.support.messages import Message, NotCanonical, Request, Response
 from tests.support.proxies import (
+    REFUSES_503,
     Metrics,
     ProxyProcess,
     RunningProxy,
@@ -77,6 +78,7 @@ both_loops = pytest.mark.asyncio(loop_factories=["uvloop", "asyncio"])
 
 __all__ = [
     "PATIENCE",
+    "REFUSES_503",
     "Behaviour",
     "Certificates",
     "End",

@@ -24,8 +24,12 @@ class RawClient:
         tls: ssl.SSLContext | None = None,
         server_name: str = "localhost",
         receive_buffer: int | None = None,
+        source: str = "",
     ) -> None:
-        """To *port* of *host* (an address), or to the unix socket at *path*."""
+        """To *port* of *host* (an address), or to the unix socket at *path*.
+
+        From the address *source*, if that matters: 127.0.0.2 is another caller than 127.0.0.1.
+        """
         self.wire = Wire()
         self._host = host
         self._port = port
@@ -33,6 +37,7 @@ class RawClient:
         self._tls = tls
         self._server_name = server_name if tls is not None else None
         self._receive_buffer = receive_buffer
+        self._source = source
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -47,6 +52,8 @@ class RawClient:
         if self._receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
         try:
+            if self._source:
+                sock.bind((self._source, 0))
             await loop.sock_connect(sock, (self._host, self._port))
         except BaseException:
             sock.close()

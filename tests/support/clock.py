@@ -13,12 +13,14 @@ class FakeClock:
 
     def __init__(self) -> None:
         self._passed = 0.0
+        self._stopped_at: float | None = None
         self._wall_error = 0.0
         self.chance: float | None = None
         """What every roll gives; None: chance itself."""
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._passed
+        running = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return running + self._passed
 
     def wall(self) -> float:
         return time.time() + self._passed + self._wall_error
@@ -29,6 +31,10 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         """Let *seconds* pass, on both clocks."""
         self._passed += seconds
+
+    def stop(self) -> None:
+        """Let no monotonic time pass but by :meth:`advance`: for what is true of one moment."""
+        self._stopped_at = time.monotonic()
 
     def set_wall_wrong_by(self, seconds: float) -> None:
         """Somebody sets the machine's date: only the wall clock moves."""

@@ -22,6 +22,9 @@ def letter(
     may_have_run: bool = False,
     ttl: float = DAY,
     record: str = "",
+    holder: str = "",
+    caller: str = "",
+    credentials: tuple[str, ...] = (),
 ) -> Letter:
     """The letter of that number: later ones sort behind earlier ones."""
     created = CREATED + number
@@ -44,6 +47,8 @@ def letter(
             replays=0,
             size=len(body),
             missing=missing,
+            caller=caller,
+            credentials=credentials,
         ),
         headers=((b"Content-Type", b"text/plain"), (b"X-Name", b"\xe9")),
         dropped=("Authorization",),
@@ -52,6 +57,7 @@ def letter(
         scheme="http",
         record=record,
         fallback="",
+        holder=holder,
         runs=(Run(created, "failed", ({"n": 1, "outcome": "5xx", "status": 503},)),),
     )
 

@@ -41,6 +41,10 @@ _OURS = (str(ROOT / "proxy"), f"{os.sep}aiohttp{os.sep}")
 LogRecord = dict[str, Any]
 
 
+REFUSES_503 = "refused: [421, 425, 429, 503]"
+"""An upstream's option: its 503 says that it did not do the work."""
+
+
 def one_route(
     upstream: ScriptedUpstream | str, route: str = "", *, options: str = "", top: str = ""
 ) -> str:
@@ -87,10 +91,14 @@ class ServedBy:
         self._log = log
 
     def client(
-        self, *, tls: ssl.SSLContext | None = None, receive_buffer: int | None = None
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        receive_buffer: int | None = None,
+        source: str = "",
     ) -> RawClient:
-        """A client to be entered with ``async with``."""
-        return RawClient(self.port, tls=tls, receive_buffer=receive_buffer)
+        """A client to be entered with ``async with``; *source* is its own address."""
+        return RawClient(self.port, tls=tls, receive_buffer=receive_buffer, source=source)
 
     async def get(self, target: str = "/", *fields: str) -> Response:
         """GET over a connection of its own."""
@@ -186,13 +194,18 @@ async def running(
 
 @asynccontextmanager
 async def running_together(
-    *configs: str, upon: Sequence[Path] = (), environ: Mapping[str, str] | None = None
+    *configs: str,
+    upon: Sequence[Path] = (),
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[list[RunningProxy]]:
     """As :func:`running`, but several: what is left is looked for when all have ended."""
     before = _Held(_open_files(), _our_tasks())
     async with AsyncExitStack() as stack:
         proxies = [
-            await stack.enter_async_context(_serving(config, upon=upon, environ=environ))
+            await stack.enter_async_context(
+                _serving(config, upon=upon, clock=clock, environ=environ)
+            )
             for config in configs
         ]
         yield proxies

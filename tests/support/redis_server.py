@@ -69,6 +69,7 @@ class Changes(TypedDict, total=False):
     tls: UpstreamTls
     prefix: str
     timeout: float
+    permit_life: float
 
 
 class RedisServer:

@@ -2,8 +2,8 @@
 
 ``python -m tests.support.tools`` (which ``make test`` runs first) looks for them. What is
 missing it takes from Debian's packages, if it can: promtool is unpacked into ``.venv`` and
-not installed, because its package starts a service. systemd-analyze needs half of systemd
-and wrk some libraries, so those are installed, and only where ``CI=true`` says that the
+not installed, because its package starts a service. systemd-analyze needs half of systemd, and
+openssl and wrk some libraries, so those are installed, and only where ``CI=true`` says that the
 machine is there for it.
 
 A test asks with :func:`tool`. Where a program is missing it is skipped and says so; with
@@ -37,6 +37,7 @@ class Tool:
 
 
 TOOLS = (
+    Tool("openssl", "openssl", alone=False),
     Tool("promtool", "prometheus", alone=True),
     Tool("systemd-analyze", "systemd", alone=False),
     Tool("wrk", "wrk", alone=False),

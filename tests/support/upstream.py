@@ -105,6 +105,13 @@ class ScriptedUpstream:
         """The next requests are treated so, one each."""
         self._script.extend(behaviours)
 
+    def has_played(self, behaviour: Behaviour) -> bool:
+        """Whether a scripted *behaviour* was begun; if not, it is taken out of the script."""
+        if behaviour not in self._script:
+            return True
+        self._script.remove(behaviour)
+        return False
+
     def greet(self, *greetings: Greeting) -> None:
         """The next connections are treated so before anything is read from them."""
         self._greetings.extend(greetings)
