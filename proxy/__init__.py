@@ -28,7 +28,7 @@ The life of a request, and where to read it:
 8.  Every attempt is recorded on its own with the one word that says how it ended
     (``policy/outcome.py``) and the one that says why it was the last, or was
     not (``policy/reasons.py``); an answer of our own has its reason
-    (``policy/refusal.py``). Metrics, log and tests use the same words.
+    (``http/refusal.py``). Metrics, log and tests use the same words.
 
 ``app.py`` wires all of it, reloads it and drains it; ``estate.py`` builds what
 serves one configuration. With several workers each is an app in a process of its

@@ -12,15 +12,14 @@ from random import getrandbits, random
 from secrets import randbits
 from typing import Protocol
 
+from proxy.http.header_edits import compile_edits
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.bucket import Cause
 from proxy.policy.caller_fields import SingleFields
-from proxy.policy.edits import compile_edits
 from proxy.policy.letters import Letter, letter_id
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings, RouteSettings
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -89,7 +88,7 @@ class KeyLost(Refused):
 
 
 _KEY_LOST = Refusal(
-    Reason.STORE,
+    RefusalReason.STORE,
     "The store could not be told in time that this request still runs, so another one may have its "
     "key. Send it again later.",
 )

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from proxy.core import Clock, Refused, Route, new_token
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.dead_letters import described
 from proxy.policy.letters import Letter, Obstacle, RawHeaders, Replayed, ReplayResult, Run
 from proxy.policy.outcome import FIRST_FAILURE
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.server.replay_exchange import ReplayExchange, read_letter
@@ -28,7 +28,7 @@ from proxy.stores.letters import LetterStore
 
 _log = logging.getLogger("holdfast")
 
-_OUR_FAULT = Refusal(Reason.UNKNOWN, "The letter could not be sent; the log says why.")
+_OUR_FAULT = Refusal(RefusalReason.UNKNOWN, "The letter could not be sent; the log says why.")
 _TELL_TIMES = 3
 """How often the disk is told how a replay ended, if it does not answer."""
 

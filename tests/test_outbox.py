@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from proxy.core import Exchange, SystemClock
+from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.outbox import SMALL as LARGEST_DEFERRED, Outbox
 from proxy.policy.outcome import Attempt, Kind
-from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection

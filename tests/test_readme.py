@@ -15,12 +15,12 @@ from proxy.admin import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
 from proxy.config import load, models
+from proxy.http.fields import HOP_BY_HOP
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.series import PHASES, WAIT_SOURCES
-from proxy.policy.fields import HOP_BY_HOP
 from proxy.policy.letters import ReplayResult
 from proxy.policy.outcome import STATUS_CLASSES, Kind
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Listen
 from proxy.stores.redis import OPERATIONS
 from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
@@ -123,13 +123,13 @@ def test_every_key_has_a_row() -> None:
 
 def test_answers() -> None:
     shown = [(int(status), *code(reason)) for status, reason, _ in rows(TEXT, ANSWERS)]
-    assert shown == [(Refusal(reason, "").status, reason.value) for reason in Reason]
+    assert shown == [(Refusal(reason, "").status, reason.value) for reason in RefusalReason]
 
 
 def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
-    for reason in Reason:
+    for reason in RefusalReason:
         refusal = Refusal(reason, "")
-        helps = refusal.status in {429, 503} or reason is Reason.KEY_IN_FLIGHT
+        helps = refusal.status in {429, 503} or reason is RefusalReason.KEY_IN_FLIGHT
         assert (refusal.retry_after is not None) == helps
 
 
@@ -140,7 +140,7 @@ def test_kinds() -> None:
     ]
     for *_, gets in table:
         for reason in code(gets):
-            assert gets == f"{Refusal(Reason(reason), '').status} `{reason}`"
+            assert gets == f"{Refusal(RefusalReason(reason), '').status} `{reason}`"
 
 
 def test_reasons() -> None:

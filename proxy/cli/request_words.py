@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.policy.hop import OURSELVES, Hop
-from proxy.policy.hosts import BAD_HOST, host_name
+from proxy.http.hop import OURSELVES, Hop
+from proxy.http.hosts import BAD_HOST, host_name
+from proxy.http.refusal import Refusal
+from proxy.http.request_head import RequestHead, read_request_head
+from proxy.http.target import ASTERISK, split_target
 from proxy.policy.outcome import Kind
-from proxy.policy.refusal import Refusal
-from proxy.policy.request_head import RequestHead, read_request_head
-from proxy.policy.target import ASTERISK, split_target
 from proxy.policy.timeline import Outcome
 
 _FORMS = "/path or http://host/path"

@@ -12,7 +12,7 @@ from proxy.config.kinds.base import Integer
 from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Node, Scalar
 from proxy.config.words import ELSEWHERE, nearest
-from proxy.policy.durations import parse_duration
+from proxy.http.durations import parse_duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from proxy.config import models
 from proxy.config.kinds.idempotency import kept_statuses
 from proxy.config.kinds.outcomes import hinted_status, statuses_of
 from proxy.config.kinds.stores import SqliteFile
+from proxy.http.header_edits import HeaderEdits
 from proxy.policy.settings import (
     ALWAYS_DROPPED,
     USUAL_OUTCOMES,
@@ -16,7 +17,6 @@ from proxy.policy.settings import (
     BudgetSettings,
     DeadLetterSettings,
     FallbackSettings,
-    HeaderEdits,
     HonouredKey,
     IdempotencySettings,
     Limits,

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from proxy.policy.durations import NUMBER_PATTERN, SECONDS
+from proxy.http.durations import NUMBER_PATTERN, SECONDS
 
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 

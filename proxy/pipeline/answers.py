@@ -1,20 +1,26 @@
 """What to say to a client whose last attempt brought no response."""
 
 from proxy.core import Exchange
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.outcome import Attempt, Kind
-from proxy.policy.refusal import Reason, Refusal
 
-TOO_LATE = Refusal(Reason.TIMEOUT, "The upstream did not answer in time.")
-DRAINING = Refusal(Reason.DRAINING, "This proxy is shutting down.", close=True)
+TOO_LATE = Refusal(RefusalReason.TIMEOUT, "The upstream did not answer in time.")
+DRAINING = Refusal(RefusalReason.DRAINING, "This proxy is shutting down.", close=True)
 
 _ANSWERS = {
-    Kind.CONNECT: Refusal(Reason.CONNECT, "No connection to the upstream could be made."),
-    Kind.RESET: Refusal(Reason.RESET, "The upstream ended the connection without an answer."),
+    Kind.CONNECT: Refusal(RefusalReason.CONNECT, "No connection to the upstream could be made."),
+    Kind.RESET: Refusal(
+        RefusalReason.RESET, "The upstream ended the connection without an answer."
+    ),
     Kind.TIMEOUT: TOO_LATE,
-    Kind.PROTOCOL: Refusal(Reason.PROTOCOL, "The upstream's answer breaks the rules of HTTP."),
-    Kind.CERTIFICATE: Refusal(Reason.CERTIFICATE, "The upstream's certificate is not trusted."),
-    Kind.BUSY: Refusal(Reason.BUSY, "All connections to the upstream are in use."),
-    Kind.UNKNOWN: Refusal(Reason.UNKNOWN, "The upstream call failed."),
+    Kind.PROTOCOL: Refusal(
+        RefusalReason.PROTOCOL, "The upstream's answer breaks the rules of HTTP."
+    ),
+    Kind.CERTIFICATE: Refusal(
+        RefusalReason.CERTIFICATE, "The upstream's certificate is not trusted."
+    ),
+    Kind.BUSY: Refusal(RefusalReason.BUSY, "All connections to the upstream are in use."),
+    Kind.UNKNOWN: Refusal(RefusalReason.UNKNOWN, "The upstream call failed."),
 }
 
 

@@ -24,9 +24,11 @@ from collections.abc import Awaitable, Container, Mapping
 from typing import Any
 
 from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, Refused, new_letter_id
+from proxy.http.fields import HOP_BY_HOP, nominated
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
 from proxy.policy.bucket import Cause
 from proxy.policy.failures import Category, category
-from proxy.policy.fields import HOP_BY_HOP, nominated
 from proxy.policy.hints import NO_ADVICE, read_advice
 from proxy.policy.idempotency_key import KeyReader, scope_digest
 from proxy.policy.letters import (
@@ -44,9 +46,7 @@ from proxy.policy.letters import (
 )
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.repeatable import may_have_run
-from proxy.policy.response_head import ResponseHead
 from proxy.policy.settings import FallbackSettings, RouteSettings, UpstreamSettings
 from proxy.policy.verdict import Result
 from proxy.stores import StoreError
@@ -57,7 +57,7 @@ _NOT_KEPT = HOP_BY_HOP | {
     # They follow from the body, or were said to us alone.
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
-_Error = Kind | int | Reason
+_Error = Kind | int | RefusalReason
 """How it failed: a kind, a status, or the reason why it was not even tried."""
 
 _OF_DUPLICATES = frozenset({KeyResult.JOINED, KeyResult.REPLAYED})
@@ -441,12 +441,12 @@ class Withholder:
 def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
     """Whether it was refused because its client grants it less time than its route does."""
     asked, granted = exchange.asked_timeout, exchange.route.settings.timeout
-    in_time = refusal.reason is not Reason.TIMEOUT and refusal.cause != Cause.DEADLINE
+    in_time = refusal.reason is not RefusalReason.TIMEOUT and refusal.cause != Cause.DEADLINE
     return not in_time and asked is not None and (granted is None or asked < granted)
 
 
 def _category(error: _Error) -> Category:
-    if isinstance(error, Reason):
+    if isinstance(error, RefusalReason):
         return Category.TRANSIENT
     # A response becomes a letter only if its status is listed.
     statuses = frozenset[int]() if isinstance(error, Kind) else frozenset({error})

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from proxy.core import Clock, Exchange, Refused
+from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
 from proxy.pipeline.answers import DRAINING
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.pauses import Pauses
@@ -17,9 +19,7 @@ from proxy.pipeline.throttle import Throttle
 from proxy.policy.bucket import Cause
 from proxy.policy.hints import read_advice
 from proxy.policy.outcome import FIRST_FAILURE, Attempt
-from proxy.policy.permits import NEVER, Quota
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.response_head import ResponseHead
+from proxy.policy.permits import NEVER
 from proxy.policy.verdict import LEAST_ATTEMPT
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
@@ -33,7 +33,7 @@ _DETAILS = {
     Cause.DEADLINE: "The turn of this call would come after its deadline.",
     Cause.PAUSED: "The upstream asked not to be called for a while.",
 }
-_NO_STORE = Refusal(Reason.STORE, "The limits are kept in a store that does not answer.")
+_NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that does not answer.")
 
 
 class Entrance:
@@ -151,10 +151,10 @@ class Entrance:
         quotas = gate.bucket.permits.quotas(now)
         if cause is Cause.PAUSED and all(quota.remaining for quota in quotas):
             # There is no rate that would tell of it.
-            pause = Quota("pause", limit=0, window=seconds, remaining=0, reset=seconds)
+            pause = QuotaLeft("pause", limit=0, window=seconds, remaining=0, reset=seconds)
             quotas = (*quotas, pause)
         return Refusal(
-            Reason.THROTTLED, _DETAILS[cause], wait=seconds, cause=cause.value, quotas=quotas
+            RefusalReason.THROTTLED, _DETAILS[cause], wait=seconds, cause=cause.value, quotas=quotas
         )
 
     def _ask_breakers(self, now: float) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from proxy.core import Clock, Exchange, Refused
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
 from proxy.pipeline.entrance import Entrance, Passed
 from proxy.policy.budget import Budget
 from proxy.policy.outcome import Attempt, Pause
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.repeatable import Leave, RepeatRules
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
@@ -207,7 +207,10 @@ class Forward:
                 exchange, fresh=True, judge=judge, url=leave.url, begin_by=begin_by
             )
         except Refused as refused:
-            if refused.refusal.reason is Reason.THROTTLED and exchange.attempts[-1] is attempt:
+            if (
+                refused.refusal.reason is RefusalReason.THROTTLED
+                and exchange.attempts[-1] is attempt
+            ):
                 return attempt
             raise
 

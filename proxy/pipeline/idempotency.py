@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from proxy.core import Clock, Exchange, Handler, KeyLost, Refused, new_token
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import KeptResponse
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.ownership import Ownership
 from proxy.policy.caller_fields import display_name, repeated_field
@@ -33,15 +35,7 @@ from proxy.policy.idempotency_key import (
 from proxy.policy.keeping import fate_of, state_after
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Answer, Claim, Claimed, Ending, make
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.results import (
-    BadResult,
-    Fallback,
-    KeptResponse,
-    NotKept,
-    Result,
-    unpack,
-)
+from proxy.policy.results import BadResult, Fallback, NotKept, Result, unpack
 from proxy.policy.settings import RouteSettings
 from proxy.stores import Claims, StoreError
 
@@ -62,15 +56,17 @@ _NOT_STORED = (
     "The first request with this key has run, but its response was not kept. Look up what it did."
 )
 _NO_STORE = Refusal(
-    Reason.STORE, "Whether this key was used before cannot be told now. Send it again later."
+    RefusalReason.STORE, "Whether this key was used before cannot be told now. Send it again later."
 )
 _NOT_HAD = Refusal(
-    Reason.STORE,
+    RefusalReason.STORE,
     "The first request with this key has ended, but its result cannot be had now. Send it again "
     "later, as it is.",
     wait=1,
 )
-_FULL = Refusal(Reason.STORE, "There is no room for another key. Send it again later.", wait=1)
+_FULL = Refusal(
+    RefusalReason.STORE, "There is no room for another key. Send it again later.", wait=1
+)
 
 _NEW, _RUNS = Answer.NEW, KeyResult.NEW  # speed: as in policy/records.py
 _WITH_RESULT = frozenset({Answer.DONE, Answer.LEFT})
@@ -118,16 +114,16 @@ class Idempotency:
         self._scope_required = keys.scope_required
         name = display_name(keys.header)
         self._missing = Refusal(
-            Reason.KEY_MISSING,
+            RefusalReason.KEY_MISSING,
             f"Send {name}: a new value for each operation, such as a UUID, and the same one when "
             f"you repeat it.",
         )
         self._invalid = Refusal(
-            Reason.KEY_INVALID,
+            RefusalReason.KEY_INVALID,
             f"Send one {name} of 1 to 255 visible ASCII characters without blanks, such as a UUID.",
         )
         self._no_caller = Refusal(
-            Reason.BAD_REQUEST,
+            RefusalReason.BAD_REQUEST,
             f"Say who you are: send {' or '.join(map(display_name, keys.scope))}.",
         )
 
@@ -452,17 +448,17 @@ class Idempotency:
         match claimed.answer:
             case Answer.MISMATCH:
                 status = self._settings.mismatch_status
-                refusal = Refusal(Reason.KEY_MISMATCH, _MISMATCH, other_status=status)
+                refusal = Refusal(RefusalReason.KEY_MISMATCH, _MISMATCH, other_status=status)
                 word = KeyResult.MISMATCH
             case Answer.BUSY:
                 wait = max(1, min(math.ceil(claimed.lease_left), _LONGEST_ADVICE))
-                refusal = Refusal(Reason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=record)
+                refusal = Refusal(RefusalReason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=record)
                 word = KeyResult.IN_FLIGHT
             case Answer.HELD:
-                refusal = Refusal(Reason.OUTCOME_UNKNOWN, _UNKNOWN, record=record)
+                refusal = Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=record)
                 word = KeyResult.HELD
             case Answer.UNSTORED:
-                refusal = Refusal(Reason.RESULT_NOT_STORED, _NOT_STORED, record=record)
+                refusal = Refusal(RefusalReason.RESULT_NOT_STORED, _NOT_STORED, record=record)
                 word = KeyResult.UNSTORED
             case _:
                 return _FULL

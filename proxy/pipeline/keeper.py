@@ -8,9 +8,8 @@ as it comes, but for its end: that waits until the store has the whole.
 from abc import ABC, abstractmethod
 
 from proxy.core import Exchange
+from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.keeping import head_to_keep, is_stream_of_events
-from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import KeptResponse
 
 
 class Keeper(ABC):

@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.core import Exchange, Handler, KeyLost, Refused
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
 from proxy.policy.keeping import Fate, fate_of, head_to_keep, is_stream_of_events, state_after
 from proxy.policy.outcome import FIRST_FAILURE
 from proxy.policy.reasons import KeyResult
 from proxy.policy.records import Ending, State, make
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.response_head import ResponseHead
 from proxy.policy.results import Fallback, NotKept, Result, in_hand, pack
 from proxy.policy.settings import IdempotencySettings
 
 _SOON_READ = 16 * 1024
 """Bytes that no client is behind with."""
 _DONE = State.DONE  # speed: as in policy/records.py
-_FAILED = Refusal(Reason.UNKNOWN, "The request could not be served.")
+_FAILED = Refusal(RefusalReason.UNKNOWN, "The request could not be served.")
 
 
 class Ownership(Keeper):

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 
 from proxy.core import Clock, Exchange
+from proxy.http.refusal import Refusal
 from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.dead_letters import LetterWriter
 from proxy.pipeline.fallback import Fallback
@@ -10,7 +11,6 @@ from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.run import Run
 from proxy.policy.budget import Budget
-from proxy.policy.refusal import Refusal
 from proxy.policy.verdict import RetryRules
 
 

@@ -11,14 +11,14 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from proxy.core import Exchange, KeyLost, Refused
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
 from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
 from proxy.pipeline.fallback import Fallback
 from proxy.policy.hints import NO_ADVICE, Advice, read_advice
 from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind, Pause
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.repeatable import Leave
-from proxy.policy.response_head import ResponseHead
 from proxy.policy.verdict import (
     MISDIRECTED,
     TOO_EARLY,
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from proxy.pipeline.retry import Retry
 
 _NOT_LET_THROUGH = {
-    Reason.BREAKER_OPEN: Why.BREAKER_OPEN,
-    Reason.THROTTLED: Why.THROTTLED,
-    Reason.STORE: Why.THROTTLED,
-    Reason.DRAINING: Why.SHUTDOWN,
+    RefusalReason.BREAKER_OPEN: Why.BREAKER_OPEN,
+    RefusalReason.THROTTLED: Why.THROTTLED,
+    RefusalReason.STORE: Why.THROTTLED,
+    RefusalReason.DRAINING: Why.SHUTDOWN,
 }
 """Refusals that come before an attempt, and what they mean for those that came before it."""
 

@@ -5,13 +5,15 @@ value of a field. If a request had two of them, the proxy and the upstream could
 another one, and a caller would get another limit, another name-space or another route by
 adding a line. Such a request is refused.
 
-How the values count says ``credentials.py``: byte for byte, but for the scheme of a credential.
+How the values count says ``http/fields.py``: byte for byte, but for the scheme of a credential.
 """
 
 from collections.abc import Iterable
 
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.settings import Match, RouteSettings, ThrottleKey, UpstreamSettings
+from proxy.http.fields import PROTECTED
+from proxy.http.hop import Hop
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.policy.settings import Match, RouteSettings, Settings, ThrottleKey, UpstreamSettings
 from proxy.policy.throttle_key import count_of_parameter
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -57,7 +59,7 @@ def display_name(name: str) -> str:
 def repeated_field(name: str) -> Refusal:
     """The answer to a request that has the field *name* more than once."""
     return Refusal(
-        Reason.BAD_REQUEST,
+        RefusalReason.BAD_REQUEST,
         f"Send one {display_name(name)} field, not several: this route goes by its value.",
     )
 
@@ -89,7 +91,7 @@ class SingleFields:
         for parameter in self._parameters:
             if count_of_parameter(parameter, target) > 1:
                 return Refusal(
-                    Reason.BAD_REQUEST,
+                    RefusalReason.BAD_REQUEST,
                     f"Send the query parameter {parameter} once: this route goes by its value.",
                 )
         return None
@@ -117,3 +119,22 @@ def exact_fields(match: Match) -> list[str]:
 
 def _named(keys: Iterable[ThrottleKey | None], source: str) -> list[str]:
     return [key.name for key in keys if key is not None and key.source == source]
+
+
+def hop_of(settings: Settings) -> Hop:
+    """Who we are by a configuration.
+
+    A field that it names means something end to end. Else a caller could take its own
+    idempotency key out on the way, say, and have each duplicate run.
+    """
+    throttles = [route.throttle for route in settings.routes]
+    throttles += [upstream.throttle for upstream in settings.upstreams]
+    keys = [throttle.key for throttle in throttles if throttle is not None]
+    names = {key.name for key in keys if key is not None and key.source == "header"}
+    honoured = [upstream.honours_key for upstream in settings.upstreams]
+    names.update(key.header for key in honoured if key is not None)
+    for route in settings.routes:
+        names.update(name for name, _ in route.match.headers)
+        if route.idempotency is not None:
+            names.update((route.idempotency.header, *route.idempotency.scope))
+    return Hop(settings.name, PROTECTED | {name.encode() for name in names})

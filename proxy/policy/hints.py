@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from proxy.policy.durations import parse_go_duration
-from proxy.policy.http_dates import parse_date
+from proxy.http.dates import parse_date
+from proxy.http.durations import parse_go_duration
 from proxy.policy.outcome import FIRST_FAILURE
 from proxy.policy.rate_limit_fields import Quota, longest_wait, parse_rate_limit
 

@@ -12,7 +12,7 @@ from hashlib import blake2b, sha256
 from operator import itemgetter
 from typing import NamedTuple
 
-from proxy.policy.credentials import CREDENTIALS, comparable_credentials
+from proxy.http.fields import CREDENTIALS, comparable_credentials
 from proxy.policy.records import make
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]

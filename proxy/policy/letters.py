@@ -10,22 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.http.refusal import RefusalReason
 from proxy.policy.failures import Category
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.refusal import Reason
 from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
 from proxy.policy.verdict import Result, is_listed
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 FAILED = {
-    Reason.CONNECT: Kind.CONNECT,
-    Reason.RESET: Kind.RESET,
-    Reason.TIMEOUT: Kind.TIMEOUT,
-    Reason.PROTOCOL: Kind.PROTOCOL,
-    Reason.CERTIFICATE: Kind.CERTIFICATE,
-    Reason.BUSY: Kind.BUSY,
-    Reason.UNKNOWN: Kind.UNKNOWN,
+    RefusalReason.CONNECT: Kind.CONNECT,
+    RefusalReason.RESET: Kind.RESET,
+    RefusalReason.TIMEOUT: Kind.TIMEOUT,
+    RefusalReason.PROTOCOL: Kind.PROTOCOL,
+    RefusalReason.CERTIFICATE: Kind.CERTIFICATE,
+    RefusalReason.BUSY: Kind.BUSY,
+    RefusalReason.UNKNOWN: Kind.UNKNOWN,
 }
 """Answers of ours in place of a response that no attempt brought.
 
@@ -33,13 +33,13 @@ All others are refusals: the request was not wanted, now or at all, and its clie
 
 REFUSED = frozenset(
     {
-        Reason.THROTTLED,
-        Reason.BREAKER_OPEN,
-        Reason.STORE,
-        Reason.OVERLOAD,
-        Reason.DRAINING,
+        RefusalReason.THROTTLED,
+        RefusalReason.BREAKER_OPEN,
+        RefusalReason.STORE,
+        RefusalReason.OVERLOAD,
+        RefusalReason.DRAINING,
         # Before any attempt: all its time went by while it waited for something of ours.
-        Reason.TIMEOUT,
+        RefusalReason.TIMEOUT,
     }
 )
 """Those of them that say nothing against the request: it would have been sent at another time.

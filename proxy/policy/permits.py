@@ -14,10 +14,10 @@ only an argument.
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from proxy.http.refusal import QuotaLeft
 from proxy.policy.gcra import Gcra, GcraMeter
 from proxy.policy.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.settings import Rate, ThrottleSettings
@@ -25,19 +25,6 @@ from proxy.policy.sliding_log import SlidingLog
 
 NEVER = math.inf
 """The wait for what will not come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """One limit and what is left of it, for RateLimit and RateLimit-Policy."""
-
-    name: str
-    limit: int
-    window: int | None
-    """Seconds; None for a limit of calls under way."""
-    remaining: int
-    reset: int | None
-    """Seconds until more is left, where nothing is; None if nobody can tell."""
 
 
 class Permits(Protocol):
@@ -89,7 +76,7 @@ class Permits(Protocol):
     def is_idle(self, now: float) -> bool:
         """Whether a new one could take over and nobody would notice."""
 
-    def quotas(self, now: float) -> tuple[Quota, ...]:
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
         """What is left, rate by rate, for the answer to a caller that was refused."""
 
 
@@ -241,13 +228,13 @@ class LocalPermits:
         """Whether a new one could take over and nobody would notice."""
         return not self._under_way and all(meter.is_full(now) for meter in self._meters)
 
-    def quotas(self, now: float) -> tuple[Quota, ...]:
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
         """What is left, rate by rate, and of the places."""
         quotas = [_quota(meter, now) for meter in self._meters]
         most = self._settings.concurrency
         if most is not None:
             left = max(most - self._under_way, 0)
-            quotas.append(Quota("concurrency", most, None, left, None))
+            quotas.append(QuotaLeft("concurrency", most, None, left, None))
         return tuple(quotas)
 
     def __repr__(self) -> str:
@@ -273,11 +260,11 @@ def _rule(sent: Pace) -> Gcra:
     return Gcra.of(sent)
 
 
-def _quota(meter: _Meter, now: float) -> Quota:
+def _quota(meter: _Meter, now: float) -> QuotaLeft:
     """Told in whole seconds, rounded to what we do keep: 10/1500ms is 13 in 2 seconds."""
     period = meter.rate.period
     window = math.ceil(period)
     limit = meter.rate.count * window * NANOSECONDS // round(period * NANOSECONDS)
     remaining = meter.remaining(now)
     reset = None if remaining else max(math.ceil(meter.wait(now, 1)), 1)
-    return Quota(f"{limit}-per-{window}s", limit, window, remaining, reset)
+    return QuotaLeft(f"{limit}-per-{window}s", limit, window, remaining, reset)

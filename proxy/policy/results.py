@@ -7,9 +7,9 @@ somebody else or moved to another key is noticed, and never served.
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
 
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import KeptResponse
 
 _VERSION = b"1"
 _RESPONSE, _REFUSAL, _FALLBACK, _NOTHING = b"R", b"X", b"F", b"N"
@@ -17,16 +17,6 @@ _CHECKSUM = 16
 _CONTENT = 2 + _CHECKSUM
 """Where the content begins."""
 _END_OF_HEAD = b"\r\n\r\n"
-
-
-class KeptResponse(NamedTuple):
-    """What an upstream answered."""
-
-    status: int
-    head: bytes
-    """The status line and the end-to-end fields, without a length, as lines of HTTP."""
-    body: bytes | memoryview
-    """Where it was unpacked, a view of the packed bytes: large ones are not copied for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +101,9 @@ def _response(data: bytes, start: int) -> KeptResponse:
 
 def _refusal(content: bytes) -> Refusal:
     reason, wait, cause, detail = content.decode().split("\n", 3)
-    if reason not in set(Reason):
+    if reason not in set(RefusalReason):
         raise BadResult("a reason that is not known here")
-    return Refusal(Reason(reason), detail, wait=int(wait) if wait else None, cause=cause)
+    return Refusal(RefusalReason(reason), detail, wait=int(wait) if wait else None, cause=cause)
 
 
 def _checksum(name: str, letter: bytes, content: bytes | memoryview) -> bytes:

@@ -9,6 +9,8 @@ knows what it may keep.
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
+from proxy.http.header_edits import NO_EDITS, HeaderEdits
+
 
 @dataclass(frozen=True, slots=True)
 class ListenTls:
@@ -241,15 +243,6 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class HeaderEdits:
-    """Fields to put in place of what is there, and fields to take out."""
-
-    set: tuple[tuple[str, str], ...] = ()
-    remove: tuple[str, ...] = ()
-    """Names in lower case."""
-
-
-@dataclass(frozen=True, slots=True)
 class Outcomes:
     """A list such as ``on: [connect, 503, 5xx, 403+hint]``, sorted for look-up."""
 
@@ -380,8 +373,8 @@ class RouteSettings:
     buffer: int = 1024**2
     """Request bodies up to this size are kept for another attempt."""
     upgrades: tuple[str, ...] = ("websocket",)
-    request_headers: HeaderEdits = HeaderEdits()
-    response_headers: HeaderEdits = HeaderEdits()
+    request_headers: HeaderEdits = NO_EDITS
+    response_headers: HeaderEdits = NO_EDITS
     retry: RetrySettings | None = None
     throttle: ThrottleSettings | None = None
     idempotency: IdempotencySettings | None = None

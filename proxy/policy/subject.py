@@ -6,15 +6,15 @@ needs the answer.
 
 from dataclasses import dataclass
 
+from proxy.http.header_edits import compile_edits
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.request_head import RequestHead
 from proxy.policy.caller_fields import repeated_field, single_fields
-from proxy.policy.edits import compile_edits
 from proxy.policy.idempotency_key import KeyReader, read_key
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.request_head import RequestHead
 from proxy.policy.settings import RouteSettings, UpstreamSettings
 
-_BAD_KEY = Refusal(Reason.KEY_INVALID, "It is no key, or there are several.")
-_NO_KEY = Refusal(Reason.KEY_MISSING, "There is no key, and the route requires one.")
+_BAD_KEY = Refusal(RefusalReason.KEY_INVALID, "It is no key, or there are several.")
+_NO_KEY = Refusal(RefusalReason.KEY_MISSING, "There is no key, and the route requires one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Subject:
         if repeated is not None:
             return repeated
         if route.max_body is not None and length > route.max_body:
-            return Refusal(Reason.BODY_TOO_LARGE, "The body is beyond max_body.")
+            return Refusal(RefusalReason.BODY_TOO_LARGE, "The body is beyond max_body.")
         return self._refusal_of_key()
 
     def _refusal_of_key(self) -> Refusal | None:
@@ -84,10 +84,10 @@ class Subject:
         if found.repeated:
             return repeated_field(found.repeated)
         if keys.scope_required and not found.caller:
-            return Refusal(Reason.BAD_REQUEST, "None of the headers of scope is there.")
+            return Refusal(RefusalReason.BAD_REQUEST, "None of the headers of scope is there.")
         if self.head.length > self.route.buffer:
             return Refusal(
-                Reason.BODY_TOO_LARGE,
+                RefusalReason.BODY_TOO_LARGE,
                 "With a key the body has to be kept, and it is beyond buffer.",
             )
         return None

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
-from proxy.policy.credentials import CREDENTIALS, comparable_credentials
+from proxy.http.fields import CREDENTIALS, comparable_credentials
 from proxy.policy.fair_share import network_of
 from proxy.policy.settings import ThrottleKey
 

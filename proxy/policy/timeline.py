@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.bucket import Bucket, Waiter
 from proxy.policy.budget import Budget
 from proxy.policy.hints import NO_ADVICE, Advice, read_advice
@@ -22,7 +23,6 @@ from proxy.policy.letters import LetterRules
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.permits import LocalPermits
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.settings import RetrySettings, ThrottleSettings
 from proxy.policy.subject import Subject
@@ -151,7 +151,7 @@ class _Play:
         if queued is None:
             if course.attempts:
                 course.attempts[-1].why = Why.THROTTLED
-            course.answer = Refusal(Reason.THROTTLED, "Its turn would not come in time.")
+            course.answer = Refusal(RefusalReason.THROTTLED, "Its turn would not come in time.")
             course.fate = self._fate(0)
             return None
         self._now += queued
@@ -258,7 +258,8 @@ class _Play:
         course.falls_back = self._falls_back(result)
         if kind is not None and kind is not Kind.TRUNCATED and not course.falls_back:
             course.answer = Refusal(
-                Reason.TIMEOUT if self._expired else Reason(kind.value), "No response came."
+                RefusalReason.TIMEOUT if self._expired else RefusalReason(kind.value),
+                "No response came.",
             )
         course.fate = self._fate(0 if course.answer else attempt.status)
         course.is_kept = self._is_kept(result)

@@ -8,20 +8,20 @@ Nothing in here waits.
 from aiohttp.http import HttpVersion10, HttpVersion11
 
 from proxy.core import new_request_id
-from proxy.policy.framing import CHUNKED
-from proxy.policy.hosts import BAD_HOST, host_name
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.request_head import RequestHead, read_request_head
-from proxy.policy.target import ASTERISK, split_target
+from proxy.http.framing import CHUNKED
+from proxy.http.hosts import BAD_HOST, host_name
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.request_head import RequestHead, read_request_head
+from proxy.http.target import ASTERISK, split_target
 from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody, take_room
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD
 from proxy.server.waiting_bytes import LARGE_HEAD, NO_MEMORY
 from proxy.server.whole_body import WholeBody, take_whole
 
-_VERSION = Refusal(Reason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
-_METHOD = Refusal(Reason.METHOD, "CONNECT and TRACE are not served here.", close=True)
-_EXPECTATION = Refusal(Reason.EXPECTATION, "The only expectation known is 100-continue.")
+_VERSION = Refusal(RefusalReason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
+_METHOD = Refusal(RefusalReason.METHOD, "CONNECT and TRACE are not served here.", close=True)
+_EXPECTATION = Refusal(RefusalReason.EXPECTATION, "The only expectation known is 100-continue.")
 
 _NEVER_SERVED = frozenset({"CONNECT", "TRACE"})
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from aiohttp.streams import StreamReader
 
 from proxy.core import Refused
+from proxy.http.framing import CHUNKED
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
-from proxy.policy.framing import CHUNKED
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Reason, Refusal
 from proxy.server.pieces import Pieces
 from proxy.server.silence import Silence
 from proxy.server.waiting_bytes import MOST, NO_MEMORY, UNREAD_BODY
@@ -26,18 +26,22 @@ from proxy.server.waiting_bytes import MOST, NO_MEMORY, UNREAD_BODY
 if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
 
-TOO_LARGE = Refusal(Reason.BODY_TOO_LARGE, "Send a smaller body.", close=True)
+TOO_LARGE = Refusal(RefusalReason.BODY_TOO_LARGE, "Send a smaller body.", close=True)
 TOO_LARGE_TO_KEEP = Refusal(
-    Reason.BODY_TOO_LARGE, "Send a smaller body: with a key, all of it has to be kept.", close=True
+    RefusalReason.BODY_TOO_LARGE,
+    "Send a smaller body: with a key, all of it has to be kept.",
+    close=True,
 )
 NO_ROOM = Refusal(
-    Reason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
+    RefusalReason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
 )
-MALFORMED = Refusal(Reason.BAD_REQUEST, "The request's body is malformed.", close=True)
+MALFORMED = Refusal(RefusalReason.BAD_REQUEST, "The request's body is malformed.", close=True)
 _TOO_SLOW = Refusal(
-    Reason.SLOW_CLIENT, "The body comes too slowly. Send it faster, or in parts.", close=True
+    RefusalReason.SLOW_CLIENT, "The body comes too slowly. Send it faster, or in parts.", close=True
 )
-_SILENT = Refusal(Reason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True)
+_SILENT = Refusal(
+    RefusalReason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True
+)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 

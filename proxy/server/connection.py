@@ -18,9 +18,9 @@ from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
 from proxy.core import Clock, new_request_id
+from proxy.http.forwarded import NO_FORWARDED_FIELDS, identity_lines, is_trusted
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.fair_share import network_of
-from proxy.policy.forwarded import NO_CLAIMS, identity_lines, is_trusted
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.trailers import END, ends_with_trailer, is_first_field, worth_keeping
 from proxy.server.exchange import ClientExchange
 from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD, refusal_for
@@ -47,12 +47,14 @@ MOST_RECEIVED = 1024 * 1024
 UNREAD_GRACE = 5.0
 """Seconds that a closing connection has to take what was written to it."""
 
-_SLOW_HEAD = Refusal(Reason.SLOW_CLIENT, "The request's head did not come in time.", close=True)
-_BAD_LINE = Refusal(Reason.BAD_REQUEST, "The request line is malformed.", close=True)
-_BEHIND_TRAILERS = Refusal(
-    Reason.BAD_REQUEST, "Send nothing behind a chunked request with trailers.", close=True
+_SLOW_HEAD = Refusal(
+    RefusalReason.SLOW_CLIENT, "The request's head did not come in time.", close=True
 )
-_OVERLOAD = Refusal(Reason.OVERLOAD, "Too many connections are open.", close=True)
+_BAD_LINE = Refusal(RefusalReason.BAD_REQUEST, "The request line is malformed.", close=True)
+_BEHIND_TRAILERS = Refusal(
+    RefusalReason.BAD_REQUEST, "Send nothing behind a chunked request with trailers.", close=True
+)
+_OVERLOAD = Refusal(RefusalReason.OVERLOAD, "Too many connections are open.", close=True)
 
 _Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
@@ -593,7 +595,7 @@ class ClientConnection(RequestHandler):
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
         head, site = exchange.head, exchange.site
-        if head.claims is NO_CLAIMS and not head.trusted_only:
+        if head.claims is NO_FORWARDED_FIELDS and not head.trusted_only:
             known_site, known_host, lines = self._identity
             if known_site is site and known_host == head.host:
                 return lines

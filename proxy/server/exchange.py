@@ -15,16 +15,15 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
+from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address
+from proxy.http.refusal import Refusal
+from proxy.http.request_head import RequestHead
+from proxy.http.response_head import KeptResponse, ResponseHead, kept_head
+from proxy.http.status_lines import status_line
 from proxy.outbox import SMALL
 from proxy.policy.fair_share import network_of
-from proxy.policy.forwarded import NO_CLAIMS, client_address
 from proxy.policy.outcome import Attempt, Kind
-from proxy.policy.refusal import Refusal
-from proxy.policy.request_head import RequestHead
-from proxy.policy.response_head import ResponseHead, kept_head
-from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings
-from proxy.policy.status_lines import status_line
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
 from proxy.server.outgoing import OutgoingExchange
@@ -176,7 +175,7 @@ class ClientExchange(OutgoingExchange):
 
     def caller(self) -> str:
         """Whose share of a common room it takes: the network of that address."""
-        if self.head.claims is NO_CLAIMS:
+        if self.head.claims is NO_FORWARDED_FIELDS:
             return self.client.caller
         return network_of(self.client_ip())
 

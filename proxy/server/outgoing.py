@@ -3,9 +3,9 @@
 from abc import abstractmethod
 
 from proxy.core import Exchange
-from proxy.policy.framing import CHUNKED
-from proxy.policy.request_head import RequestHead
-from proxy.policy.target import rewrite
+from proxy.http.framing import CHUNKED
+from proxy.http.request_head import RequestHead
+from proxy.http.target import rewrite
 
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 

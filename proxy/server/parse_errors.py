@@ -2,12 +2,16 @@
 
 from aiohttp.http_exceptions import LineTooLong
 
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.refusal import Refusal, RefusalReason
 
-_BAD = Refusal(Reason.BAD_REQUEST, "This is not a well-formed HTTP/1.1 request.", close=True)
-_TARGET = Refusal(Reason.TARGET_TOO_LONG, "Send a shorter request target.", close=True)
-LARGE_HEAD = Refusal(Reason.HEADERS_TOO_LARGE, "Send fewer or smaller header fields.", close=True)
-_LENGTH = Refusal(Reason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True)
+_BAD = Refusal(RefusalReason.BAD_REQUEST, "This is not a well-formed HTTP/1.1 request.", close=True)
+_TARGET = Refusal(RefusalReason.TARGET_TOO_LONG, "Send a shorter request target.", close=True)
+LARGE_HEAD = Refusal(
+    RefusalReason.HEADERS_TOO_LARGE, "Send fewer or smaller header fields.", close=True
+)
+_LENGTH = Refusal(
+    RefusalReason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True
+)
 
 
 def refusal_for(error: BaseException | None, max_line_size: int) -> Refusal:

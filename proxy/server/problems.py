@@ -8,12 +8,11 @@ tells a client, or the next proxy, that the upstream did not say this.
 
 import json
 
-from proxy.policy.hop import Hop
+from proxy.http.hop import Hop
+from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
+from proxy.http.status_lines import status_line
 from proxy.policy.outcome import Attempt
-from proxy.policy.permits import Quota
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import FallbackSettings
-from proxy.policy.status_lines import status_line
 from proxy.server.dates import date_line
 
 _WITHOUT_BODY = frozenset({204, 304})
@@ -54,7 +53,7 @@ def problem_bytes(
         lines.append(b"Retry-After: %d" % refusal.retry_after)
     if refusal.quotas:
         lines += _quota_lines(refusal.quotas)
-    if refusal.reason is Reason.METHOD:
+    if refusal.reason is RefusalReason.METHOD:
         lines.append(ALLOWED)
     return _answer_bytes(
         refusal.status,
@@ -68,7 +67,7 @@ def problem_bytes(
     )
 
 
-def _quota_lines(quotas: tuple[Quota, ...]) -> tuple[bytes, bytes]:
+def _quota_lines(quotas: tuple[QuotaLeft, ...]) -> tuple[bytes, bytes]:
     """Limits and what is left of them (draft-ietf-httpapi-ratelimit-headers-10)."""
     policies, states = [], []
     for quota in quotas:

@@ -5,16 +5,15 @@ status, and whether all of it came.
 """
 
 from proxy.core import Clock, Route
+from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_lines, is_trusted
+from proxy.http.refusal import Refusal
+from proxy.http.request_head import RequestHead, read_request_head
+from proxy.http.response_head import KeptResponse, ResponseHead
+from proxy.policy.caller_fields import hop_of
 from proxy.policy.fair_share import network_of
-from proxy.policy.forwarded import NO_CLAIMS, client_address, identity_lines, is_trusted
-from proxy.policy.hop import hop_of
 from proxy.policy.letters import Letter, RawHeaders, attempts_of, with_headers
 from proxy.policy.outcome import Attempt
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Refusal
-from proxy.policy.request_head import RequestHead, read_request_head
-from proxy.policy.response_head import ResponseHead
-from proxy.policy.results import KeptResponse
 from proxy.policy.settings import FallbackSettings, Settings
 from proxy.server.dates import date_line
 from proxy.server.outgoing import OutgoingExchange
@@ -177,7 +176,7 @@ class ReplayExchange(OutgoingExchange):
     def identity_lines(self) -> bytes:
         """The lines that tell the upstream who once asked."""
         head, settings = self.head, self._settings
-        if head.claims is NO_CLAIMS and not head.trusted_only:
+        if head.claims is NO_FORWARDED_FIELDS and not head.trusted_only:
             return identity_lines(self.peer, self._scheme, head.host)
         trusted = is_trusted(self.peer, settings.trusted_proxies, trust_unix=settings.trust_unix)
         lines = identity_lines(self.peer, self._scheme, head.host, head.claims, trusted=trusted)

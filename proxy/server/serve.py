@@ -7,13 +7,13 @@ from typing import cast
 from aiohttp.web import BaseRequest, StreamResponse
 
 from proxy.core import Refused
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.answers import DRAINING
-from proxy.policy.refusal import Reason, Refusal
 from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
 from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose
 
-_UNKNOWN = Refusal(Reason.UNKNOWN, "The request could not be served.", close=True)
+_UNKNOWN = Refusal(RefusalReason.UNKNOWN, "The request could not be served.", close=True)
 _CLIENT_LEFT = 499
 _SWITCHING = 101
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from proxy.core import Exchange, RawHeaders, Recorder, Route
-from proxy.policy.hop import hop_of
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.policy.caller_fields import hop_of
 from proxy.policy.routes import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
 from proxy.server.waiting_bytes import LARGE_HEAD
 
-_NO_ROUTE = Refusal(Reason.NO_ROUTE, "No route of this proxy matches the request.")
+_NO_ROUTE = Refusal(RefusalReason.NO_ROUTE, "No route of this proxy matches the request.")
 _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 
 

@@ -7,7 +7,7 @@ before it is read, shared by caller (``shared_room.py``); if there is none the r
 Small heads, and bodies that came with their heads, are not counted and never refused.
 """
 
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.refusal import Refusal, RefusalReason
 
 MOST = 512 * 1024 * 1024
 """Bytes, of all clients of this process together."""
@@ -20,5 +20,5 @@ UNREAD_BODY = 256 * 1024
 """What a body that is still coming may hold, if it is that long: the largest read there is."""
 
 NO_MEMORY = Refusal(
-    Reason.OVERLOAD, "Too many large requests are under way. Try again later.", close=True
+    RefusalReason.OVERLOAD, "Too many large requests are under way. Try again later.", close=True
 )

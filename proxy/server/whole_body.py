@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.core import Refused
-from proxy.policy.forwarded import NO_CLAIMS
+from proxy.http.forwarded import NO_FORWARDED_FIELDS
+from proxy.http.refusal import Refusal
 from proxy.policy.reasons import Why
-from proxy.policy.refusal import Refusal
 from proxy.server.body import NO_ROOM, TOO_LARGE_TO_KEEP
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class WholeBody:
             exchange, size = self._exchange, self.length
             client, limit = exchange.client, exchange.site.settings.limits.replay_memory
             memory, caller = client.server.replay_memory, client.caller
-            if exchange.head.claims is not NO_CLAIMS:
+            if exchange.head.claims is not NO_FORWARDED_FIELDS:
                 caller = exchange.caller()
             if memory.take(caller, size, limit) or memory.make_room(caller, size, limit):
                 self._reserved = size

@@ -4,8 +4,8 @@ from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 
 from proxy.core import Clock, Exchange, Receiver
+from proxy.http.response_head import ResponseHead
 from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.response_head import ResponseHead
 from proxy.upstream.breakers import Report
 from proxy.upstream.connection import Connection
 

@@ -2,7 +2,7 @@
 
 httptools parses the head and the chunks. A body of known length needs no
 parser: it is counted down and passed on as it came, without a copy. What the
-parser lets through is judged in ``policy/response_head.py``; what only the
+parser lets through is judged in ``http/response_head.py``; what only the
 connection can see is judged here:
 
 =====================================  ==========================================
@@ -22,7 +22,7 @@ and nowhere else. It may if nothing of this exchange can reach the next one:
 =====================================  ==========================================
 the response                           came complete, with nothing behind it, and
                                        neither its version nor ``close`` forbids it
-                                       (``policy/response_head.py``)
+                                       (``http/response_head.py``)
 announced a body that must not come    spent: 204, 205, 304, HEAD may bring it later
 came before we had sent everything     spent
 came before the upstream's kernel      spent: it may never read the rest, and our next
@@ -40,10 +40,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from proxy.http.framing import CHUNKED
+from proxy.http.response_head import BadResponse, ResponseHead, read_response_head
 from proxy.outbox import SMALL, Outbox
-from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Kind
-from proxy.policy.response_head import BadResponse, ResponseHead, read_response_head
 from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from itertools import count
 
 from proxy.core import Clock, Exchange, Refused
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.outbox import Outbox
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Kind
-from proxy.policy.refusal import Reason, Refusal
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.addresses import FRESH_FOR, Addresses
 from proxy.upstream.breakers import Breakers, Report
@@ -128,7 +128,7 @@ class Fleet:
         order = self._at(url)
         waits = [pool.breaker.retry_after(now) for pool in order if pool.breaker is not None]
         wait = max(1, math.ceil(min(waits)))
-        return Refusal(Reason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
+        return Refusal(RefusalReason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
     def admitted(self, pool: Pool, now: float) -> Report | None:
         """The right to try *pool*, to be used or given back; None if it is not to be had."""

@@ -15,11 +15,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from proxy.core import Exchange
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.fair_share import FairShare
-from proxy.policy.refusal import Reason, Refusal
 
 _MAKE_WAY = Refusal(
-    Reason.SLOW_CLIENT, "Others wait for the connection that this slow body holds.", close=True
+    RefusalReason.SLOW_CLIENT,
+    "Others wait for the connection that this slow body holds.",
+    close=True,
 )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from math import inf
 
 from proxy.core import Clock, Exchange, KeyLost, Pass, Refused, RequestBody
+from proxy.http.framing import CHUNKED
 from proxy.outbox import Outbox
-from proxy.policy.framing import CHUNKED
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
 from proxy.policy.settings import UpstreamSettings

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.policy.fields import HOP_BY_HOP
+from proxy.http.fields import HOP_BY_HOP
 
 FILE = """\
 upstreams: {{a: "http://127.0.0.1:1"}}

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ConfigError, Loaded, load
-from proxy.policy.settings import HeaderEdits, RouteSettings
+from proxy.http.header_edits import HeaderEdits
+from proxy.policy.settings import RouteSettings
 
 LAYERS = """\
 upstreams: {a: "http://127.0.0.1:1"}

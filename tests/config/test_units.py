@@ -5,7 +5,7 @@ from proxy.config.faults import Mistake, Source, Spot
 from proxy.config.kinds.quantities import ByteRate, Duration, Size
 from proxy.config.nodes import Scalar
 from proxy.config.units import format_duration, format_size, parse_size
-from proxy.policy.durations import parse_duration
+from proxy.http.durations import parse_duration
 
 
 def scalar(text: str) -> Scalar:

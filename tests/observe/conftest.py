@@ -4,12 +4,12 @@ from typing import Protocol, cast
 import pytest
 
 from proxy.core import Exchange, ThrottleState
+from proxy.http.refusal import Refusal
 from proxy.observe.metrics import Metrics
 from proxy.policy.breaker import State
 from proxy.policy.letters import LetterCounts
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Refusal
 
 
 def metrics_of(

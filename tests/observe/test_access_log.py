@@ -8,13 +8,13 @@ from types import FrameType
 import pytest
 
 from proxy.core import Exchange
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.notable import hook
 from proxy.observe.recent import Recent
 from proxy.policy.outcome import Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Reason, Refusal
 
 from .conftest import MakeAttempt, MakeExchange, metrics_of
 
@@ -119,7 +119,7 @@ async def test_a_line_tells_the_whole_story(
 async def test_an_answer_of_our_own_names_its_reason(
     written: Written, exchange: MakeExchange
 ) -> None:
-    refusal = Refusal(Reason.NO_ROUTE, "See the routes.")
+    refusal = Refusal(RefusalReason.NO_ROUTE, "See the routes.")
     written.log.write("_unmatched", exchange(code=404, refusal=refusal))
     [line] = written.lines()
     assert line["refusal"] == "no_route"
@@ -130,7 +130,7 @@ async def test_a_refusal_says_which_limit_it_was_where_there_are_several(
     written: Written, exchange: MakeExchange
 ) -> None:
     for cause in ("max_wait", ""):
-        refusal = Refusal(Reason.THROTTLED, "Come back later.", cause=cause)
+        refusal = Refusal(RefusalReason.THROTTLED, "Come back later.", cause=cause)
         written.log.write("charges", exchange(code=429, refusal=refusal))
     one_of_several, only_one = written.lines()
     assert one_of_several["refusal"] == only_one["refusal"] == "throttled"
@@ -201,7 +201,7 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
     (
         "refused by us",
         True,
-        lambda e, _: e(code=413, refusal=Refusal(Reason.BODY_TOO_LARGE, "Send less.")),
+        lambda e, _: e(code=413, refusal=Refusal(RefusalReason.BODY_TOO_LARGE, "Send less.")),
     ),
     ("the client left", True, lambda e, _: e(code=499)),
     (
@@ -218,7 +218,9 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
     (
         "refused by a throttle",
         True,
-        lambda e, _: e(code=429, refusal=Refusal(Reason.THROTTLED, "Later.", cause="queue_full")),
+        lambda e, _: e(
+            code=429, refusal=Refusal(RefusalReason.THROTTLED, "Later.", cause="queue_full")
+        ),
     ),
     (
         "the client left during a wait",
@@ -231,7 +233,7 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
         lambda e, a: e(
             code=503,
             attempts=[a(status=429, why=Why.RETRIED)],
-            refusal=Refusal(Reason.DRAINING, "Going away."),
+            refusal=Refusal(RefusalReason.DRAINING, "Going away."),
         ),
     ),
     (
@@ -301,7 +303,7 @@ async def test_secrets_stay_out(written: Written, exchange: MakeExchange) -> Non
         (b"Cookie", b"session=hunter2"),
         (b"Idempotency-Key", b"hunter2"),
     )
-    carrying.refusal = Refusal(Reason.BAD_REQUEST, "hunter2 is no header")
+    carrying.refusal = Refusal(RefusalReason.BAD_REQUEST, "hunter2 is no header")
     written.log.write("charges", carrying)
     assert "hunter2" not in written.text()
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.access_log import AccessLog
 from proxy.observe.recent import LONGEST, MOST_ATTEMPTS, Recent
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.reasons import KeyResult, Why
-from proxy.policy.refusal import Reason, Refusal
 from tests.support.clock import FakeClock
 
 from .conftest import MakeAttempt, MakeExchange
@@ -44,7 +44,7 @@ def test_it_tells_what_the_log_tells(
         code=429,
         duration=2.5,
         attempts=attempts,
-        refusal=Refusal(Reason.THROTTLED, "Later.", cause="max_wait"),
+        refusal=Refusal(RefusalReason.THROTTLED, "Later.", cause="max_wait"),
         fallback=True,
         key_result=KeyResult.NEW,
         record="0ecdee3e7d9ed66ea44ebc5f160748ec",
@@ -158,6 +158,6 @@ def test_paths(recent: Recent, exchange: MakeExchange, target: str, path: str) -
 
 
 def test_text_of_a_refusal_may_quote_a_client(recent: Recent, exchange: MakeExchange) -> None:
-    refusal = Refusal(Reason.BAD_REQUEST, "hunter2 is no header")
+    refusal = Refusal(RefusalReason.BAD_REQUEST, "hunter2 is no header")
     recent.keep("charges", exchange(code=400, refusal=refusal))
     assert "hunter2" not in json.dumps(recent.of(ID))

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from proxy.core import Exchange, Refused
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
 from proxy.outbox import Outbox
 from proxy.pipeline.answers import DRAINING
 from proxy.pipeline.entrance import Entrance, Passed
@@ -17,8 +19,6 @@ from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.outcome import Attempt
 from proxy.policy.permits import NEVER, Permits
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.response_head import ResponseHead
 from proxy.policy.settings import (
     BreakerSettings,
     Origin,
@@ -208,7 +208,7 @@ async def test_who_is_refused_gives_everything_back(
     stage = Stage(route, upstream)
     stage.at_once().close()
     refusal = await refusal_of(await stage.enter())
-    assert (refusal.reason, refusal.cause) == (Reason.THROTTLED, "max_wait")
+    assert (refusal.reason, refusal.cause) == (RefusalReason.THROTTLED, "max_wait")
     assert refusal.retry_after == 3600
     assert refusal.quotas
     assert stage.decisions.told[-1] == "refused"
@@ -269,7 +269,7 @@ async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() ->
     assert report is not None
     report.answered(500)
     holder.close()
-    assert (await refusal_of(task)).reason is Reason.BREAKER_OPEN
+    assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
     stage.assert_clean()
     assert stage.gates[0].bucket.permits.wait(stage.now, 1) == 0
 
@@ -436,7 +436,7 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
     far.answer(0, next_at=NEVER)
     with pytest.raises(Refused) as refused:
         await passed.use(math.inf)
-    assert refused.value.refusal.reason is Reason.STORE
+    assert refused.value.refusal.reason is RefusalReason.STORE
     passed.close()
     stage.assert_clean()
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from proxy.http.refusal import Refusal
+from proxy.http.request_head import read_request_head
 from proxy.policy.outcome import Kind
-from proxy.policy.refusal import Refusal
-from proxy.policy.request_head import read_request_head
 from proxy.policy.settings import (
     Backoff,
     Match,

@@ -1,6 +1,7 @@
 """Permits that are kept elsewhere: nobody knows how many there are until it was asked."""
 
-from proxy.policy.permits import NEVER, Quota
+from proxy.http.refusal import QuotaLeft
+from proxy.policy.permits import NEVER
 from proxy.policy.settings import ThrottleSettings
 
 GUESS = 0.005
@@ -80,5 +81,5 @@ class FarPermits:
     def is_idle(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
         return not self.under_way
 
-    def quotas(self, now: float) -> tuple[Quota, ...]:  # noqa: ARG002 - as the protocol says
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:  # noqa: ARG002 - as the protocol says
         return ()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.http.refusal import RefusalReason
 from proxy.policy.caller_fields import display_name, single_fields
-from proxy.policy.refusal import Reason
 from proxy.policy.settings import (
     FallbackSettings,
     Match,
@@ -75,7 +75,7 @@ def test_a_header_field(
     refusal = single.refusal(headers, "/?key=a&key=b")
     assert (refusal is not None) == is_refused
     if refusal is not None:
-        assert (refusal.reason, refusal.status) == (Reason.BAD_REQUEST, 400)
+        assert (refusal.reason, refusal.status) == (RefusalReason.BAD_REQUEST, 400)
         assert "X-Api-Key" in refusal.detail
 
 

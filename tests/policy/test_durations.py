@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.durations import parse_duration, parse_go_duration
+from proxy.http.durations import parse_duration, parse_go_duration
 from tests.vectors.load import cases
 
 

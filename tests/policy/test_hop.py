@@ -2,8 +2,9 @@
 
 import pytest
 
-from proxy.policy.fields import PROTECTED, nominated
-from proxy.policy.hop import Hop, hop_of
+from proxy.http.fields import PROTECTED, nominated
+from proxy.http.hop import Hop
+from proxy.policy.caller_fields import hop_of
 from proxy.policy.settings import (
     HonouredKey,
     IdempotencySettings,

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.policy.hosts import host_name
+from proxy.http.hosts import host_name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.http_dates import parse_date
+from proxy.http.dates import parse_date
 
 NOW = datetime(2026, 1, 15, 12, tzinfo=UTC).timestamp()
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
+from proxy.http.refusal import RefusalReason
 from proxy.policy.letters import (
     FAILED,
     LetterState,
@@ -16,7 +17,6 @@ from proxy.policy.letters import (
     with_headers,
 )
 from proxy.policy.outcome import Kind
-from proxy.policy.refusal import Reason
 from tests.support.letters import letter
 
 HEADERS = (
@@ -32,9 +32,9 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
     ends_otherwise = {Kind.TRUNCATED, Kind.CANCELLED}
     assert set(FAILED.values()) == set(Kind) - ends_otherwise
     assert {reason.value for reason in FAILED} == {kind.value for kind in FAILED.values()}
-    assert Reason.THROTTLED not in FAILED
-    assert Reason.BREAKER_OPEN not in FAILED
-    assert Reason.DRAINING not in FAILED
+    assert RefusalReason.THROTTLED not in FAILED
+    assert RefusalReason.BREAKER_OPEN not in FAILED
+    assert RefusalReason.DRAINING not in FAILED
 
 
 @pytest.mark.parametrize(

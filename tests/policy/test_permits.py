@@ -8,7 +8,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.permits import LocalPermits, Quota
+from proxy.http.refusal import QuotaLeft
+from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
 from tests.policy.textbook import textbook_permits
 from tests.support.depth import FUZZ, fewer
@@ -309,7 +310,7 @@ def test_places_in_use_stay_in_use() -> None:
     permits.change(limits(concurrency=2), START)
     for _ in range(2):
         assert not permits.has_room()
-        assert permits.quotas(START) == (Quota("concurrency", 2, None, 0, None),)
+        assert permits.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
         permits.vacate()
     assert permits.has_room()
 
@@ -370,7 +371,7 @@ def test_what_is_left(taken: int, later: float, remaining: int, reset: int | Non
     permits = permits_of(Rate(3, 60.0), burst=3)
     for _ in range(taken):
         assert permits.take(START, 0)
-    expected = Quota("3-per-60s", 3, 60, remaining, reset)
+    expected = QuotaLeft("3-per-60s", 3, 60, remaining, reset)
     assert permits.quotas(START + later) == (expected,)
 
 
@@ -378,9 +379,9 @@ def test_every_limit_is_told() -> None:
     permits = permits_of(TEN, HOURLY, concurrency=8)
     assert permits.take(START, 0)
     assert permits.quotas(START) == (
-        Quota("10-per-1s", 10, 1, 0, 1),
-        Quota("5000-per-3600s", 5000, 3600, 0, 1),
-        Quota("concurrency", 8, None, 7, None),
+        QuotaLeft("10-per-1s", 10, 1, 0, 1),
+        QuotaLeft("5000-per-3600s", 5000, 3600, 0, 1),
+        QuotaLeft("concurrency", 8, None, 7, None),
     )
     assert permits_of().quotas(START) == ()
 

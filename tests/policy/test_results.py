@@ -3,17 +3,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.refusal import Reason, Refusal
-from proxy.policy.results import (
-    BadResult,
-    Fallback,
-    KeptResponse,
-    NotKept,
-    Result,
-    _checksum,
-    pack,
-    unpack,
-)
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import KeptResponse
+from proxy.policy.results import BadResult, Fallback, NotKept, Result, _checksum, pack, unpack
 
 NAME = "0ecdee3e7d9ed66ea44ebc5f160748ec"
 HEAD = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nX-Odd:  caf\xe9 "
@@ -25,8 +17,10 @@ HEAD = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nX-Odd:  caf\xe9 "
         pytest.param(KeptResponse(201, HEAD, b"done"), id="a response"),
         pytest.param(KeptResponse(201, HEAD, b""), id="without a body"),
         pytest.param(KeptResponse(299, b"HTTP/1.1 299 ", b"\r\n\r\n\x00"), id="of any bytes"),
-        pytest.param(Refusal(Reason.TIMEOUT, "Too late."), id="a refusal"),
-        pytest.param(Refusal(Reason.THROTTLED, "a\nb", wait=7, cause="paused"), id="with a cause"),
+        pytest.param(Refusal(RefusalReason.TIMEOUT, "Too late."), id="a refusal"),
+        pytest.param(
+            Refusal(RefusalReason.THROTTLED, "a\nb", wait=7, cause="paused"), id="with a cause"
+        ),
         pytest.param(Fallback(), id="the fallback"),
         pytest.param(NotKept(), id="nothing"),
     ],
@@ -56,7 +50,8 @@ def test_no_bytes_are_taken_for_a_result(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [KeptResponse(201, HEAD, b"done"), Refusal(Reason.TIMEOUT, "Too late."), Fallback()]
+    "result",
+    [KeptResponse(201, HEAD, b"done"), Refusal(RefusalReason.TIMEOUT, "Too late."), Fallback()],
 )
 def test_every_change_is_noticed(result: Result) -> None:
     packed = pack(NAME, result)

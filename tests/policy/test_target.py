@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.refusal import Refusal
-from proxy.policy.target import rewrite, split_target
+from proxy.http.refusal import Refusal
+from proxy.http.target import rewrite, split_target
 
 VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 HIGH_BYTES = "\udc80\udcff\u00e9"

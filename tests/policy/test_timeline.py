@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.http.refusal import RefusalReason
 from proxy.policy.keeping import Fate
-from proxy.policy.refusal import Reason
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     BudgetSettings,
@@ -183,16 +183,16 @@ def test_nothing_ends_a_silence_without_limits() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["connect"] * 3, Reason.CONNECT),
-        (["reset"] * 3, Reason.RESET),
-        (["protocol"], Reason.PROTOCOL),
-        (["timeout"], Reason.TIMEOUT),
-        (["busy"], Reason.BUSY),
+        (["connect"] * 3, RefusalReason.CONNECT),
+        (["reset"] * 3, RefusalReason.RESET),
+        (["protocol"], RefusalReason.PROTOCOL),
+        (["timeout"], RefusalReason.TIMEOUT),
+        (["busy"], RefusalReason.BUSY),
         (["truncated"], None),
         (["503"] * 3, None),
     ],
 )
-def test_what_the_client_gets(words: list[str], reason: Reason | None) -> None:
+def test_what_the_client_gets(words: list[str], reason: RefusalReason | None) -> None:
     answer = play(subject(), *words).answer
     assert (None if answer is None else answer.reason) == reason
 
@@ -231,21 +231,27 @@ REQUIRED = replace(KEYED, idempotency=IdempotencySettings(required=True, scope_r
 @pytest.mark.parametrize(
     ("of", "reason"),
     [
-        (subject("POST", route=REQUIRED), Reason.KEY_MISSING),
-        (subject("POST", "Idempotency-Key: a b", route=KEYED), Reason.KEY_INVALID),
-        (subject("POST", KEY, KEY, route=KEYED), Reason.KEY_INVALID),
-        (subject("POST", KEY, route=REQUIRED), Reason.BAD_REQUEST),
-        (subject("POST", KEY, "Authorization: ", route=REQUIRED), Reason.BAD_REQUEST),
-        (subject("POST", KEY, "X-Api-Key: a", "X-Api-Key: b", route=KEYED), Reason.BAD_REQUEST),
-        (subject("GET", "X-Plan: a", "X-Plan: b", route=BY_PLAN), Reason.BAD_REQUEST),
-        (subject("POST", KEY, "Content-Length: 2000000", route=KEYED), Reason.BODY_TOO_LARGE),
+        (subject("POST", route=REQUIRED), RefusalReason.KEY_MISSING),
+        (subject("POST", "Idempotency-Key: a b", route=KEYED), RefusalReason.KEY_INVALID),
+        (subject("POST", KEY, KEY, route=KEYED), RefusalReason.KEY_INVALID),
+        (subject("POST", KEY, route=REQUIRED), RefusalReason.BAD_REQUEST),
+        (subject("POST", KEY, "Authorization: ", route=REQUIRED), RefusalReason.BAD_REQUEST),
+        (
+            subject("POST", KEY, "X-Api-Key: a", "X-Api-Key: b", route=KEYED),
+            RefusalReason.BAD_REQUEST,
+        ),
+        (subject("GET", "X-Plan: a", "X-Plan: b", route=BY_PLAN), RefusalReason.BAD_REQUEST),
+        (
+            subject("POST", KEY, "Content-Length: 2000000", route=KEYED),
+            RefusalReason.BODY_TOO_LARGE,
+        ),
         (
             subject("PUT", "Content-Length: 11", route=replace(ROUTE, max_body=10)),
-            Reason.BODY_TOO_LARGE,
+            RefusalReason.BODY_TOO_LARGE,
         ),
     ],
 )
-def test_what_is_not_even_tried(of: Subject, reason: Reason) -> None:
+def test_what_is_not_even_tried(of: Subject, reason: RefusalReason) -> None:
     course = play(of, "200")
     assert course.answer is not None
     assert course.answer.reason is reason

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.refusal import Refusal
+from proxy.http.refusal import Refusal
+from proxy.http.target import rewrite, split_target
 from proxy.policy.routes import RouteTable
 from proxy.policy.settings import Match
-from proxy.policy.target import rewrite, split_target
 from tests.vectors.load import cases, group
 
 ROUTE = group("path_handling")["route"]

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.forwarded import Claims, client_address, identity_lines
+from proxy.http.forwarded import ForwardedFields, client_address, identity_lines
 from tests.support import RawClient, ScriptedUpstream, one_route, running
 from tests.vectors.load import cases
 
 
-def claims(received: dict[str, str]) -> Claims:
+def claims(received: dict[str, str]) -> ForwardedFields:
     def values(name: str) -> tuple[bytes, ...]:
         return (received[name].encode(),) if name in received else ()
 
-    return Claims(
+    return ForwardedFields(
         forwarded_for=values("X-Forwarded-For"),
         proto=values("X-Forwarded-Proto"),
         host=values("X-Forwarded-Host"),
@@ -177,11 +177,11 @@ OURS = (ip_network("10.0.0.0/8"), ip_network("2001:db8:aaaa::/48"))
     ],
 )
 def test_the_address_of_the_client(peer: str, claimed: list[str], client: str) -> None:
-    claims = Claims(forwarded_for=tuple(value.encode() for value in claimed))
+    claims = ForwardedFields(forwarded_for=tuple(value.encode() for value in claimed))
     assert client_address(peer, claims, OURS, trust_unix=True) == client
 
 
 @pytest.mark.parametrize("peer", ["", "10.0.0.1"])
 def test_without_trust_claims_are_nothing(peer: str) -> None:
-    claims = Claims(forwarded_for=(b"198.51.100.7",))
+    claims = ForwardedFields(forwarded_for=(b"198.51.100.7",))
     assert client_address(peer, claims, (), trust_unix=False) == peer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from proxy.config.faults import Mistake
 from proxy.config.kinds.base import JsonSchema, Kind, or_reference
 from proxy.config.nodes import Scalar
-from proxy.policy.fields import HOP_BY_HOP
+from proxy.http.fields import HOP_BY_HOP
 
 # RFC 9110 5.6.2.
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

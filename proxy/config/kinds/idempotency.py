@@ -9,8 +9,8 @@ from proxy.config.kinds.headers import HEADER_NAME, HeaderName
 from proxy.config.kinds.paths import Method
 from proxy.config.kinds.throttling import CLIENT_IP_ELSEWHERE, SOURCES_ELSEWHERE, two_keys
 from proxy.config.nodes import Scalar
-from proxy.policy.durations import parse_duration
-from proxy.policy.fields import HOP_BY_HOP
+from proxy.http.durations import parse_duration
+from proxy.http.fields import HOP_BY_HOP
 from proxy.policy.settings import NEVER_KEPT_BY_CLASS
 
 _METHODS = ("POST", "PATCH", "PUT", "DELETE")

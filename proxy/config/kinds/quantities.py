@@ -14,7 +14,7 @@ from proxy.config.units import (
     parse_size,
     size_with_other_unit,
 )
-from proxy.policy.durations import DURATION_PATTERN, SECONDS, parse_duration
+from proxy.http.durations import DURATION_PATTERN, SECONDS, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4

@@ -8,7 +8,7 @@ from proxy.config.faults import Mistake
 from proxy.config.kinds.base import JsonSchema, Kind, string_schema
 from proxy.config.nodes import Scalar
 from proxy.config.units import duration_with_other_unit, format_duration
-from proxy.policy.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
+from proxy.http.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
 from proxy.policy.settings import Rate
 
 _MOST_PER_SECOND = 1_000_000

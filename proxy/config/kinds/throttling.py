@@ -9,7 +9,7 @@ from proxy.config.kinds.headers import HEADER_NAME
 from proxy.config.kinds.quantities import Duration
 from proxy.config.nodes import Scalar
 from proxy.config.words import nearest
-from proxy.policy.durations import DURATION_PATTERN
+from proxy.http.durations import DURATION_PATTERN
 from proxy.policy.settings import ThrottleKey
 
 CLIENT_IP_ELSEWHERE = frozenset(

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from proxy.http.refusal import QuotaLeft
 from proxy.policy.pacing import Pace, pace
-from proxy.policy.permits import NEVER, LocalPermits, Permits, Quota
+from proxy.policy.permits import NEVER, LocalPermits, Permits
 from proxy.policy.settings import Rate, ThrottleSettings
 
 
@@ -79,7 +80,7 @@ class _Everything:
     def is_idle(self, now: float) -> bool:  # noqa: ARG002 - no matter when
         return True
 
-    def quotas(self, now: float) -> tuple[Quota, ...]:  # noqa: ARG002 - no matter when
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:  # noqa: ARG002 - no matter when
         return ()
 
 

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from proxy.core import Clock
-from proxy.policy.permits import LocalPermits, Permits, PermitsListener, Quota
+from proxy.http.refusal import QuotaLeft
+from proxy.policy.permits import LocalPermits, Permits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
 from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.outage import stand_in
@@ -197,7 +198,7 @@ class SharedPermits:
             return False
         return self._stand_in is None or self._stand_in.is_idle(now)
 
-    def quotas(self, now: float) -> tuple[Quota, ...]:
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
         """What is left, as far as is known here: of the rates, either nothing or enough."""
         if self._stand_in is not None and not self._can_ask:
             return self._stand_in.quotas(now)
@@ -208,7 +209,7 @@ class SharedPermits:
         limit, room = self._places.limit, self._places.room(now)
         if limit is None or room is None:
             return rates.quotas(now)
-        return (*rates.quotas(now), Quota("concurrency", limit, None, room, None))
+        return (*rates.quotas(now), QuotaLeft("concurrency", limit, None, room, None))
 
     # Asking the store.
 

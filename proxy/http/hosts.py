@@ -10,10 +10,10 @@ import re
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.refusal import Refusal, RefusalReason
 
 BAD_HOST = Refusal(
-    Reason.BAD_REQUEST, "The host is not valid; send a single 'name' or 'name:port'."
+    RefusalReason.BAD_REQUEST, "The host is not valid; send a single 'name' or 'name:port'."
 )
 
 _LONGEST = 255 + len(":65535")

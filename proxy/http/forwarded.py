@@ -13,7 +13,7 @@ TOKEN_CHARACTERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ForwardedFields:
     """What the request said about earlier hops: field values in order."""
 
     forwarded_for: tuple[bytes, ...] = ()
@@ -22,7 +22,7 @@ class Claims:
     forwarded: tuple[bytes, ...] = ()
 
 
-NO_CLAIMS = Claims()
+NO_FORWARDED_FIELDS = ForwardedFields()
 
 
 def is_trusted(
@@ -39,7 +39,7 @@ def is_trusted(
 
 def client_address(
     peer: str,
-    claims: Claims,
+    claims: ForwardedFields,
     networks: tuple[IPv4Network | IPv6Network, ...],
     *,
     trust_unix: bool,
@@ -92,14 +92,19 @@ def _without_port(entry: str) -> str:
 
 
 def identity_lines(
-    peer: str, scheme: str, host: bytes, claims: Claims = NO_CLAIMS, *, trusted: bool = False
+    peer: str,
+    scheme: str,
+    host: bytes,
+    claims: ForwardedFields = NO_FORWARDED_FIELDS,
+    *,
+    trusted: bool = False,
 ) -> bytes:
     """The header lines that tell the upstream who asked, with CRLF between them.
 
     *peer* is empty on a unix socket, *host* where the client named none.
     """
     if not trusted:
-        claims = NO_CLAIMS
+        claims = NO_FORWARDED_FIELDS
     lines = []
     forwarded_for = claims.forwarded_for + ((peer.encode(),) if peer else ())
     if forwarded_for:

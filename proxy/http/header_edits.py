@@ -2,11 +2,21 @@
 
 from dataclasses import dataclass
 
-from proxy.policy.settings import HeaderEdits
+
+@dataclass(frozen=True, slots=True)
+class HeaderEdits:
+    """Fields to put in place of what is there, and fields to take out."""
+
+    set: tuple[tuple[str, str], ...] = ()
+    remove: tuple[str, ...] = ()
+    """Names in lower case."""
+
+
+NO_EDITS = HeaderEdits()
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class CompiledEdits:
     """Header edits in the form in which they are applied."""
 
     names: frozenset[bytes]
@@ -21,10 +31,10 @@ class Edits:
         return kept
 
 
-def compile_edits(edits: HeaderEdits) -> Edits | None:
+def compile_edits(edits: HeaderEdits) -> CompiledEdits | None:
     """Made ready once, at load time; None if there is nothing to do."""
     if not edits.set and not edits.remove:
         return None
     names = (*edits.remove, *(name.lower() for name, _ in edits.set))
     lines = tuple(f"{name}: {value}".encode("latin-1") for name, value in edits.set)
-    return Edits(frozenset(name.encode() for name in names), lines)
+    return CompiledEdits(frozenset(name.encode() for name in names), lines)

@@ -1,9 +1,15 @@
-"""Header fields that end at this hop, and fields that nobody may take away.
+"""Header fields: which end at this hop, which stay, and when two values mean the same caller.
 
 RFC 9110 7.6.1: an intermediary removes ``Connection``, every field that it
 names, and the fields known to concern one connection only.
+
+Values that tell callers apart count byte for byte. Of credentials alone the scheme has no case
+(RFC 9110 11.1), and the blanks behind it count as one: ``bearer  x`` and ``Bearer x`` are one
+caller. Else a caller would get another limit, or another name-space for its idempotency keys,
+for each spelling.
 """
 
+import re
 from collections.abc import Iterable
 
 HOP_BY_HOP = frozenset(
@@ -69,3 +75,18 @@ def has_option(connection_values: Iterable[bytes], option: bytes) -> bool:
         for value in connection_values
         for token in value.lower().split(b",")
     )
+
+
+CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
+"""Fields whose value begins with a scheme, in lower case."""
+
+_scheme_and_rest = re.compile(rb"([^ \t]+)[ \t]+(.+)", re.DOTALL).fullmatch
+
+
+def comparable_credentials(value: bytes) -> bytes:
+    """Give all spellings of one credential the same bytes.
+
+    A value without a blank has no scheme before its credential, so it stays as it is.
+    """
+    parts = _scheme_and_rest(value)
+    return value if parts is None else parts[1].lower() + b" " + parts[2]

@@ -1,7 +1,6 @@
 """Our place among the others on a request's way: its name, and what they cannot take from it."""
 
-from proxy.policy.fields import PROTECTED
-from proxy.policy.settings import Settings
+from proxy.http.fields import PROTECTED
 
 
 class Hop:
@@ -34,22 +33,3 @@ class Hop:
 
 OURSELVES = Hop()
 """Where no file says otherwise."""
-
-
-def hop_of(settings: Settings) -> Hop:
-    """Who we are by a configuration.
-
-    A field that it names means something end to end. Else a caller could take its own
-    idempotency key out on the way, say, and have each duplicate run.
-    """
-    throttles = [route.throttle for route in settings.routes]
-    throttles += [upstream.throttle for upstream in settings.upstreams]
-    keys = [throttle.key for throttle in throttles if throttle is not None]
-    names = {key.name for key in keys if key is not None and key.source == "header"}
-    honoured = [upstream.honours_key for upstream in settings.upstreams]
-    names.update(key.header for key in honoured if key is not None)
-    for route in settings.routes:
-        names.update(name for name, _ in route.match.headers)
-        if route.idempotency is not None:
-            names.update((route.idempotency.header, *route.idempotency.scope))
-    return Hop(settings.name, PROTECTED | {name.encode() for name in names})

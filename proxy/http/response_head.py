@@ -10,12 +10,23 @@ takes half the time of a loop over them, with twenty a third.
 """
 
 import re
+from typing import NamedTuple
 
-from proxy.policy.fields import HOP_BY_HOP, has_option, nominated
-from proxy.policy.framing import CHUNKED, LONGEST, UNTIL_CLOSE
-from proxy.policy.hop import Hop
-from proxy.policy.results import KeptResponse
-from proxy.policy.status_lines import USUAL, status_line
+from proxy.http.fields import HOP_BY_HOP, has_option, nominated
+from proxy.http.framing import CHUNKED, LONGEST, UNTIL_CLOSE
+from proxy.http.hop import Hop
+from proxy.http.status_lines import USUAL, status_line
+
+
+class KeptResponse(NamedTuple):
+    """What an upstream answered."""
+
+    status: int
+    head: bytes
+    """The status line and the end-to-end fields, without a length, as lines of HTTP."""
+    body: bytes | memoryview
+    """Where it was unpacked, a view of the packed bytes: large ones are not copied for each."""
+
 
 MOST_FIELDS = 1000
 _ROOM_FOR_MOST_FIELDS = MOST_FIELDS * len("a:\r\n")

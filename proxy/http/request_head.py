@@ -11,13 +11,13 @@ field decides, and only fields that mean something to us leave the fast lane.
 
 import re
 
-from proxy.policy.durations import parse_duration
-from proxy.policy.edits import Edits
-from proxy.policy.fields import HOP_BY_HOP, has_option, nominated
-from proxy.policy.forwarded import NO_CLAIMS, Claims
-from proxy.policy.framing import CHUNKED, LONGEST
-from proxy.policy.hop import OURSELVES, Hop
-from proxy.policy.refusal import Reason, Refusal
+from proxy.http.durations import parse_duration
+from proxy.http.fields import HOP_BY_HOP, has_option, nominated
+from proxy.http.forwarded import NO_FORWARDED_FIELDS, ForwardedFields
+from proxy.http.framing import CHUNKED, LONGEST
+from proxy.http.header_edits import CompiledEdits
+from proxy.http.hop import OURSELVES, Hop
+from proxy.http.refusal import Refusal, RefusalReason
 
 # What a field means to us. Plain numbers: this is looked up for every field of
 # every request.
@@ -81,9 +81,12 @@ _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 
 _EMPTY: frozenset[bytes] = frozenset()
 
-_LENGTH = Refusal(Reason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True)
+_LENGTH = Refusal(
+    RefusalReason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True
+)
 _BAD_TIMEOUT = Refusal(
-    Reason.BAD_REQUEST, "Holdfast-Timeout has to be one duration with a unit, send 1500ms (say)."
+    RefusalReason.BAD_REQUEST,
+    "Holdfast-Timeout has to be one duration with a unit, send 1500ms (say).",
 )
 
 
@@ -125,7 +128,7 @@ class RequestHead:
         """The client's own, if it is fit to be used."""
         self.timeout: float | None = None
         """Seconds that the client grants the whole exchange. Said to us, so it goes no further."""
-        self.claims = NO_CLAIMS
+        self.claims = NO_FORWARDED_FIELDS
         self.trusted_only: list[bytes] = []
         """Lines that go upstream only if the peer is trusted."""
         self.max_forwards: int | None = None
@@ -141,7 +144,7 @@ class RequestHead:
             and _FIELDS.get(lower) in _PASSED_ON
         ]
 
-    def sends_once(self, name: bytes, edits: Edits | None) -> bool:
+    def sends_once(self, name: bytes, edits: CompiledEdits | None) -> bool:
         """Whether the upstream gets the client's own field *name* (in lower case) once.
 
         *edits* are the route's: what they set or take out is not the client's own.
@@ -198,7 +201,9 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
             head.via = head.via + b", " + value if head.via else value
         elif field == _SINGLETON:
             if authorized:
-                return Refusal(Reason.BAD_REQUEST, "Send one Authorization field, not several.")
+                return Refusal(
+                    RefusalReason.BAD_REQUEST, "Send one Authorization field, not several."
+                )
             authorized = True
             keep(name + b": " + value)
         elif field == _EXPECT:
@@ -232,15 +237,15 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
 def _check_transfer_encoding(value: bytes, *, http_1_0: bool) -> Refusal | None:
     if http_1_0:
         detail = "Transfer-Encoding does not exist in HTTP/1.0, send Content-Length."
-        return Refusal(Reason.BAD_REQUEST, detail, close=True)
+        return Refusal(RefusalReason.BAD_REQUEST, detail, close=True)
     coding = value.lower()
     if coding == b"chunked":
         return None
     if coding.endswith((b",chunked", b", chunked", b"\tchunked")) and coding.strip(b", \t"):
         detail = "Only the transfer coding chunked is understood."
-        return Refusal(Reason.NOT_IMPLEMENTED, detail, close=True)
+        return Refusal(RefusalReason.NOT_IMPLEMENTED, detail, close=True)
     detail = "Transfer-Encoding must be chunked, or be left out."
-    return Refusal(Reason.BAD_REQUEST, detail, close=True)
+    return Refusal(RefusalReason.BAD_REQUEST, detail, close=True)
 
 
 def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
@@ -251,8 +256,8 @@ def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
         head.upgrade = b""
 
 
-def _claims(found: dict[int, list[bytes]]) -> Claims:
-    return Claims(
+def _claims(found: dict[int, list[bytes]]) -> ForwardedFields:
+    return ForwardedFields(
         forwarded_for=tuple(found.get(_FORWARDED_FOR, ())),
         proto=tuple(found.get(_FORWARDED_PROTO, ())),
         host=tuple(found.get(_FORWARDED_HOST, ())),
@@ -263,7 +268,7 @@ def _claims(found: dict[int, list[bytes]]) -> Claims:
 def _loop(hop: Hop) -> Refusal:
     name = hop.name.decode()
     return Refusal(
-        Reason.LOOP,
+        RefusalReason.LOOP,
         f"Via says that this request has passed a proxy called {name}, as this one is. If that was "
         f"another one, name one of the two: write name: {name}-2 (say) at the top of its file.",
         close=True,
