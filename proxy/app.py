@@ -18,6 +18,7 @@ from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core import Clock, StoreRecorder, SystemClock
 from proxy.estate import Builder, Contexts, Estate
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
@@ -25,7 +26,6 @@ from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.observe.notable import hook
 from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
-from proxy.outbox import Outbox
 from proxy.pipeline.flights import Flight, Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.failures import transient_statuses
@@ -124,7 +124,7 @@ class App:
         self._shared: RedisStore | SqliteStore | None = None
         self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
-        outbox = Outbox()
+        outbox = WriteCoalescer()
         self._pauses = Pauses()
         room = _ReplayRoom(
             lambda: self._listener.server.replay_memory, lambda: self.settings.limits.replay_memory

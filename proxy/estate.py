@@ -16,7 +16,8 @@ from pathlib import Path
 
 from proxy import pipeline
 from proxy.core import Clock, Drawer, Recorder, Route, ThrottleRecorder, ThrottleState
-from proxy.outbox import Outbox
+from proxy.net.tls import client_context
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
@@ -33,7 +34,6 @@ from proxy.policy.settings import (
     UpstreamTls,
 )
 from proxy.upstream.breakers import Breakers
-from proxy.upstream.tls import client_context
 from proxy.upstream.upstream import Upstream
 
 _UpstreamKey = tuple[UpstreamSettings, bytes]
@@ -120,7 +120,7 @@ class Builder:
     """Makes estates of what the whole process shares."""
 
     clock: Clock
-    outbox: Outbox
+    outbox: WriteCoalescer
     pauses: Pauses
     new_permits: NewPermits
     digest_key: bytes

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core import Exchange, SystemClock
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.outbox import SMALL as LARGEST_DEFERRED, Outbox
+from proxy.net.write_coalescer import SMALL as LARGEST_DEFERRED, WriteCoalescer
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
@@ -51,7 +51,7 @@ class Written(asyncio.Transport):
 
 
 async def test_nothing_goes_out_in_the_present_turn_and_all_of_it_in_the_next() -> None:
-    outbox, first, second = Outbox(), Written(), Written()
+    outbox, first, second = WriteCoalescer(), Written(), Written()
     outbox.put(first, b"a")
     outbox.put(second, b"b")
     assert (first.data, second.data) == ([], [])
@@ -60,7 +60,7 @@ async def test_nothing_goes_out_in_the_present_turn_and_all_of_it_in_the_next() 
 
 
 async def test_two_messages_for_one_connection_keep_their_order() -> None:
-    outbox, transport = Outbox(), Written()
+    outbox, transport = WriteCoalescer(), Written()
     outbox.put(transport, b"first ")
     outbox.put(transport, b"second")
     await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_two_messages_for_one_connection_keep_their_order() -> None:
 
 @both_loops
 async def test_a_task_woken_after_a_message_was_put_finds_it_gone_out() -> None:
-    outbox, transport, other = Outbox(), Written(), Written()
+    outbox, transport, other = WriteCoalescer(), Written(), Written()
     done = asyncio.get_running_loop().create_future()
 
     async def writes_next() -> None:
@@ -86,7 +86,7 @@ async def test_a_task_woken_after_a_message_was_put_finds_it_gone_out() -> None:
 
 
 async def test_a_connection_that_closed_meanwhile_gets_nothing() -> None:
-    outbox, transport = Outbox(), Written()
+    outbox, transport = WriteCoalescer(), Written()
     outbox.put(transport, b"late")
     transport.abort()
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_connection_that_closed_meanwhile_gets_nothing() -> None:
 
 
 async def test_what_is_taken_back_never_goes_out_and_the_rest_does() -> None:
-    outbox, taken, kept = Outbox(), Written(), Written()
+    outbox, taken, kept = WriteCoalescer(), Written(), Written()
     outbox.put(taken, b"a")
     assert outbox.take_back(taken)
     assert not outbox.take_back(taken)
@@ -207,7 +207,7 @@ class Upstream:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.transport, self.home, self.exchange = Written(), Home(), Silent()
-        self.connection = Connection(self.home, loop, Outbox(), 30.0)
+        self.connection = Connection(self.home, loop, WriteCoalescer(), 30.0)
         self.connection.connection_made(self.transport)
         self.attempt = Attempt(1, "upstream", 0.0)
         self.call = Call(self.exchange, self.attempt, None, loop, SystemClock())

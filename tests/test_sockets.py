@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.sockets import SocketName, address_of
+from proxy.net.listen_socket import SocketName, address_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from contextlib import suppress
 
-from proxy.unsent import unsent_bytes
+from proxy.net.unacked import unacked_bytes
 from tests.support import both_loops, eventually
 
 SIZE = 256 * 1024
@@ -21,13 +21,13 @@ async def test_what_the_peer_takes_out_of_the_kernels_buffer_is_seen() -> None:
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
     with theirs:
         transport.write(bytes(SIZE))
-        await eventually(lambda: unsent_bytes(transport) > SIZE // 2, what="a full window")
-        before = unsent_bytes(transport)
+        await eventually(lambda: unacked_bytes(transport) > SIZE // 2, what="a full window")
+        before = unacked_bytes(transport)
         theirs.setblocking(False)  # noqa: FBT003 - the socket module's signature
         await loop.sock_recv(theirs, 4096)
-        await eventually(lambda: _read_some(theirs) or unsent_bytes(transport) < before)
+        await eventually(lambda: _read_some(theirs) or unacked_bytes(transport) < before)
         transport.abort()
-        await eventually(lambda: unsent_bytes(transport) == 0, what="forgetting a closed one")
+        await eventually(lambda: unacked_bytes(transport) == 0, what="forgetting a closed one")
 
 
 def _read_some(theirs: socket.socket) -> bool:
@@ -38,4 +38,4 @@ def _read_some(theirs: socket.socket) -> bool:
 
 
 def test_nothing_is_unsent_where_nobody_is_connected() -> None:
-    assert unsent_bytes(None) == 0
+    assert unacked_bytes(None) == 0

@@ -6,8 +6,8 @@ from aiohttp import web
 
 from proxy.admin import Operations
 from proxy.admin.site import AdminSite
+from proxy.net.listen_socket import address_of, make_way
 from proxy.policy.settings import Listen
-from proxy.sockets import address_of, make_way
 
 
 class AdminListener:

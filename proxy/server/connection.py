@@ -20,6 +20,7 @@ from aiohttp.web_request import BaseRequest
 from proxy.core import Clock, new_request_id
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, identity_lines, is_trusted
 from proxy.http.refusal import Refusal, RefusalReason
+from proxy.net.unacked import unacked_bytes
 from proxy.policy.fair_share import network_of
 from proxy.policy.trailers import END, ends_with_trailer, is_first_field, worth_keeping
 from proxy.server.exchange import ClientExchange
@@ -27,7 +28,6 @@ from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD, refusal_for
 from proxy.server.responses import CLOSE, LingeringClose, Written
 from proxy.server.serve import serve
 from proxy.server.waiting_bytes import COPIES, LARGE_HEAD, MOST, NO_MEMORY
-from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.server.listener import ProxyServer
@@ -189,7 +189,7 @@ class ClientConnection(RequestHandler):
     def close_idle(self) -> None:
         """Close a connection on which nothing is going on."""
         transport = self.transport
-        has_all = not unsent_bytes(transport)
+        has_all = not unacked_bytes(transport)
         self.force_close()
         if self.scheme == "https" and transport is not None and has_all:
             transport.abort()  # it owes us nothing, not even a word that it heard of the end

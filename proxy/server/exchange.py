@@ -20,7 +20,8 @@ from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead
 from proxy.http.response_head import KeptResponse, ResponseHead, kept_head
 from proxy.http.status_lines import status_line
-from proxy.outbox import SMALL
+from proxy.net.unacked import unacked_bytes
+from proxy.net.write_coalescer import SMALL
 from proxy.policy.fair_share import network_of
 from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.settings import FallbackSettings
@@ -31,7 +32,6 @@ from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
 from proxy.server.whole_body import WholeBody
-from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.server.connection import ClientConnection
@@ -448,7 +448,7 @@ class ClientExchange(OutgoingExchange):
 
     def _unsent(self) -> int:
         """Bytes that the client has not taken yet: shrinking, it is reading."""
-        return unsent_bytes(self.client.transport)
+        return unacked_bytes(self.client.transport)
 
     def _fell_silent(self) -> None:
         if self.stream is not None:

@@ -12,7 +12,8 @@ from aiohttp.web import Server
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.core import Clock
-from proxy.outbox import Outbox
+from proxy.net.listen_socket import address_of, bind, make_way
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection import UNREAD_GRACE, ClientConnection
@@ -22,7 +23,6 @@ from proxy.server.same_task import same_task
 from proxy.server.serve import serve
 from proxy.server.shared_room import SharedRoom
 from proxy.server.site import Site
-from proxy.sockets import address_of, bind, make_way
 
 BACKLOG = 1024
 _TO_BE_TOLD = 8
@@ -34,7 +34,7 @@ CUT_TIME = 0.05
 class ProxyServer(Server):
     """Makes our connections instead of aiohttp's, and counts them."""
 
-    def __init__(self, site: Site, clock: Clock, outbox: Outbox) -> None:
+    def __init__(self, site: Site, clock: Clock, outbox: WriteCoalescer) -> None:
         super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
         self.site = site
         """Replaced by a reload; requests under way keep what they began with."""
@@ -126,7 +126,7 @@ class Listener:
     """
 
     def __init__(
-        self, addresses: Sequence[Listen], site: Site, clock: Clock, outbox: Outbox
+        self, addresses: Sequence[Listen], site: Site, clock: Clock, outbox: WriteCoalescer
     ) -> None:
         self.server = ProxyServer(site, clock, outbox)
         self._addresses = tuple(addresses)

@@ -42,9 +42,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from proxy.http.framing import CHUNKED
 from proxy.http.response_head import BadResponse, ResponseHead, read_response_head
-from proxy.outbox import SMALL, Outbox
+from proxy.net.unacked import unacked_bytes
+from proxy.net.write_coalescer import SMALL, WriteCoalescer
 from proxy.policy.outcome import Kind
-from proxy.unsent import unsent_bytes
 
 if TYPE_CHECKING:
     from proxy.upstream.call import Call
@@ -109,7 +109,11 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(
-        self, owner: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox, keepalive: float
+        self,
+        owner: Owner,
+        loop: asyncio.AbstractEventLoop,
+        outbox: WriteCoalescer,
+        keepalive: float,
     ) -> None:
         self._owner = owner
         self._outbox = outbox
@@ -210,7 +214,7 @@ class Connection(asyncio.Protocol):
             return False
         if self._sending:
             return True
-        return head.status >= _FIRST_UNSUCCESSFUL or unsent_bytes(self.transport) > 0
+        return head.status >= _FIRST_UNSUCCESSFUL or unacked_bytes(self.transport) > 0
 
     @property
     def must_wait(self) -> bool:
@@ -220,9 +224,9 @@ class Connection(asyncio.Protocol):
     async def drained(self, longest_silence: float | None) -> bool:
         """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
         while self._drained is not None:
-            unsent = unsent_bytes(self.transport)
+            unsent = unacked_bytes(self.transport)
             done, _ = await asyncio.wait((self._drained,), timeout=longest_silence)
-            if not done and unsent_bytes(self.transport) == unsent:
+            if not done and unacked_bytes(self.transport) == unsent:
                 return False
         return True
 

@@ -8,7 +8,7 @@ from itertools import count
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.breaker import State
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
@@ -27,7 +27,7 @@ class Fleet:
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
         clock: Clock,
-        outbox: Outbox,
+        outbox: WriteCoalescer,
         breakers: Breakers | None,
     ) -> None:
         self.only: Pool | None = None

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from proxy.core import Clock
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.breaker import Breaker
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
@@ -75,7 +75,7 @@ class Pool:
         tls: ssl.SSLContext | None,
         *,
         clock: Clock,
-        outbox: Outbox,
+        outbox: WriteCoalescer,
     ) -> None:
         self.origin = origin
         self.url = str(origin)

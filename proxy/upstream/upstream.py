@@ -8,7 +8,7 @@ from math import inf
 
 from proxy.core import Clock, Exchange, KeyLost, Pass, Refused, RequestBody
 from proxy.http.framing import CHUNKED
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.outcome import Attempt, Kind, Pause
 from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
 from proxy.policy.settings import UpstreamSettings
@@ -32,7 +32,7 @@ class Upstream:
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
         clock: Clock,
-        outbox: Outbox,
+        outbox: WriteCoalescer,
         breakers: Breakers | None = None,
     ) -> None:
         self.settings = settings

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from proxy.net.listen_socket import address_of, bind
 from proxy.policy.settings import Listen
-from proxy.sockets import address_of, bind
 
 BACKLOG = 1024
 """Clients that wait in the system until somebody accepts them."""

@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from proxy.unsent import unsent_bytes
+from proxy.net.unacked import unacked_bytes
 from tests.support import (
     Certificates,
     End,
@@ -177,6 +177,6 @@ async def test_an_idle_tls_client_that_says_nothing_does_not_hold_it_up(tmp_path
         assert (await client.get()).status == 200
         client.wire.stall()  # it does not even read that we are going
         [connection] = proxy.app._listener.server.connections
-        await eventually(lambda: not unsent_bytes(connection.transport), what="having it all")
+        await eventually(lambda: not unacked_bytes(connection.transport), what="having it all")
         async with asyncio.timeout(2):
             await proxy.app.drain()

@@ -11,7 +11,7 @@ import pytest
 from proxy.core import Exchange, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.answers import DRAINING
 from proxy.pipeline.entrance import Entrance, Passed
 from proxy.pipeline.gate import Gate
@@ -74,7 +74,7 @@ class Stage:
             for scope, settings in labels
         ]
         breakers = None if breaker is None else Breakers("up", breaker)
-        self.upstream = Upstream(SETTINGS, None, self.clock, Outbox(), breakers)
+        self.upstream = Upstream(SETTINGS, None, self.clock, WriteCoalescer(), breakers)
         self.entrance = Entrance(
             self.throttles,
             self.upstream,

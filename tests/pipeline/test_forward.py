@@ -7,7 +7,7 @@ import pytest
 
 from proxy import pipeline
 from proxy.core import SystemClock
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.answers import _ANSWERS
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights, Room
@@ -57,7 +57,7 @@ def test_no_kind_is_without_one() -> None:
 async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float | None) -> None:
     clock = SystemClock()
     settings = UpstreamSettings("a", (Origin("http", "127.0.0.1", 9),))
-    upstream = Upstream(settings, None, clock, Outbox())
+    upstream = Upstream(settings, None, clock, WriteCoalescer())
     asked: list[float] = []
 
     def deadlines(seconds: float) -> Deadlines:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.core import SystemClock
-from proxy.outbox import Outbox
+from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import Connection
@@ -22,7 +22,9 @@ async def pool() -> AsyncIterator[Pool]:
     async with ScriptedUpstream() as upstream:
         origin = Origin("http", "127.0.0.1", upstream.port)
         settings = UpstreamSettings("scripted", (origin,), max_connections=1)
-        pool = Pool(origin, origin.host, settings, None, clock=SystemClock(), outbox=Outbox())
+        pool = Pool(
+            origin, origin.host, settings, None, clock=SystemClock(), outbox=WriteCoalescer()
+        )
         yield pool
         pool.close()
         await eventually(lambda: pool.open_connections == 0, what="freeing the place")

@@ -20,7 +20,7 @@ from typing import cast
 from hiredis import ProtocolError, Reader, ReplyError, pack_command
 
 from proxy.core import Clock
-from proxy.unsent import unsent_bytes
+from proxy.net.unacked import unacked_bytes
 
 Reply = object
 """What a server says: bytes, an int, None, a list of such, or a ReplyError."""
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
 
     def _goes_out(self) -> bool:
         """Whether the server has taken some of what had to wait at the last look, or waits now."""
-        unsent = unsent_bytes(self._transport)
+        unsent = unacked_bytes(self._transport)
         before, self._taken = self._taken, self._written - unsent
         waited, self._had_unsent = self._had_unsent, unsent > 0
         return self._taken > before and (waited or self._had_unsent)

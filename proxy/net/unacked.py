@@ -11,7 +11,7 @@ import struct
 import termios
 
 
-def unsent_bytes(transport: asyncio.WriteTransport | None) -> int:
+def unacked_bytes(transport: asyncio.WriteTransport | None) -> int:
     """Bytes in our buffer and in the kernel's; a change means that the peer reads."""
     if transport is None:
         return 0

@@ -17,7 +17,7 @@ SMALL = 16 * 1024
 _Told = Callable[[], None] | None
 
 
-class Outbox:
+class WriteCoalescer:
     """Collects writes that are complete messages, on connections that stay open.
 
     They go out before any task runs that the present turn wakes: whoever puts
