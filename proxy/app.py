@@ -28,9 +28,9 @@ from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
 from proxy.pipeline.flights import Flight, Flights
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.failures import transient_statuses
-from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Released, Shown, State
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.failure_category import transient_statuses
+from proxy.policy.idempotency.record import RecordState, Released, Shown
 from proxy.policy.settings import (
     MemorySettings,
     RedisSettings,
@@ -422,11 +422,11 @@ class App:
                 flight = self._flights.get(name)
                 if flight is not None:
                     # Whatever became of its lease: it runs here, and others wait for it.
-                    shown = replace(shown, state=State.IN_FLIGHT)
+                    shown = replace(shown, state=RecordState.IN_FLIGHT)
                 elif await claims.drop(name):
                     _log.info("the key %s was released by hand, it was %s", name, shown.state)
                     return Released(shown, None)
-                elif shown.state is not State.IN_FLIGHT:
+                elif shown.state is not RecordState.IN_FLIGHT:
                     continue
                 if not force:
                     return Released(shown, shown)
@@ -440,7 +440,7 @@ class App:
         else:
             await self._flights.end(flight)
         now = await self._flights.claims.show(name)
-        if now is not None and now.state is State.IN_FLIGHT:
+        if now is not None and now.state is RecordState.IN_FLIGHT:
             raise StoreError("it was not told, or another request has the key already")
         state = "free" if now is None else now.state
         _log.warning(
@@ -452,12 +452,12 @@ class App:
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
-    ) -> list[Outline]:
+    ) -> list[DeadLetterSummary]:
         """Some dead letters, in their order."""
         with _letters_asked_for():
             return await self._letters.page(route, after=after, limit=limit, newest=newest)
 
-    async def find_letter(self, letter: str) -> Letter | None:
+    async def find_letter(self, letter: str) -> DeadLetter | None:
         """All of one dead letter."""
         with _letters_asked_for():
             return await self._letters.find(letter)

@@ -15,12 +15,12 @@ from typing import Protocol
 from proxy.http.header_edits import compile_edits
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.policy.bucket import Cause
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.caller_fields import SingleFields
-from proxy.policy.letters import Letter, letter_id
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.dead_letter import DeadLetter, dead_letter_id
+from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import FallbackSettings, RouteSettings
+from proxy.policy.throttle.wait_queue import ThrottleCause
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
@@ -69,7 +69,7 @@ _tokens = count(1)
 
 def new_letter_id(wall: float) -> str:
     """The id of a dead letter that is written at *wall*; nobody can guess one."""
-    return letter_id(int(wall * 1000), randbits(36))
+    return dead_letter_id(int(wall * 1000), randbits(36))
 
 
 class Refused(Exception):
@@ -99,7 +99,7 @@ class RequestBody(Protocol):
 
     length: int
     """Bytes in all, or CHUNKED."""
-    lost: Why | None
+    lost: VerdictReason | None
     """Why it could not be sent a second time; None as long as it could."""
 
     def will_be_kept(self) -> bool:
@@ -158,10 +158,10 @@ class Recorder(Protocol):
     def attempted(self, attempt: Attempt) -> None:
         """An attempt ended."""
 
-    def judged(self, why: Why) -> None:
+    def judged(self, why: VerdictReason) -> None:
         """It was decided whether another attempt follows."""
 
-    def waited(self, pause: Pause) -> None:
+    def waited(self, pause: RetryDelay) -> None:
         """A wait between two attempts is over."""
 
     def keyed(self, result: KeyResult) -> None:
@@ -219,7 +219,7 @@ class StoreRecorder(Protocol):
 class Drawer(Protocol):
     """Where dead letters go."""
 
-    async def keep(self, letter: Letter) -> bool:
+    async def keep(self, letter: DeadLetter) -> bool:
         """Write it down; True once it is on disk, False if there is no room for it.
 
         Raises :class:`proxy.stores.StoreError` if it cannot be written, within a time of its own.
@@ -274,7 +274,7 @@ class Route:
 class Place(Protocol):
     """Where an exchange stands in line."""
 
-    def give_up(self, cause: Cause) -> None:
+    def give_up(self, cause: ThrottleCause) -> None:
         """It waits no longer: its turn has not come."""
 
 
@@ -312,7 +312,7 @@ class Stream(Protocol):
     def resume(self) -> None:
         """Go on."""
 
-    def fail(self, kind: Kind) -> None:
+    def fail(self, kind: FailureKind) -> None:
         """Give it up: the connection is closed, the attempt ends as *kind*."""
 
     def write(self, data: bytes) -> None:
@@ -470,14 +470,14 @@ class Exchange(ABC):
             self.expired = True
             self.expire_attempt()
             if self.place is not None:
-                self.place.give_up(Cause.DEADLINE)
+                self.place.give_up(ThrottleCause.DEADLINE)
 
     def expire_attempt(self) -> None:
         """The time for one attempt is over. Means as little once the head is relayed."""
         if not self.code:
             self.attempt_expired = True
             if self.stream is not None:
-                self.stream.fail(Kind.TIMEOUT)
+                self.stream.fail(FailureKind.TIMEOUT)
 
     @property
     def was_hurried(self) -> bool:

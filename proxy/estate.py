@@ -22,9 +22,9 @@ from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import NewPermits, Throttle
-from proxy.policy.breaker import State
-from proxy.policy.budget import Budget
+from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
+from proxy.policy.retry.budget import Budget
 from proxy.policy.settings import (
     BudgetSettings,
     RouteSettings,
@@ -106,7 +106,7 @@ class Estate:
         """What goes on at each throttle."""
         return {label: throttle.state(now) for label, throttle in self.throttles.items()}
 
-    def breaker_states(self, now: float) -> dict[str, State]:
+    def breaker_states(self, now: float) -> dict[str, BreakerState]:
         """Of each upstream with breakers, that of the address that is best off."""
         return {
             upstream.settings.name: upstream.fleet.best_state(now)

@@ -18,8 +18,15 @@ from contextlib import suppress
 from proxy.core import Clock, Refused, Route, new_token
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.dead_letters import described
-from proxy.policy.letters import Letter, Obstacle, RawHeaders, Replayed, ReplayResult, Run
-from proxy.policy.outcome import FIRST_FAILURE
+from proxy.policy.attempt import FIRST_FAILURE
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    Obstacle,
+    RawHeaders,
+    Replayed,
+    ReplayResult,
+    ReplayRun,
+)
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.server.replay_exchange import ReplayExchange, read_letter
@@ -138,7 +145,7 @@ class Replays:
 
     def _exchange(
         self,
-        letter: Letter,
+        letter: DeadLetter,
         given: RawHeaders,
         find: Callable[[str], Route | None],
         settings: Settings,
@@ -150,7 +157,9 @@ class Replays:
         exchange = read_letter(letter, given, route, settings, self._clock)
         return exchange if isinstance(exchange, ReplayExchange) else Obstacle.BAD_HEADERS
 
-    async def _send(self, exchange: ReplayExchange, letter: Letter, settings: Settings) -> Replayed:
+    async def _send(
+        self, exchange: ReplayExchange, letter: DeadLetter, settings: Settings
+    ) -> Replayed:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self._tasks[task] = exchange
@@ -180,7 +189,7 @@ class Replays:
         attempts = exchange.attempts
         run = None
         if attempts:
-            run = Run(self._clock.wall(), replayed.result, described(attempts, self._clock))
+            run = ReplayRun(self._clock.wall(), replayed.result, described(attempts, self._clock))
         gone = replayed.result is ReplayResult.SUCCEEDED
         for _ in range(_TELL_TIMES):
             with suppress(StoreError):

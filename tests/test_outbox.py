@@ -7,7 +7,7 @@ import pytest
 from proxy.core import Exchange, SystemClock
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.net.write_coalescer import SMALL as LARGEST_DEFERRED, WriteCoalescer
-from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
 from proxy.upstream.connection import Connection
@@ -220,7 +220,7 @@ async def test_bytes_that_came_before_the_request_went_out_are_not_its_answer() 
     upstream = Upstream()
     upstream.connection.data_received(b"HTTP/1.1 408 Idle\r\nContent-Length: 0\r\n\r\n")
     assert upstream.call.done.done()
-    assert upstream.attempt.kind is Kind.RESET
+    assert upstream.attempt.kind is FailureKind.RESET
     assert (upstream.attempt.sent, upstream.attempt.received) == (False, False)
     await asyncio.sleep(0)
     assert upstream.transport.closing
@@ -232,7 +232,7 @@ async def test_bytes_that_came_before_the_request_went_out_are_not_its_answer() 
 async def test_a_connection_lost_before_the_request_went_out_has_sent_nothing() -> None:
     upstream = Upstream()
     upstream.connection.connection_lost(None)
-    assert upstream.attempt.kind is Kind.RESET
+    assert upstream.attempt.kind is FailureKind.RESET
     assert not upstream.attempt.sent
 
 
@@ -243,7 +243,7 @@ async def test_a_connection_that_began_to_close_in_that_turn_has_sent_nothing() 
     # A loop tells of the end a moment after it has begun: uvloop always does.
     upstream.connection.connection_lost(None)
     assert upstream.transport.data == []
-    assert upstream.attempt.kind is Kind.RESET
+    assert upstream.attempt.kind is FailureKind.RESET
     assert not upstream.attempt.sent
 
 
@@ -258,8 +258,8 @@ async def test_once_the_request_has_gone_out_bytes_are_its_answer() -> None:
     assert upstream.home.given_back == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.TIMEOUT])
-async def test_a_request_given_up_in_the_same_turn_never_goes_out(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FailureKind.CANCELLED, FailureKind.TIMEOUT])
+async def test_a_request_given_up_in_the_same_turn_never_goes_out(kind: FailureKind) -> None:
     upstream = Upstream()
     upstream.call.fail(kind)
     assert (upstream.attempt.kind, upstream.attempt.sent) == (kind, False)
@@ -267,8 +267,8 @@ async def test_a_request_given_up_in_the_same_turn_never_goes_out(kind: Kind) ->
     assert upstream.transport.data == []
 
 
-@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.TIMEOUT])
-async def test_a_request_given_up_in_the_next_turn_has_gone_out(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FailureKind.CANCELLED, FailureKind.TIMEOUT])
+async def test_a_request_given_up_in_the_next_turn_has_gone_out(kind: FailureKind) -> None:
     upstream = Upstream()
     await asyncio.sleep(0)
     upstream.call.fail(kind)

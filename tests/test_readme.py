@@ -18,9 +18,9 @@ from proxy.config import load, models
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.series import PHASES, WAIT_SOURCES
-from proxy.policy.letters import ReplayResult
-from proxy.policy.outcome import STATUS_CLASSES, Kind
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.attempt import STATUS_CLASSES, FailureKind
+from proxy.policy.dead_letter import ReplayResult
+from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
 from proxy.stores.redis import OPERATIONS
 from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
@@ -136,7 +136,7 @@ def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
 def test_kinds() -> None:
     table = rows(TEXT, "## How attempts end")
     assert [(code(kind)[0], acted) for kind, _, acted, _ in table] == [
-        (kind.value, "yes" if kind.may_have_run else "no") for kind in Kind
+        (kind.value, "yes" if kind.may_have_run else "no") for kind in FailureKind
     ]
     for *_, gets in table:
         for reason in code(gets):
@@ -145,7 +145,7 @@ def test_kinds() -> None:
 
 def test_reasons() -> None:
     table = rows(TEXT, "### Why was my request not retried?")
-    assert [code(reason)[0] for reason, *_ in table] == [why.value for why in Why]
+    assert [code(reason)[0] for reason, *_ in table] == [why.value for why in VerdictReason]
 
 
 async def test_metrics() -> None:
@@ -180,7 +180,7 @@ async def test_metrics() -> None:
     [
         ("phase", {*PHASES}),
         ("outcome", {*STATUS_CLASSES[1:], "other", "a kind"}),
-        ("reason", {*Why}),
+        ("reason", {*VerdictReason}),
         ("source", {*WAIT_SOURCES}),
         ("scope", {"route", "upstream"}),
         ("decision", {"passed", "delayed", "refused"}),

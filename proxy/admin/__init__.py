@@ -35,8 +35,8 @@ requests.
 from collections.abc import Sequence
 from typing import Protocol
 
-from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Released, Shown
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.idempotency.record import Released, Shown
 
 
 class StoreSilent(Exception):
@@ -92,10 +92,10 @@ class Operations(Protocol):
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
-    ) -> list[Outline]:
+    ) -> list[DeadLetterSummary]:
         """Up to *limit* letters behind *after*; the oldest one first, or the *newest*."""
 
-    async def find_letter(self, letter: str) -> Letter | None:
+    async def find_letter(self, letter: str) -> DeadLetter | None:
         """All of one letter; None if there is none."""
 
     async def drop_letter(self, letter: str) -> bool | None:

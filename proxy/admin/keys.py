@@ -11,8 +11,8 @@ from aiohttp import hdrs, web
 
 from proxy.admin import Operations, StoreSilent
 from proxy.admin.answers import document, problem
-from proxy.policy.idempotency_key import read_record_name
-from proxy.policy.records import Shown, State
+from proxy.policy.idempotency.key import read_record_name
+from proxy.policy.idempotency.record import RecordState, Shown
 
 
 class Keys:
@@ -55,7 +55,7 @@ class Keys:
             "was": was.state.value,
             "route": was.route,
         }
-        if was.state is State.IN_FLIGHT:
+        if was.state is RecordState.IN_FLIGHT:
             answer |= {"now": "free" if now is None else now.state.value, "may_be_running": True}
         return document(answer)
 
@@ -72,7 +72,7 @@ def _described(record: str, shown: Shown) -> dict[str, object]:
         "expires": _date(shown.expires),
         "bytes": shown.size,
     }
-    if shown.state is State.IN_FLIGHT:
+    if shown.state is RecordState.IN_FLIGHT:
         content["lease_left_seconds"] = round(shown.lease_left, 3)
     return content
 

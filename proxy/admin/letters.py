@@ -16,14 +16,14 @@ from aiohttp import hdrs, web
 
 from proxy.admin import Operations, StoreSilent
 from proxy.admin.answers import STREAMED, document, problem
-from proxy.policy.letters import (
-    Letter,
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    DeadLetterSummary,
     Obstacle,
-    Outline,
     RawHeaders,
     Replayed,
-    Run,
-    read_letter_id,
+    ReplayRun,
+    read_dead_letter_id,
 )
 
 BODY_WITHIN = 10.0
@@ -85,7 +85,7 @@ class Letters:
     async def _list(self, request: web.Request) -> web.StreamResponse:
         query = request.query
         order, limit = query.get("order", "newest"), query.get("limit", str(_PAGE))
-        after = read_letter_id(query["after"]) if "after" in query else ""
+        after = read_dead_letter_id(query["after"]) if "after" in query else ""
         if order not in {"newest", "oldest"}:
             return _bad("Write order=newest or order=oldest.")
         if not _is_limit(limit):
@@ -108,7 +108,7 @@ class Letters:
         )
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        name = read_letter_id(request.match_info["letter"])
+        name = read_dead_letter_id(request.match_info["letter"])
         try:
             letter = None if name is None else await self._operations.find_letter(name)
         except StoreSilent:
@@ -116,7 +116,7 @@ class Letters:
         return _obstacle(Obstacle.UNKNOWN) if letter is None else document(described(letter))
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
-        name = read_letter_id(request.match_info["letter"])
+        name = read_dead_letter_id(request.match_info["letter"])
         try:
             dropped = None if name is None else await self._operations.drop_letter(name)
         except StoreSilent:
@@ -129,7 +129,7 @@ class Letters:
         route, everything = request.query.get("route"), request.query.get("all")
         if (route is None) == (everything is None) or everything not in {None, "true"}:
             return _bad("Write route=NAME, or all=true.")
-        until = read_letter_id(request.query["until"]) if "until" in request.query else ""
+        until = read_dead_letter_id(request.query["until"]) if "until" in request.query else ""
         if until is None:
             return _bad("Write until=ID, the newest letter that is to go.")
         try:
@@ -139,7 +139,7 @@ class Letters:
         return document({"result": "dropped", "letters": dropped})
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
-        name = read_letter_id(request.match_info["letter"])
+        name = read_dead_letter_id(request.match_info["letter"])
         asked = await _asked(request)
         if isinstance(asked, web.Response):
             return asked
@@ -240,7 +240,7 @@ def _is_field(name: str, value: str) -> bool:
     return is_name and not has_control and text == text.strip() and lower not in _NOT_TO_GIVE
 
 
-def outlined(outline: Outline) -> dict[str, object]:
+def outlined(outline: DeadLetterSummary) -> dict[str, object]:
     """What a list tells of a letter."""
     return {
         "id": outline.id,
@@ -266,7 +266,7 @@ def outlined(outline: Outline) -> dict[str, object]:
     }
 
 
-def described(letter: Letter) -> dict[str, object]:
+def described(letter: DeadLetter) -> dict[str, object]:
     """All of a letter, in values that JSON can carry."""
     try:
         body = {"body": letter.body.decode("utf-8")}
@@ -286,7 +286,7 @@ def described(letter: Letter) -> dict[str, object]:
     }
 
 
-def _run(run: Run) -> dict[str, object]:
+def _run(run: ReplayRun) -> dict[str, object]:
     return {
         "time": _date(run.time),
         "result": run.result,

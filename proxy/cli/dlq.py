@@ -19,11 +19,11 @@ _LETTER = "18f3a2b4c5d0a1b2c3d4"
 
 
 def _named(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from proxy.policy.letters import read_letter_id  # noqa: PLC0415 - keeps --help fast
+    from proxy.policy.dead_letter import read_dead_letter_id  # noqa: PLC0415 - keeps --help fast
 
     if value is None:
         return None
-    letter = read_letter_id(value)
+    letter = read_dead_letter_id(value)
     if letter is None:
         raise click.BadParameter(
             "write the 20 hexadecimal digits that Holdfast-Dead-Letter has", ctx, parameter

@@ -10,19 +10,19 @@ from proxy.cli.request_words import Asked
 from proxy.cli.yaml_lines import commented
 from proxy.config import Origins, Setting
 from proxy.config.units import format_duration
-from proxy.policy.forecast import Expected, Forecast, Way, forecast
-from proxy.policy.hints import read_advice
-from proxy.policy.keeping import Fate, state_after
-from proxy.policy.outcome import Kind
-from proxy.policy.pacing import most_in_window
-from proxy.policy.reasons import Why
-from proxy.policy.records import State
+from proxy.policy.attempt import FailureKind
+from proxy.policy.explain.forecast import Expected, Forecast, Way, forecast
+from proxy.policy.explain.subject import Subject
+from proxy.policy.explain.timeline import ScriptedOutcome
+from proxy.policy.idempotency.record import RecordState
+from proxy.policy.idempotency.retention import KeyOutcome, state_after
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import Leave, RepeatRules, longest_attempt
-from proxy.policy.routes import RouteTable, mismatch
+from proxy.policy.retry.hints import read_hint
+from proxy.policy.routing.match import RouteTable, mismatch
 from proxy.policy.settings import RouteSettings, Settings, ThrottleSettings
-from proxy.policy.subject import Subject
-from proxy.policy.throttle_key import value_of
-from proxy.policy.timeline import Outcome
+from proxy.policy.throttle.caller_key import value_of
+from proxy.policy.throttle.pacing import most_in_window
 
 _WIDTH = 80
 _MOST_OTHERS = 12
@@ -63,14 +63,18 @@ class Explanation:
     """None: no outcomes are given."""
 
     def play(
-        self, outcomes: Sequence[Outcome], words: tuple[str, ...], roll: float | None, wall: float
+        self,
+        outcomes: Sequence[ScriptedOutcome],
+        words: tuple[str, ...],
+        roll: float | None,
+        wall: float,
     ) -> None:
         """Find out what happens if the attempts end as *outcomes* say, typed as *words*."""
         if self.subject is None or not outcomes:
             return
         self.words = words
         self.statuses = [outcome.status for outcome in outcomes]
-        self.hints = [read_advice(o.status, o.fields, wall).wait for o in outcomes]
+        self.hints = [read_hint(o.status, o.fields, wall).wait for o in outcomes]
         self.forecast = forecast(self.subject, outcomes, roll, wall)
 
     def lines(self) -> Iterator[str]:
@@ -134,7 +138,7 @@ class Explanation:
     def _attempt_lines(self, subject: Subject, attempt: Expected, unjudged: str) -> Iterator[str]:
         status, refused = self.statuses[attempt.number - 1], subject.upstream.refused
         said = "; or ".join(
-            str(why) if why is Why.RETRIED else f"{why} ({meaning(why, status, refused)})"
+            str(why) if why is VerdictReason.RETRIED else f"{why} ({meaning(why, status, refused)})"
             for why in attempt.whys
             if why is not None
         )
@@ -358,7 +362,7 @@ def _answer(subject: Subject, way: Way) -> str:
             return f"what the upstream {fallback.upstream} says, which is asked once,"
         return f"the fallback's {fallback.status}{count}"
     last = course.attempts[-1]
-    if last.kind is Kind.TRUNCATED:
+    if last.kind is FailureKind.TRUNCATED:
         return "the part of the response that came, and its connection is cut"
     return f"the upstream's {last.status}{count}"
 
@@ -374,16 +378,16 @@ def _key(subject: Subject, way: Way) -> str:
         return "" if course.answer else "Its key: nothing is kept of a fallback."
     state = state_after(course.fate, keys)
     match course.fate, state:
-        case Fate.KEPT, _:
+        case KeyOutcome.KEPT, _:
             told = f"duplicates get this response for {format_duration(keys.ttl)}"
-        case Fate.UNSTORED, _:
+        case KeyOutcome.UNSTORED, _:
             told = "it ran, and its response is not kept: duplicates get 409"
-        case Fate.AMBIGUOUS, State.HELD:
+        case KeyOutcome.AMBIGUOUS, RecordState.HELD:
             told = (
                 f"it may have run, so duplicates get 409 for {format_duration(keys.ttl)}, or until "
                 f"holdfast keys release"
             )
-        case Fate.AMBIGUOUS, _:
+        case KeyOutcome.AMBIGUOUS, _:
             told = "it may have run, but a later duplicate runs (on_ambiguous: release)"
         case _:
             told = "a later duplicate runs"

@@ -26,7 +26,7 @@ _MEANINGS = {
 
 
 def _named(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    from proxy.policy.idempotency_key import read_record_name  # noqa: PLC0415 - keeps --help fast
+    from proxy.policy.idempotency.key import read_record_name  # noqa: PLC0415 - keeps --help fast
 
     record = read_record_name(value)
     if record is None:

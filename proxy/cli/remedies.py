@@ -6,41 +6,43 @@ from dataclasses import dataclass
 from proxy.config import Setting
 from proxy.config.rounding import rounded_down, rounded_up
 from proxy.config.units import format_duration, format_size
+from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.caller_fields import display_name
-from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.reasons import Why
+from proxy.policy.explain.subject import Subject
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import MAY_CARRY_KEY, status_may_have_run
+from proxy.policy.retry.verdict import MISDIRECTED, TOO_EARLY
 from proxy.policy.settings import HonouredKey
-from proxy.policy.subject import Subject
-from proxy.policy.verdict import MISDIRECTED, TOO_EARLY
 
-_NAMEABLE = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})
+_NAMEABLE = frozenset(
+    {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT, FailureKind.PROTOCOL}
+)
 """Kinds that can stand in ``on``."""
 
 MEANINGS = {
-    Why.SUCCESS: "it is an answer for the client",
-    Why.RECOVERED: "it is an answer for the client, after a retry",
-    Why.RETRIED: "another attempt follows",
-    Why.NOT_RETRYABLE_KIND: "it failed in a way that on does not name",
-    Why.NOT_RETRYABLE_STATUS: "on does not name this status",
-    Why.NOT_REPEATABLE: "it may have run, and may not run twice",
-    Why.KEY_EXPIRED: "by then the upstream may have forgotten its key (honours_key.for)",
-    Why.FINAL_ANSWER: "the upstream says that any other attempt gets the same answer",
-    Why.SERVER_SAID_NO: "the upstream asks not to be asked again",
-    Why.ATTEMPTS_EXHAUSTED: "it was the last attempt",
-    Why.BUDGET: "the upstream's budget has no retry left",
-    Why.DEADLINE: "the time left would not do for the wait and an attempt",
-    Why.HINT_TOO_LONG: "the upstream asks for a longer wait than retry_after.max",
-    Why.BODY_TOO_LARGE: "the body is beyond buffer, and part of it was sent",
-    Why.RESPONSE_STARTED: "the client has part of the response",
-    Why.THROTTLED: "another attempt would not get its turn in time",
+    VerdictReason.SUCCESS: "it is an answer for the client",
+    VerdictReason.RECOVERED: "it is an answer for the client, after a retry",
+    VerdictReason.RETRIED: "another attempt follows",
+    VerdictReason.NOT_RETRYABLE_KIND: "it failed in a way that on does not name",
+    VerdictReason.NOT_RETRYABLE_STATUS: "on does not name this status",
+    VerdictReason.NOT_REPEATABLE: "it may have run, and may not run twice",
+    VerdictReason.KEY_EXPIRED: "by then the upstream may have forgotten its key (honours_key.for)",
+    VerdictReason.FINAL_ANSWER: "the upstream says that any other attempt gets the same answer",
+    VerdictReason.SERVER_SAID_NO: "the upstream asks not to be asked again",
+    VerdictReason.ATTEMPTS_EXHAUSTED: "it was the last attempt",
+    VerdictReason.BUDGET: "the upstream's budget has no retry left",
+    VerdictReason.DEADLINE: "the time left would not do for the wait and an attempt",
+    VerdictReason.HINT_TOO_LONG: "the upstream asks for a longer wait than retry_after.max",
+    VerdictReason.BODY_TOO_LARGE: "the body is beyond buffer, and part of it was sent",
+    VerdictReason.RESPONSE_STARTED: "the client has part of the response",
+    VerdictReason.THROTTLED: "another attempt would not get its turn in time",
 }
 """Of those that a request without company can meet with."""
 
 
-def meaning(why: Why, status: int, refused: frozenset[int]) -> str:
+def meaning(why: VerdictReason, status: int, refused: frozenset[int]) -> str:
     """What *why* says of an attempt that ended with *status*; 0 if no response came."""
-    if why is Why.NOT_REPEATABLE and status and not status_may_have_run(status, refused):
+    if why is VerdictReason.NOT_REPEATABLE and status and not status_may_have_run(status, refused):
         if status in refused:
             return "unsafe: never repeats it only if nothing of it was sent"
         return f"after a {status} only what may run twice is repeated"
@@ -86,7 +88,7 @@ def _name_the_kind(last: LastAttempt) -> list[str]:
     kind, upstream = last.attempt.kind, f"upstreams.{last.subject.upstream.name}"
     if kind in _NAMEABLE:
         return [f"write {_with(last, str(kind))}"]
-    if kind is Kind.CERTIFICATE:
+    if kind is FailureKind.CERTIFICATE:
         return [f"correct the tls of {upstream}: it is never repeated"]
     more = "write a larger max_connections or a longer connect_timeout"
     return [f"{more} in {upstream}: it is never repeated"]
@@ -160,7 +162,7 @@ def _more_time(last: LastAttempt) -> list[str]:
     retry, limit = route.retry, route.timeout
     if asked is not None and (limit is None or asked < limit):
         return ["have the client send a longer Holdfast-Timeout"]
-    if last.attempt.kind is Kind.TIMEOUT and retry is not None and limit is not None:
+    if last.attempt.kind is FailureKind.TIMEOUT and retry is not None and limit is not None:
         if retry.attempt_timeout is None:
             share = format_duration(rounded_down(limit / max(retry.attempts, 2)))
             return [f"write retry: {{attempt_timeout: {share}}} to leave time for another"]
@@ -183,22 +185,22 @@ def _wider_throttle(_: LastAttempt) -> list[str]:
     return ["write a higher rate, a larger burst or a longer max_wait in the throttle"]
 
 
-_REMEDIES: dict[Why | None, Callable[[LastAttempt], list[str]]] = {
+_REMEDIES: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
     None: _none_if_off,
-    Why.SUCCESS: _if_it_shall_fail,
-    Why.RECOVERED: _if_it_shall_fail,
-    Why.NOT_RETRYABLE_KIND: _name_the_kind,
-    Why.NOT_RETRYABLE_STATUS: _name_the_status,
-    Why.NOT_REPEATABLE: _make_it_repeatable,
-    Why.KEY_EXPIRED: _longer_memory,
-    Why.FINAL_ANSWER: _a_new_key,
-    Why.SERVER_SAID_NO: _ask_the_owner,
-    Why.ATTEMPTS_EXHAUSTED: _more_attempts,
-    Why.BUDGET: _larger_budget,
-    Why.DEADLINE: _more_time,
-    Why.HINT_TOO_LONG: _longer_hints,
-    Why.BODY_TOO_LARGE: _larger_buffer,
-    Why.THROTTLED: _wider_throttle,
+    VerdictReason.SUCCESS: _if_it_shall_fail,
+    VerdictReason.RECOVERED: _if_it_shall_fail,
+    VerdictReason.NOT_RETRYABLE_KIND: _name_the_kind,
+    VerdictReason.NOT_RETRYABLE_STATUS: _name_the_status,
+    VerdictReason.NOT_REPEATABLE: _make_it_repeatable,
+    VerdictReason.KEY_EXPIRED: _longer_memory,
+    VerdictReason.FINAL_ANSWER: _a_new_key,
+    VerdictReason.SERVER_SAID_NO: _ask_the_owner,
+    VerdictReason.ATTEMPTS_EXHAUSTED: _more_attempts,
+    VerdictReason.BUDGET: _larger_budget,
+    VerdictReason.DEADLINE: _more_time,
+    VerdictReason.HINT_TOO_LONG: _longer_hints,
+    VerdictReason.BODY_TOO_LARGE: _larger_buffer,
+    VerdictReason.THROTTLED: _wider_throttle,
 }
 
 

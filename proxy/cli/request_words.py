@@ -10,21 +10,21 @@ from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.target import ASTERISK, split_target
-from proxy.policy.outcome import Kind
-from proxy.policy.timeline import Outcome
+from proxy.policy.attempt import FailureKind
+from proxy.policy.explain.timeline import ScriptedOutcome
 
 _FORMS = "/path or http://host/path"
 _is_token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _is_value = re.compile(r"[\t -~\x80-\U0010ffff]*").fullmatch
 _another_field = re.compile(r",(?=[!#$%&'*+.^_`|~0-9A-Za-z-]+=)").split
 _KINDS = (
-    Kind.CONNECT,
-    Kind.RESET,
-    Kind.TIMEOUT,
-    Kind.PROTOCOL,
-    Kind.CERTIFICATE,
-    Kind.BUSY,
-    Kind.TRUNCATED,
+    FailureKind.CONNECT,
+    FailureKind.RESET,
+    FailureKind.TIMEOUT,
+    FailureKind.PROTOCOL,
+    FailureKind.CERTIFICATE,
+    FailureKind.BUSY,
+    FailureKind.TRUNCATED,
 )
 _NEVER_SERVED = ("CONNECT", "TRACE")
 _OK = 200
@@ -86,19 +86,19 @@ def _unserved(refusal: Refusal) -> click.UsageError:
     return click.UsageError(f"such a request gets {refusal.status}: {refusal.detail}")
 
 
-def read_outcome(text: str) -> Outcome:
+def read_outcome(text: str) -> ScriptedOutcome:
     """``503``, ``429:retry-after=5,x-ratelimit-remaining=0``, ``timeout``."""
     word, colon, rest = text.partition(":")
     kind = next((kind for kind in _KINDS if kind.value == word), None)
     if kind is not None and not colon:
-        return Outcome(kind, _OK if kind is Kind.TRUNCATED else 0)
+        return ScriptedOutcome(kind, _OK if kind is FailureKind.TRUNCATED else 0)
     if kind is not None or not re.fullmatch("[2-5][0-9]{2}", word):
         kinds = ", ".join(_KINDS[:-1])
         raise click.UsageError(
             f"{text!r} is no outcome, write a status from 200 to 599 (503, or "
             f"429:retry-after=5), {kinds} or {_KINDS[-1]}"
         )
-    return Outcome(None, int(word), tuple(_response_fields(text, rest) if colon else ()))
+    return ScriptedOutcome(None, int(word), tuple(_response_fields(text, rest) if colon else ()))
 
 
 def _response_fields(text: str, rest: str) -> list[bytes]:

@@ -13,8 +13,8 @@ from proxy.config.kinds.paths import below
 from proxy.config.nodes import Entry, Scalar
 from proxy.config.tree import Branch, Leaf, Read, leaves, merge_branches
 from proxy.config.words import nearest
-from proxy.policy.paths import ANY_PATH, PathIndex
-from proxy.policy.routes import covers
+from proxy.policy.routing.match import covers
+from proxy.policy.routing.paths import ANY_PATH, PathIndex
 from proxy.policy.settings import Match
 
 

@@ -9,8 +9,8 @@ from proxy.config.rounding import rounded_down
 from proxy.config.standing import Standing
 from proxy.config.tree import Branch, Leaf
 from proxy.config.units import format_duration, format_in_seconds
-from proxy.policy.pacing import pace
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.pacing import pace
 
 _LONGEST_LOG = 100_000
 """Calls whose times a window can be asked to remember."""

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from proxy.core import Clock, Exchange
 from proxy.http.refusal import Refusal
 from proxy.observe.line_writer import LineWriter
-from proxy.policy.outcome import Attempt
+from proxy.policy.attempt import Attempt
 
 _LONGEST_TEXT = 2048
 """Characters of a path or method that are kept: a line stays a line."""

@@ -13,10 +13,10 @@ from proxy.observe.series import (
     StoreSeries,
     ThrottleSeries,
 )
-from proxy.policy.breaker import State
-from proxy.policy.failures import Category, category
-from proxy.policy.letters import LetterCounts
-from proxy.policy.outcome import Kind, outcome_label
+from proxy.policy.attempt import FailureKind, outcome_label
+from proxy.policy.breaker import BreakerState
+from proxy.policy.dead_letter import DeadLetterCounts
+from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.reasons import KeyResult
 
 ThrottleName = tuple[str, str]
@@ -43,7 +43,7 @@ class Collected:
     """Records of keys that were given up before their time."""
     upstreams: dict[str, Histogram] = field(default_factory=dict)
     """How long attempts took."""
-    attempts: dict[tuple[str, str], dict[Kind | int, int]] = field(default_factory=dict)
+    attempts: dict[tuple[str, str], dict[FailureKind | int, int]] = field(default_factory=dict)
     """By route and upstream: how many ended in each kind or status."""
     throttles: dict[ThrottleName, ThrottleSeries] = field(default_factory=dict)
     store: StoreSeries | None = None
@@ -54,12 +54,12 @@ class Collected:
     """How often one had to be replaced."""
     lost_lines: Callable[[], int]
     budgets: Callable[[], Mapping[str, float]]
-    breakers: Callable[[], Mapping[str, State]]
+    breakers: Callable[[], Mapping[str, BreakerState]]
     throttle_states: Callable[[], Mapping[ThrottleName, ThrottleState]]
     store_state: Callable[[], str | None]
     transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]]
     """By route and upstream: the statuses that may pass by themselves."""
-    letter_counts: Callable[[], Mapping[str, LetterCounts]]
+    letter_counts: Callable[[], Mapping[str, DeadLetterCounts]]
     letters_counted: Callable[[], float]
     """When they were, in monotonic seconds, which all processes of a machine share."""
     process: Callable[[], Mapping[str, float]]
@@ -73,7 +73,7 @@ class Collected:
                 outcomes[outcome_label(ending)] += count
             yield route, upstream, outcomes
 
-    def failures(self) -> Iterator[tuple[str, Category, str, int]]:
+    def failures(self) -> Iterator[tuple[str, FailureCategory, str, int]]:
         """Each route with a category, a kind or status of it, and how many attempts had that."""
         transient = self.transient()
         for (route, upstream), endings in self.attempts.items():

@@ -27,10 +27,10 @@ from proxy.observe.series import (
 )
 from proxy.observe.status import summary
 from proxy.observe.together import at_rest
-from proxy.policy.breaker import State
-from proxy.policy.letters import LetterCounts, ReplayResult
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.breaker import BreakerState
+from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
+from proxy.policy.reasons import KeyResult, VerdictReason
 
 UNMATCHED = "_unmatched"
 """The route label of requests that no route took, unreadable ones included."""
@@ -61,7 +61,7 @@ class RouteRecorder:
         self,
         name: str,
         series: RouteSeries,
-        upstreams: Mapping[str, tuple[dict[Kind | int, int], Histogram]],
+        upstreams: Mapping[str, tuple[dict[FailureKind | int, int], Histogram]],
         retries: RetrySeries,
         log: Log | None,
         *,
@@ -95,11 +95,11 @@ class RouteRecorder:
             endings[ending] = 1
         durations.observe(attempt.duration)
 
-    def judged(self, why: Why) -> None:
+    def judged(self, why: VerdictReason) -> None:
         """It was decided whether another attempt follows."""
         self._verdicts[why] += 1
 
-    def waited(self, pause: Pause) -> None:
+    def waited(self, pause: RetryDelay) -> None:
         """A wait between two attempts is over."""
         self._waits[pause.source].observe(pause.seconds)
 
@@ -146,11 +146,11 @@ class Metrics:
         loaded_at: float,
         lost_lines: Callable[[], int],
         budgets: Callable[[], Mapping[str, float]],
-        breakers: Callable[[], Mapping[str, State]],
+        breakers: Callable[[], Mapping[str, BreakerState]],
         throttles: Callable[[], Mapping[ThrottleName, ThrottleState]],
         store_state: Callable[[], str | None],
         transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]],
-        letter_counts: Callable[[], Mapping[str, LetterCounts]] = dict,
+        letter_counts: Callable[[], Mapping[str, DeadLetterCounts]] = dict,
         letters_counted: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Start from zero.

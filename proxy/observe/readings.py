@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from proxy.observe.collected import Collected
 from proxy.observe.status import summary
 from proxy.observe.together import together
-from proxy.policy.breaker import State
-from proxy.policy.records import KnownKeys
+from proxy.policy.breaker import BreakerState
+from proxy.policy.idempotency.record import KnownKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class AddressState:
     """Those of them that wait in the pool."""
     failing: bool
     """Whether the last connection to it could not be made."""
-    breaker: State | None
+    breaker: BreakerState | None
     """None without one."""
 
     def told(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from proxy.core import Clock, Exchange
-from proxy.policy.outcome import Attempt
+from proxy.policy.attempt import Attempt
 
 LONGEST = 1000
 """Requests that are remembered."""

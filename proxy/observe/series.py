@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from proxy.policy.letters import ReplayResult
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.dead_letter import ReplayResult
+from proxy.policy.reasons import KeyResult, VerdictReason
 
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -130,7 +130,7 @@ class RetrySeries:
     __slots__ = ("verdicts", "waits")
 
     def __init__(self) -> None:
-        self.verdicts = dict.fromkeys(Why, 0)
+        self.verdicts = dict.fromkeys(VerdictReason, 0)
         self.waits = {source: Histogram(WAIT_BOUNDS) for source in WAIT_SOURCES}
 
     @classmethod

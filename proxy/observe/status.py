@@ -16,9 +16,9 @@ from proxy.observe.series import (
     StoreSeries,
     ThrottleSeries,
 )
-from proxy.policy.failures import Category
-from proxy.policy.letters import LetterCounts
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.dead_letter import DeadLetterCounts
+from proxy.policy.failure_category import FailureCategory
+from proxy.policy.reasons import KeyResult, VerdictReason
 
 
 def summary(collected: Collected) -> dict[str, object]:
@@ -87,7 +87,7 @@ _Failures = dict[str, dict[str, int]]
 
 
 def _no_failures() -> _Failures:
-    return {category.value: {} for category in Category}
+    return {category.value: {} for category in FailureCategory}
 
 
 def _failures(collected: Collected) -> dict[str, _Failures]:
@@ -104,8 +104,8 @@ def _retries(series: RetrySeries | None) -> dict[str, object]:
     if series is None:
         return {}
     return {
-        "retries": series.verdicts[Why.RETRIED],
-        "recovered": series.verdicts[Why.RECOVERED],
+        "retries": series.verdicts[VerdictReason.RETRIED],
+        "recovered": series.verdicts[VerdictReason.RECOVERED],
         "verdicts": {why.value: count for why, count in series.verdicts.items() if count},
         "wait_ms": _milliseconds(Histogram.sum_of(tuple(series.waits.values()))),
     }
@@ -116,7 +116,7 @@ def _keys(results: dict[KeyResult, int] | None) -> dict[str, object]:
     return {} if results is None else {"idempotency": dict(results)}
 
 
-def _letters(series: LetterSeries | None, counts: LetterCounts | None) -> dict[str, object]:
+def _letters(series: LetterSeries | None, counts: DeadLetterCounts | None) -> dict[str, object]:
     """What is told besides of a route that keeps dead letters, or has left some."""
     if series is None and counts is None:
         return {}

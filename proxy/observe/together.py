@@ -20,7 +20,7 @@ from proxy.observe.series import (
     ThrottleSeries,
     sum_of_counts,
 )
-from proxy.policy.breaker import State
+from proxy.policy.breaker import BreakerState
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -153,7 +153,7 @@ def _kept(past: Mapping[KeyT, ValueT], present: Mapping[KeyT, object]) -> dict[K
     return {key: value for key, value in past.items() if key in present}
 
 
-def _worst(states: Iterable[State]) -> State:
+def _worst(states: Iterable[BreakerState]) -> BreakerState:
     return max(states)
 
 

@@ -35,10 +35,10 @@ from proxy.pipeline.idempotency import Idempotency
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.retry import Retry
 from proxy.pipeline.throttle import Throttle
-from proxy.policy.budget import Budget
 from proxy.policy.repeatable import RepeatRules, longest_attempt
+from proxy.policy.retry.budget import Budget
+from proxy.policy.retry.verdict import RetryRules
 from proxy.policy.settings import RetrySettings, RouteSettings
-from proxy.policy.verdict import RetryRules
 from proxy.upstream.upstream import Upstream
 
 

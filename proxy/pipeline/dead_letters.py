@@ -27,28 +27,28 @@ from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, Refused, new_
 from proxy.http.fields import HOP_BY_HOP, nominated
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.policy.bucket import Cause
-from proxy.policy.failures import Category, category
-from proxy.policy.hints import NO_ADVICE, read_advice
-from proxy.policy.idempotency_key import KeyReader, scope_digest
-from proxy.policy.letters import (
+from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
+from proxy.policy.dead_letter import (
     FAILED,
     REFUSED,
-    Letter,
-    LetterRules,
-    LetterState,
+    DeadLetter,
+    DeadLetterRules,
+    DeadLetterState,
+    DeadLetterSummary,
     Missing,
-    Outline,
     ReplayResult,
-    Run,
+    ReplayRun,
     headers_to_keep,
     sent_of,
 )
-from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.failure_category import FailureCategory, category
+from proxy.policy.idempotency.key import KeyReader, scope_digest
+from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.repeatable import may_have_run
+from proxy.policy.retry.hints import NO_HINT, read_hint
+from proxy.policy.retry.verdict import Result
 from proxy.policy.settings import FallbackSettings, RouteSettings, UpstreamSettings
-from proxy.policy.verdict import Result
+from proxy.policy.throttle.wait_queue import ThrottleCause
 from proxy.stores import StoreError
 
 _log = logging.getLogger("holdfast")
@@ -57,12 +57,15 @@ _NOT_KEPT = HOP_BY_HOP | {
     # They follow from the body, or were said to us alone.
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
-_Error = Kind | int | RefusalReason
+_Error = FailureKind | int | RefusalReason
 """How it failed: a kind, a status, or the reason why it was not even tried."""
 
 _OF_DUPLICATES = frozenset({KeyResult.JOINED, KeyResult.REPLAYED})
 
-_LOST = {Why.BODY_TOO_LARGE: Missing.TOO_LARGE, Why.BUFFER_FULL: Missing.NO_ROOM}
+_LOST = {
+    VerdictReason.BODY_TOO_LARGE: Missing.TOO_LARGE,
+    VerdictReason.BUFFER_FULL: Missing.NO_ROOM,
+}
 
 
 class LetterWriter:
@@ -80,7 +83,7 @@ class LetterWriter:
         assert settings.dead_letter is not None  # noqa: S101 - for the type checker
         self._settings = settings.dead_letter
         self._route = settings.name
-        self._rules = LetterRules(settings.dead_letter, upstream)
+        self._rules = DeadLetterRules(settings.dead_letter, upstream)
         self.keeps_refusals = self._rules.keeps_refusals
         self._allowed = 1 if settings.retry is None else settings.retry.attempts
         self._refused = upstream.refused
@@ -117,9 +120,9 @@ class LetterWriter:
         status = head.status
         if status < FIRST_FAILURE:
             return False
-        advice = NO_ADVICE
+        advice = NO_HINT
         if self._rules.heeds_hint(status):
-            advice = read_advice(status, head.fields(), self._clock.wall())
+            advice = read_hint(status, head.fields(), self._clock.wall())
         return self.wants(exchange, Result(None, status, advice=advice))
 
     def error_of(self, exchange: Exchange, refusal: Refusal) -> "_Error | None":
@@ -135,12 +138,12 @@ class LetterWriter:
             return reason if is_wanted and not _is_hasty(exchange, refusal) else None
         last = attempts[-1]
         if reason in FAILED:
-            error: Kind | int = FAILED[reason]
+            error: FailureKind | int = FAILED[reason]
         elif reason in REFUSED:
             error = last.kind or last.status
         else:
             return None
-        result = Result(error) if isinstance(error, Kind) else Result(None, error)
+        result = Result(error) if isinstance(error, FailureKind) else Result(None, error)
         return error if self.wants(exchange, result) else None
 
     # Writing them.
@@ -172,7 +175,9 @@ class LetterWriter:
         if last is None or exchange.dead_letter or not self.may_want(exchange):
             return
         is_failure = last.kind is None and self.wants(exchange, Result(None, last.status))
-        if not is_failure and not (last.kind is Kind.CANCELLED and last.sent and not last.status):
+        if not is_failure and not (
+            last.kind is FailureKind.CANCELLED and last.sent and not last.status
+        ):
             return
         body = None if exchange.body is None else exchange.body.kept()
         await self.write(exchange, last.kind or last.status, body)
@@ -205,7 +210,7 @@ class LetterWriter:
 
     def _letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
-    ) -> Letter:
+    ) -> DeadLetter:
         settings, attempts = self._settings, exchange.attempts
         missing = None
         if exchange.body is not None and body is None:
@@ -222,7 +227,7 @@ class LetterWriter:
         sent = sent_of(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
-        outline = Outline(
+        outline = DeadLetterSummary(
             id=new_letter_id(wall),
             created=wall,
             expires=wall + settings.ttl,
@@ -237,7 +242,7 @@ class LetterWriter:
             allowed=self._allowed,
             # Whether another upstream will do it is not known yet.
             may_have_run=ran or fallback not in {"", "-"},
-            state=LetterState.WAITING,
+            state=DeadLetterState.WAITING,
             replays=0,
             size=len(body or b""),
             missing=missing,
@@ -245,8 +250,8 @@ class LetterWriter:
             credentials=tuple(sorted(self._credentials)),
         )
         ended = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
-        run = Run(wall, ended, described(attempts, self._clock))
-        return Letter(
+        run = ReplayRun(wall, ended, described(attempts, self._clock))
+        return DeadLetter(
             outline=outline,
             headers=headers,
             dropped=dropped,
@@ -441,16 +446,18 @@ class Withholder:
 def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
     """Whether it was refused because its client grants it less time than its route does."""
     asked, granted = exchange.asked_timeout, exchange.route.settings.timeout
-    in_time = refusal.reason is not RefusalReason.TIMEOUT and refusal.cause != Cause.DEADLINE
+    in_time = (
+        refusal.reason is not RefusalReason.TIMEOUT and refusal.cause != ThrottleCause.DEADLINE
+    )
     return not in_time and asked is not None and (granted is None or asked < granted)
 
 
-def _category(error: _Error) -> Category:
+def _category(error: _Error) -> FailureCategory:
     if isinstance(error, RefusalReason):
-        return Category.TRANSIENT
+        return FailureCategory.TRANSIENT
     # A response becomes a letter only if its status is listed.
-    statuses = frozenset[int]() if isinstance(error, Kind) else frozenset({error})
-    return category(error, statuses) or Category.TRANSIENT
+    statuses = frozenset[int]() if isinstance(error, FailureKind) else frozenset({error})
+    return category(error, statuses) or FailureCategory.TRANSIENT
 
 
 def described(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
@@ -467,7 +474,7 @@ def _described(
 ) -> Mapping[str, object]:
     # The last one may be under way: its response is withheld until this is written.
     duration = attempt.duration or now - attempt.started
-    why = attempt.why or ("" if is_last else Why.RETRIED)
+    why = attempt.why or ("" if is_last else VerdictReason.RETRIED)
     record: dict[str, Any] = {
         "n": attempt.number,
         "upstream": attempt.upstream,

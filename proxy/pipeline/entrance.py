@@ -12,15 +12,15 @@ from contextlib import nullcontext
 from proxy.core import Clock, Exchange, Refused
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.pipeline.answers import DRAINING
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import Throttle
-from proxy.policy.bucket import Cause
-from proxy.policy.hints import read_advice
-from proxy.policy.outcome import FIRST_FAILURE, Attempt
-from proxy.policy.permits import NEVER
-from proxy.policy.verdict import LEAST_ATTEMPT
+from proxy.policy.attempt import FIRST_FAILURE, Attempt
+from proxy.policy.failure_answers import DRAINING
+from proxy.policy.retry.hints import read_hint
+from proxy.policy.retry.verdict import LEAST_ATTEMPT
+from proxy.policy.throttle.limiter import NEVER
+from proxy.policy.throttle.wait_queue import ThrottleCause
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
@@ -28,10 +28,10 @@ _HELD_FOR = 0.1
 """Seconds for which a permit of one throttle is kept for a call that waits for another's again."""
 
 _DETAILS = {
-    Cause.MAX_WAIT: "There are more calls than the limit lets through in time.",
-    Cause.QUEUE_FULL: "Too many calls wait for their turn already.",
-    Cause.DEADLINE: "The turn of this call would come after its deadline.",
-    Cause.PAUSED: "The upstream asked not to be called for a while.",
+    ThrottleCause.MAX_WAIT: "There are more calls than the limit lets through in time.",
+    ThrottleCause.QUEUE_FULL: "Too many calls wait for their turn already.",
+    ThrottleCause.DEADLINE: "The turn of this call would come after its deadline.",
+    ThrottleCause.PAUSED: "The upstream asked not to be called for a while.",
 }
 _NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that does not answer.")
 
@@ -125,7 +125,7 @@ class Entrance:
             # line than it may send at once, those of other routes get their turn.
             passed.let_go()
         waited = await gate.wait_for_turn(exchange, deadline - LEAST_ATTEMPT)
-        if isinstance(waited, Cause):
+        if isinstance(waited, ThrottleCause):
             raise Refused(self.refusal(gate, waited))
         passed.queued += waited
         passed.hold_at(gate)
@@ -137,19 +137,19 @@ class Entrance:
             gate.bucket.hindrance(now, time_left, later) for gate in self._gates_for(exchange)
         )
 
-    def refusal(self, gate: Gate, cause: Cause, wait: float | None = None) -> Refusal:
+    def refusal(self, gate: Gate, cause: ThrottleCause, wait: float | None = None) -> Refusal:
         """What to tell a client that does not get through *gate*."""
-        if cause is Cause.DRAINING:
+        if cause is ThrottleCause.DRAINING:
             return DRAINING
         now = self.clock.monotonic()
         if wait is None:
             wait = gate.bucket.wait(now)
-        if cause is Cause.STORE or wait == NEVER:
+        if cause is ThrottleCause.STORE or wait == NEVER:
             return _NO_STORE
         # Whoever comes back then finds that all who are in line now have passed.
         seconds = max(1, math.ceil(wait))
         quotas = gate.bucket.permits.quotas(now)
-        if cause is Cause.PAUSED and all(quota.remaining for quota in quotas):
+        if cause is ThrottleCause.PAUSED and all(quota.remaining for quota in quotas):
             # There is no rate that would tell of it.
             pause = QuotaLeft("pause", limit=0, window=seconds, remaining=0, reset=seconds)
             quotas = (*quotas, pause)
@@ -164,7 +164,7 @@ class Entrance:
 
     def heed(self, head: ResponseHead, gates: list[Gate]) -> None:
         """If the upstream refused a call and said for how long, leave it alone for so long."""
-        wait = read_advice(head.status, head.fields(), self.clock.wall()).wait
+        wait = read_hint(head.status, head.fields(), self.clock.wall()).wait
         if wait:
             now = self.clock.monotonic()
             # A caller's own limit is none of the others' business.

@@ -3,8 +3,8 @@
 from proxy.core import Exchange
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
+from proxy.policy.retry.verdict import LEAST_ATTEMPT, Result, is_listed
 from proxy.policy.settings import FallbackSettings
-from proxy.policy.verdict import LEAST_ATTEMPT, Result, is_listed
 
 
 class Fallback:

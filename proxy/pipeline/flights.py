@@ -18,9 +18,9 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from proxy.core import Clock, Recorder, StoreRecorder
+from proxy.policy.idempotency.record import Claim, Ending, RecordState
+from proxy.policy.idempotency.stored_response import BadResult, Result, unpack
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Claim, Ending, State
-from proxy.policy.results import BadResult, Result, unpack
 from proxy.stores import Claims, ClaimsAtOnce, StoreError, StoreRefusal
 
 _log = logging.getLogger("holdfast")
@@ -479,5 +479,5 @@ def _at_the_latest(lease: float, ttl: float) -> float:
 
 def _without_result(ending: Ending) -> Ending:
     """Make *ending* small: the request ran, but its result is not to be had."""
-    state = State.UNSTORED if ending.state is State.DONE else ending.state
+    state = RecordState.UNSTORED if ending.state is RecordState.DONE else ending.state
     return Ending(state, ending.ttl)

@@ -6,13 +6,13 @@ from functools import partial
 
 from proxy.core import Clock, Exchange, Refused
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.deadlines import Deadlines, Ticket
 from proxy.pipeline.entrance import Entrance, Passed
-from proxy.policy.budget import Budget
-from proxy.policy.outcome import Attempt, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import Attempt, RetryDelay
+from proxy.policy.failure_answers import TOO_LATE, answer_for
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import Leave, RepeatRules
+from proxy.policy.retry.budget import Budget
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
@@ -90,7 +90,7 @@ class Forward:
         finally:
             if ticket is not None:
                 deadlines.finish(ticket)
-        return None if attempt.kind is None else answer_for(exchange, attempt)
+        return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
 
     # Parts, for stages that make more than one attempt.
 
@@ -130,7 +130,7 @@ class Forward:
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: Pause | None = None,
+        pause: RetryDelay | None = None,
         passed: Passed | None = None,
         url: str = "",
         begin_by: float = math.inf,
@@ -199,7 +199,7 @@ class Forward:
         if not attempt.found_stale or exchange.client_is_gone:
             return attempt
         leave = self.leave(exchange)
-        if isinstance(leave, Why) or (attempt.sent and _is_lost(exchange)):
+        if isinstance(leave, VerdictReason) or (attempt.sent and _is_lost(exchange)):
             return attempt
         begin_by = self._clock.monotonic() + leave.within
         try:
@@ -214,7 +214,7 @@ class Forward:
                 return attempt
             raise
 
-    def leave(self, exchange: Exchange) -> Leave | Why:
+    def leave(self, exchange: Exchange) -> Leave | VerdictReason:
         """Whether the attempts made so far allow for another here; or why they do not."""
         now = self._clock.monotonic()
         return self.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)

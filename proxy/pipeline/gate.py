@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.core import Clock, Exchange, ThrottleRecorder
-from proxy.policy.bucket import Bucket, Cause, Waiter
-from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 
 _GRAIN = 0.001
 """Seconds: no timer is set for less. The loop counts in these."""
@@ -14,7 +14,7 @@ _GRAIN = 0.001
 _ASKING = 0.005
 """Seconds that it may take to ask a store for permits before it counts as a wait."""
 
-MakePermits = Callable[[ThrottleSettings, PermitsListener], Permits]
+MakePermits = Callable[[ThrottleSettings, LimiterListener], Limiter]
 """Where a gate gets its permits from: this process, or a store that others share."""
 
 
@@ -36,7 +36,7 @@ class Gate:
         self.recorder = recorder
         self.is_known = False
         """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
-        self.bucket: Bucket[_Turn] = Bucket(settings, make_permits(settings, self))
+        self.bucket: WaitQueue[_Turn] = WaitQueue(settings, make_permits(settings, self))
 
     def __repr__(self) -> str:
         return f"<gate {self.bucket!r}>"
@@ -48,7 +48,7 @@ class Gate:
 
     # Waiting.
 
-    async def wait_for_turn(self, exchange: Exchange, deadline: float) -> float | Cause:
+    async def wait_for_turn(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
         """Stand in line: how many seconds it took, or why one's turn will not come.
 
         Whose turn has come has its place, and its permit is held.
@@ -67,17 +67,17 @@ class Gate:
         self.recorder.delayed(waited)
         return waited
 
-    async def wait_again(self, exchange: Exchange, deadline: float) -> Cause | None:
+    async def wait_again(self, exchange: Exchange, deadline: float) -> ThrottleCause | None:
         """The same for one whose turn had come, who has its place and needs another permit."""
         now = self._clock.monotonic()
         if self.bucket.hold_again(now):
             return None
         turn = _Turn(self._loop, now, deadline, has_place=True)
         if not self.bucket.come_back(turn):
-            return Cause.PAUSED
+            return ThrottleCause.PAUSED
         return await self._wait(exchange, turn)
 
-    async def _wait(self, exchange: Exchange, turn: "_Turn") -> Cause | None:
+    async def _wait(self, exchange: Exchange, turn: "_Turn") -> ThrottleCause | None:
         line = exchange.place = _Place(self, turn)
         exchange.begin_wait("queue")
         try:
@@ -115,9 +115,9 @@ class Gate:
             self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
 
     def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
-        """Let nobody through for so long; see :meth:`Bucket.pause`."""
+        """Let nobody through for so long; see :meth:`WaitQueue.pause`."""
         for turn in self.bucket.pause(now, seconds, is_news=is_news):
-            turn.call(Cause.PAUSED)
+            turn.call(ThrottleCause.PAUSED)
         self.look()
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
@@ -160,7 +160,7 @@ class _Turn(Waiter):
         has_place: bool = False,
     ) -> None:
         super().__init__(entered, deadline)
-        self.called: asyncio.Future[Cause | None] = loop.create_future()
+        self.called: asyncio.Future[ThrottleCause | None] = loop.create_future()
         """None once its turn has come, or why it will not."""
         self.has_place = has_place
 
@@ -174,7 +174,7 @@ class _Turn(Waiter):
         called = self.called
         return called.done() and not called.cancelled() and called.result() is None
 
-    def call(self, cause: Cause | None) -> None:
+    def call(self, cause: ThrottleCause | None) -> None:
         """Its turn has come; or, with a *cause*, it will not."""
         if not self.called.done():
             self.called.set_result(cause)
@@ -189,7 +189,7 @@ class _Place:
         self._gate = gate
         self._turn = turn
 
-    def give_up(self, cause: Cause) -> None:
+    def give_up(self, cause: ThrottleCause) -> None:
         """Wait no longer."""
         self._turn.call(cause)
         self.leave()

@@ -24,7 +24,7 @@ from proxy.http.response_head import KeptResponse
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.ownership import Ownership
 from proxy.policy.caller_fields import display_name, repeated_field
-from proxy.policy.idempotency_key import (
+from proxy.policy.idempotency.key import (
     KeyFields,
     KeyReader,
     fingerprint,
@@ -32,10 +32,16 @@ from proxy.policy.idempotency_key import (
     record_name,
     scope_digest,
 )
-from proxy.policy.keeping import fate_of, state_after
+from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, make
+from proxy.policy.idempotency.retention import outcome_of_key, state_after
+from proxy.policy.idempotency.stored_response import (
+    BadResult,
+    NotKept,
+    Result,
+    StoredFallback,
+    unpack,
+)
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Answer, Claim, Claimed, Ending, make
-from proxy.policy.results import BadResult, Fallback, NotKept, Result, unpack
 from proxy.policy.settings import RouteSettings
 from proxy.stores import Claims, StoreError
 
@@ -68,10 +74,10 @@ _FULL = Refusal(
     RefusalReason.STORE, "There is no room for another key. Send it again later.", wait=1
 )
 
-_NEW, _RUNS = Answer.NEW, KeyResult.NEW  # speed: as in policy/records.py
-_WITH_RESULT = frozenset({Answer.DONE, Answer.LEFT})
-_BUSY = Claimed(Answer.BUSY, lease_left=1.0)
-_UNSTORED = Claimed(Answer.UNSTORED)
+_NEW, _RUNS = ClaimAnswer.NEW, KeyResult.NEW  # speed: as in policy/idempotency/record.py
+_WITH_RESULT = frozenset({ClaimAnswer.DONE, ClaimAnswer.LEFT})
+_BUSY = Claimed(ClaimAnswer.BUSY, lease_left=1.0)
+_UNSTORED = Claimed(ClaimAnswer.UNSTORED)
 
 
 class Idempotency:
@@ -183,7 +189,7 @@ class Idempotency:
         """Ask a store that keeps us waiting."""
         asked = self._clock.monotonic()
         claimed = await self._ask(claim)
-        if claimed is None or claimed.answer is not Answer.NEW:
+        if claimed is None or claimed.answer is not ClaimAnswer.NEW:
             return await self._not_new(exchange, claim, claimed)
         return await self._own(exchange, self._flights.begin(claim, asked))
 
@@ -191,7 +197,7 @@ class Idempotency:
         self, exchange: Exchange, claim: Claim, claimed: Claimed | None
     ) -> Refusal | None:
         """The key is another request's, or the store did not answer."""
-        if claimed is not None and claimed.answer is Answer.BUSY and self._waits:
+        if claimed is not None and claimed.answer is ClaimAnswer.BUSY and self._waits:
             return await self._behind(exchange, claim, claimed.owner)
         return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
 
@@ -243,14 +249,14 @@ class Idempotency:
             self._flights.cannot_read(claim.name, error)
             return None
 
-    async def _fetch(self, exchange: Exchange, claim: Claim, answer: Answer) -> Result:
+    async def _fetch(self, exchange: Exchange, claim: Claim, answer: ClaimAnswer) -> Result:
         """A result that the store did not tell with its answer, because it is large.
 
         Raises BadResult, and Refused if it is not to be had in time. That the first one has ended
         is known, so whatever ``on_store_error`` says, it is not run again.
         """
         left = self._time_left(exchange, self._clock.monotonic())
-        owner = claim.waited_for if answer is Answer.LEFT else ""
+        owner = claim.waited_for if answer is ClaimAnswer.LEFT else ""
         result: Result | None = None
         exchange.begin_wait("queue")
         try:
@@ -271,11 +277,11 @@ class Idempotency:
     async def _beside(self, exchange: Exchange, claim: Claim, flight: Flight) -> Refusal | None:
         """The owner is in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
-            return self._turn_away(exchange, Claimed(Answer.MISMATCH))
+            return self._turn_away(exchange, Claimed(ClaimAnswer.MISMATCH))
         ending = flight.ending
         if ending is not None and ending.state is not None:
             # As the store will say once it was told.
-            claimed = Claimed(Answer(ending.state.value), result=ending.result)
+            claimed = Claimed(ClaimAnswer(ending.state.value), result=ending.result)
             return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
@@ -321,9 +327,9 @@ class Idempotency:
             self._flights.waiting -= 1
         exchange.end_wait()
         flight = self._flights.get(claim.name)
-        if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
+        if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
             return await self._beside(exchange, claim, flight)
-        if claimed is not None and claimed.answer is Answer.NEW:
+        if claimed is not None and claimed.answer is ClaimAnswer.NEW:
             return await self._take_over(exchange, self._flights.begin(claim, asked))
         return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
 
@@ -347,8 +353,8 @@ class Idempotency:
                 left = self._time_left(exchange, now)
                 if claimed is None and now < busy_until:
                     # The store does not answer, but what it said last still holds.
-                    claimed = Claimed(Answer.BUSY, owner, busy_until - now)
-                if claimed is None or claimed.answer is not Answer.BUSY or left <= 0:
+                    claimed = Claimed(ClaimAnswer.BUSY, owner, busy_until - now)
+                if claimed is None or claimed.answer is not ClaimAnswer.BUSY or left <= 0:
                     return claim, claimed, asked
                 if self._flights.get(claim.name) is not None:
                     return claim, claimed, asked
@@ -371,13 +377,13 @@ class Idempotency:
         finally:
             self._flights.waiting -= 1
         exchange.end_wait()
-        if claimed is not None and claimed.answer is Answer.NEW:
+        if claimed is not None and claimed.answer is ClaimAnswer.NEW:
             # Nobody has it, and perhaps the store has forgotten it: what was sent still counts.
             begun, ending = self._flights.begin(claim, asked), self._ending_of(exchange)
             self._flights.see_to(self._flights.settle(begun, ending, Turn.AGAIN))
             return refusal
         flight = self._flights.get(claim.name)
-        if flight is not None and (claimed is None or claimed.answer is Answer.BUSY):
+        if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
             result = await self._join(exchange, flight)
             if result is Turn.YOURS:
                 self._flights.pass_on(flight)
@@ -396,7 +402,7 @@ class Idempotency:
 
     def _ending_of(self, exchange: Exchange) -> Ending:
         """What becomes of the key, by the attempts that were made: none has brought a result."""
-        fate = fate_of(
+        fate = outcome_of_key(
             self._settings, 0, exchange.attempts, self._refused, fell_back=exchange.fallback
         )
         return Ending(state_after(fate, self._settings), self._settings.ttl)
@@ -435,9 +441,9 @@ class Idempotency:
                 self._count(exchange, word)
                 await exchange.answer_kept(result)
                 return None
-            case Fallback() if self._fallback is not None:
+            case StoredFallback() if self._fallback is not None:
                 exchange.answer_fallback(self._fallback)
-            case Fallback():
+            case StoredFallback():
                 return self._turn_away(exchange, _UNSTORED)  # a reload took it away
         self._count(exchange, word)
         return result if isinstance(result, Refusal) else None
@@ -446,18 +452,18 @@ class Idempotency:
         """Tell a duplicate why it gets no result."""
         record = exchange.record
         match claimed.answer:
-            case Answer.MISMATCH:
+            case ClaimAnswer.MISMATCH:
                 status = self._settings.mismatch_status
                 refusal = Refusal(RefusalReason.KEY_MISMATCH, _MISMATCH, other_status=status)
                 word = KeyResult.MISMATCH
-            case Answer.BUSY:
+            case ClaimAnswer.BUSY:
                 wait = max(1, min(math.ceil(claimed.lease_left), _LONGEST_ADVICE))
                 refusal = Refusal(RefusalReason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=record)
                 word = KeyResult.IN_FLIGHT
-            case Answer.HELD:
+            case ClaimAnswer.HELD:
                 refusal = Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=record)
                 word = KeyResult.HELD
-            case Answer.UNSTORED:
+            case ClaimAnswer.UNSTORED:
                 refusal = Refusal(RefusalReason.RESULT_NOT_STORED, _NOT_STORED, record=record)
                 word = KeyResult.UNSTORED
             case _:

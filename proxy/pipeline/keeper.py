@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 from proxy.core import Exchange
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.policy.keeping import head_to_keep, is_stream_of_events
+from proxy.policy.idempotency.retention import head_to_keep, is_stream_of_events
 
 
 class Keeper(ABC):

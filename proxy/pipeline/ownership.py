@@ -9,16 +9,22 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.pipeline.flights import Flight, Flights, Turn
 from proxy.pipeline.keeper import Keeper
-from proxy.policy.keeping import Fate, fate_of, head_to_keep, is_stream_of_events, state_after
-from proxy.policy.outcome import FIRST_FAILURE
+from proxy.policy.attempt import FIRST_FAILURE
+from proxy.policy.idempotency.record import Ending, RecordState, make
+from proxy.policy.idempotency.retention import (
+    KeyOutcome,
+    head_to_keep,
+    is_stream_of_events,
+    outcome_of_key,
+    state_after,
+)
+from proxy.policy.idempotency.stored_response import NotKept, Result, StoredFallback, in_hand, pack
 from proxy.policy.reasons import KeyResult
-from proxy.policy.records import Ending, State, make
-from proxy.policy.results import Fallback, NotKept, Result, in_hand, pack
 from proxy.policy.settings import IdempotencySettings
 
 _SOON_READ = 16 * 1024
 """Bytes that no client is behind with."""
-_DONE = State.DONE  # speed: as in policy/records.py
+_DONE = RecordState.DONE  # speed: as in policy/idempotency/record.py
 _FAILED = Refusal(RefusalReason.UNKNOWN, "The request could not be served.")
 
 
@@ -99,9 +105,9 @@ class Ownership(Keeper):
         else:
             self._is_settled = True
             fate = self._fate(self.status if refusal is None else 0)
-            response = self.response(lasts=fate is Fate.KEPT)
-            if fate is Fate.KEPT and response is None:
-                fate = Fate.UNSTORED
+            response = self.response(lasts=fate is KeyOutcome.KEPT)
+            if fate is KeyOutcome.KEPT and response is None:
+                fate = KeyOutcome.UNSTORED
             await self._settle(fate, refusal or response or self._without_response())
         self.deliver()
 
@@ -154,7 +160,7 @@ class Ownership(Keeper):
     def overflowed(self) -> None:
         """The response is too large to keep: nobody needs to wait for its end to know that."""
         if self.status in self._settings.keep and not self.exchange.fallback:
-            self._early = self._flights.run(self._settle(Fate.UNSTORED, NotKept()))
+            self._early = self._flights.run(self._settle(KeyOutcome.UNSTORED, NotKept()))
         self._end_alone()
 
     def _end_alone(self) -> None:
@@ -171,10 +177,10 @@ class Ownership(Keeper):
         if self._early is None and not self._is_settled:
             self._flight.forbid_to_send()
             fate = self._fate(self.status)
-            if fate is Fate.KEPT:
-                fate = Fate.UNSTORED
+            if fate is KeyOutcome.KEPT:
+                fate = KeyOutcome.UNSTORED
             elif not self.status and self.exchange.stream is not None:
-                fate = Fate.AMBIGUOUS
+                fate = KeyOutcome.AMBIGUOUS
             self.let_go()
             self._early = self._flights.run(self._settle_unheard(fate))
             self._end_alone()
@@ -205,27 +211,27 @@ class Ownership(Keeper):
         self._flights.learn(scope)
         return scope
 
-    def _fate(self, status: int) -> Fate:
+    def _fate(self, status: int) -> KeyOutcome:
         exchange = self.exchange
-        return fate_of(
+        return outcome_of_key(
             self._settings, status, exchange.attempts, self._refused, fell_back=exchange.fallback
         )
 
     def _without_response(self) -> Result:
         """What those get who waited, where there is no response to give them."""
-        return Fallback() if self.exchange.fallback and not self.status else NotKept()
+        return StoredFallback() if self.exchange.fallback and not self.status else NotKept()
 
-    async def _settle(self, fate: Fate, result: Result) -> None:
+    async def _settle(self, fate: KeyOutcome, result: Result) -> None:
         """Tell the store, and those who wait in this process."""
         flight = self._flight
         flight.recorder = self.exchange.route.recorder
         state = state_after(fate, self._settings)
-        packed = b"" if state is State.UNSTORED else pack(flight.claim.name, result)
-        scope = self._known_as(self.status) if fate is Fate.KEPT else ""
+        packed = b"" if state is RecordState.UNSTORED else pack(flight.claim.name, result)
+        scope = self._known_as(self.status) if fate is KeyOutcome.KEPT else ""
         ending = Ending(state, self._settings.ttl, packed, scope)
         await self._flights.settle(flight, ending, result)
 
-    async def _settle_unheard(self, fate: Fate) -> bool:
+    async def _settle_unheard(self, fate: KeyOutcome) -> bool:
         """Tell the store, without a result: who waits asks it; False if the key was lost."""
         flight = self._flight
         flight.recorder = self.exchange.route.recorder
@@ -240,8 +246,8 @@ class Ownership(Keeper):
         if self._early is not None or self._is_settled:
             return
         fate = self._fate(self.status)
-        if fate is Fate.KEPT:
-            fate = Fate.UNSTORED  # cut off in the middle of it
+        if fate is KeyOutcome.KEPT:
+            fate = KeyOutcome.UNSTORED  # cut off in the middle of it
         state = state_after(fate, self._settings)
         if state is None and not self.exchange.was_cut and self._flight.hand_over():
             return

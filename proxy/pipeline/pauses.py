@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from proxy.core import Exchange, Refused
-from proxy.pipeline.answers import DRAINING
-from proxy.policy.bucket import Cause
+from proxy.policy.failure_answers import DRAINING
+from proxy.policy.throttle.wait_queue import ThrottleCause
 
 _GRAIN = 0.0015
 """Seconds by which uvloop may call too early: it rounds to milliseconds, on a clock that
@@ -64,7 +64,7 @@ class Pauses:
             _wake(awake)
         for exchange in tuple(self._queued):
             if exchange.place is not None:
-                exchange.place.give_up(Cause.DRAINING)
+                exchange.place.give_up(ThrottleCause.DRAINING)
 
 
 def _wake(awake: asyncio.Future[None]) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Awaitable
 
 from proxy.core import Clock, Exchange
 from proxy.http.refusal import Refusal
-from proxy.pipeline.answers import TOO_LATE, answer_for
 from proxy.pipeline.dead_letters import LetterWriter
 from proxy.pipeline.fallback import Fallback
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.run import Run
-from proxy.policy.budget import Budget
-from proxy.policy.verdict import RetryRules
+from proxy.policy.failure_answers import TOO_LATE, answer_for
+from proxy.policy.retry.budget import Budget
+from proxy.policy.retry.verdict import RetryRules
 
 
 class Retry:
@@ -66,4 +66,4 @@ class Retry:
             attempt = await forward.unless_stale(exchange, attempt)
         finally:
             forward.stop_clock(ticket)
-        return None if attempt.kind is None else answer_for(exchange, attempt)
+        return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from proxy.core import Exchange, KeyLost, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.pipeline.answers import DRAINING, TOO_LATE, answer_for
 from proxy.pipeline.fallback import Fallback
-from proxy.policy.hints import NO_ADVICE, Advice, read_advice
-from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, FailureKind, RetryDelay
+from proxy.policy.failure_answers import DRAINING, TOO_LATE, answer_for
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import Leave
-from proxy.policy.verdict import (
+from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
+from proxy.policy.retry.verdict import (
     MISDIRECTED,
     TOO_EARLY,
     Request,
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from proxy.pipeline.retry import Retry
 
 _NOT_LET_THROUGH = {
-    RefusalReason.BREAKER_OPEN: Why.BREAKER_OPEN,
-    RefusalReason.THROTTLED: Why.THROTTLED,
-    RefusalReason.STORE: Why.THROTTLED,
-    RefusalReason.DRAINING: Why.SHUTDOWN,
+    RefusalReason.BREAKER_OPEN: VerdictReason.BREAKER_OPEN,
+    RefusalReason.THROTTLED: VerdictReason.THROTTLED,
+    RefusalReason.STORE: VerdictReason.THROTTLED,
+    RefusalReason.DRAINING: VerdictReason.SHUTDOWN,
 }
 """Refusals that come before an attempt, and what they mean for those that came before it."""
 
-_GOOD = Why.SUCCESS  # speed: as in policy/records.py
+_GOOD = VerdictReason.SUCCESS  # speed: as in policy/idempotency/record.py
 _SUCCESS = Verdict(_GOOD)
-_RECOVERED = Verdict(Why.RECOVERED)
+_RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
 class Run:
@@ -79,7 +79,7 @@ class Run:
         self._falls_back = False
         self._leaves_letter = False
         """Whether it is kept before its fallback answers."""
-        self._pause: Pause | None = None
+        self._pause: RetryDelay | None = None
         """Before the attempt under way."""
         self._taken_at: float | None = None
         """When the budget was charged for a retry that has not begun."""
@@ -126,7 +126,9 @@ class Run:
                     if self._leaves_letter and stage.letters is not None:
                         await stage.letters.before_fallback(exchange, stage.fallback.settings)
                     return await self._fall_back(stage.fallback)
-                return None if attempt.kind is None else answer_for(exchange, attempt)
+                return (
+                    None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
+                )
             begin_by = self._judged_at + verdict.leave.within
             refusal = await self._wait(verdict.pause)
             if refusal is not None:
@@ -157,7 +159,7 @@ class Run:
             begin_by=begin_by,
         )
 
-    async def _wait(self, pause: Pause) -> Refusal | None:
+    async def _wait(self, pause: RetryDelay) -> Refusal | None:
         """Wait between two attempts; the answer if none is to follow after all."""
         exchange, clock = self._exchange, self._stage.clock
         self._pause = pause
@@ -167,14 +169,14 @@ class Run:
             left = self._judged_at + pause.seconds - clock.monotonic()
             goes_on = await self._stage.pauses.wait(max(left, 0.0))
         finally:
-            waited = Pause(clock.monotonic() - self._judged_at, pause.source)
+            waited = RetryDelay(clock.monotonic() - self._judged_at, pause.source)
             exchange.route.recorder.waited(waited)
         exchange.end_wait()
         if not goes_on:
-            self._settle(Why.SHUTDOWN)
+            self._settle(VerdictReason.SHUTDOWN)
             return DRAINING
         if exchange.expired or self._stage.forward.time_left(exchange, clock.monotonic()) <= 0:
-            self._settle(Why.DEADLINE)
+            self._settle(VerdictReason.DEADLINE)
             return TOO_LATE
         return None
 
@@ -183,7 +185,7 @@ class Run:
     def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
         """Whether this response, which tells of a failure, shall not reach the client."""
         stage = self._stage
-        advice = read_advice(
+        advice = read_hint(
             head.status,
             head.fields(),
             stage.clock.wall(),
@@ -201,9 +203,9 @@ class Run:
                 return _SUCCESS if attempt.number == 1 else _RECOVERED
             if self._verdict is not None:
                 return self._verdict
-        return self._judge(attempt, NO_ADVICE)
+        return self._judge(attempt, NO_HINT)
 
-    def _judge(self, attempt: Attempt, advice: Advice) -> Verdict:
+    def _judge(self, attempt: Attempt, advice: RetryHint) -> Verdict:
         stage, exchange = self._stage, self._exchange
         now = self._judged_at = stage.clock.monotonic()
         leave = stage.forward.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
@@ -268,15 +270,15 @@ class Run:
 
     # Ending.
 
-    def _settle(self, why: Why) -> None:
+    def _settle(self, why: VerdictReason) -> None:
         """No attempt follows the last one, and this is why."""
         recorder = self._exchange.route.recorder
         attempts = self._exchange.attempts[self._settled :]
         if not attempts and self._settled:
             return  # said already: it was cancelled before its fallback began
         for attempt in attempts[:-1]:
-            attempt.why = Why.RETRIED
-            recorder.judged(Why.RETRIED)
+            attempt.why = VerdictReason.RETRIED
+            recorder.judged(VerdictReason.RETRIED)
         for attempt in attempts[-1:]:
             attempt.why = why
         recorder.judged(why)
@@ -290,22 +292,22 @@ class Run:
         """
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
-        if last is not None and exchange.code and last.kind in (None, Kind.TRUNCATED):
+        if last is not None and exchange.code and last.kind in (None, FailureKind.TRUNCATED):
             self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
             return
         in_line = len(exchange.attempts) == self._known
         begun = last is not None and not in_line and (last.sent or self._falls_back)
         if not begun and self._taken_at is None:
             self._taken_at = self._spent  # nothing of the retry under way was sent
-        self._settle(Why.SHUTDOWN if exchange.was_cut else Why.CLIENT_GONE)
+        self._settle(VerdictReason.SHUTDOWN if exchange.was_cut else VerdictReason.CLIENT_GONE)
 
     async def _not_let_through(self, refused: Refused) -> Refusal | None:
         """The next attempt is not let through; or the client's own body is bad: raised again."""
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
         is_lost = isinstance(refused, KeyLost)
-        why = Why.NOT_REPEATABLE if is_lost else _NOT_LET_THROUGH.get(refusal.reason)
+        why = VerdictReason.NOT_REPEATABLE if is_lost else _NOT_LET_THROUGH.get(refusal.reason)
         if why is None:
-            self._settle(Why.NOT_RETRYABLE_KIND)
+            self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise refused
         if len(exchange.attempts) == self._known:
             self._taken_at = self._spent  # no attempt came of it
@@ -313,7 +315,11 @@ class Run:
         if is_lost:
             raise refused
         fallback = stage.fallback
-        if why is not Why.BREAKER_OPEN or fallback is None or not fallback.covers_open_breaker:
+        if (
+            why is not VerdictReason.BREAKER_OPEN
+            or fallback is None
+            or not fallback.covers_open_breaker
+        ):
             return refusal
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
@@ -323,7 +329,7 @@ class Run:
         try:
             return await self._fall_back(fallback)
         except Refused:
-            self._settle(Why.NOT_RETRYABLE_KIND)
+            self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise
 
     async def _fall_back(self, fallback: Fallback) -> Refusal | None:
@@ -338,7 +344,7 @@ class Run:
         try:
             attempt = await other.attempt(exchange)
             attempt = await other.unless_stale(exchange, attempt)
-            has_answered = attempt.kind in (None, Kind.TRUNCATED)
+            has_answered = attempt.kind in (None, FailureKind.TRUNCATED)
         except Refused as refused:
             if isinstance(refused, KeyLost) or refused.refusal.reason not in _NOT_LET_THROUGH:
                 raise
@@ -346,16 +352,16 @@ class Run:
         finally:
             exchange.fallback = has_answered or exchange.code != 0
         self._settle(_end_of(attempt))
-        return answer_for(exchange, attempt)
+        return answer_for(attempt, expired=exchange.expired)
 
 
-def _end_of(fallback: Attempt) -> Why:
+def _end_of(fallback: Attempt) -> VerdictReason:
     """Why the attempt at the other upstream was the last: it always is."""
-    if fallback.kind is Kind.TRUNCATED:
-        return Why.RESPONSE_STARTED
+    if fallback.kind is FailureKind.TRUNCATED:
+        return VerdictReason.RESPONSE_STARTED
     if fallback.kind is None and fallback.status < FIRST_SERVER_ERROR:
-        return Why.RECOVERED
-    return Why.ATTEMPTS_EXHAUSTED
+        return VerdictReason.RECOVERED
+    return VerdictReason.ATTEMPTS_EXHAUSTED
 
 
 def _came_early(exchange: Exchange) -> bool:

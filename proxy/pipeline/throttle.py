@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 
 from proxy.core import Clock, Exchange, ThrottleRecorder, ThrottleState
 from proxy.pipeline.gate import Gate
-from proxy.policy.caller_table import CallerTable
-from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
-from proxy.policy.throttle_key import digest, value_of
+from proxy.policy.throttle.caller_key import digest, value_of
+from proxy.policy.throttle.caller_table import CallerTable
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
 
 _SWEEP_EVERY = 10.0
 """Seconds after which callers are looked for that nobody would miss."""
 
-NewPermits = Callable[[str, ThrottleSettings, PermitsListener], Permits]
+NewPermits = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
 """The permits of the bucket with that name."""
 
 

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import BreakerSettings
 from proxy.policy.window import Window
 
 
-class State(IntEnum):
+class BreakerState(IntEnum):
     """The values are those of the metric."""
 
     CLOSED = 0
@@ -38,17 +38,17 @@ class State(IntEnum):
         return self.name.lower()
 
 
-_CLOSED = State.CLOSED  # looked up for every attempt: half the time of State.CLOSED
+_CLOSED = BreakerState.CLOSED  # looked up for every attempt: half the time of State.CLOSED
 
 _WHILE_PROBES_RUN = 1.0
 """Seconds to come back in when no more probes are allowed: they should end soon."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BreakerChange:
     """A breaker has changed its state, and this is why."""
 
-    state: State
+    state: BreakerState
     """The new one."""
     outcome: str = ""
     """How the attempt ended that opened it: a status, or a kind."""
@@ -59,9 +59,9 @@ class Change:
     def told(self, settings: BreakerSettings) -> str:
         """What a person reads of it."""
         match self.state:
-            case State.CLOSED:
+            case BreakerState.CLOSED:
                 return f"closed: {_counted(settings.probes, 'probe')} succeeded"
-            case State.HALF_OPEN:
+            case BreakerState.HALF_OPEN:
                 probes = _counted(settings.probes, "probe")
                 return f"half open: at most {probes} at a time"
         why = f"a probe failed, with {self.outcome}"
@@ -78,7 +78,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _nobody(_change: Change) -> None:
+def _nobody(_change: BreakerChange) -> None:
     """Is told of nothing."""
 
 
@@ -98,7 +98,7 @@ class Breaker:
     )
 
     def __init__(
-        self, settings: BreakerSettings, changed: Callable[[Change], None] = _nobody
+        self, settings: BreakerSettings, changed: Callable[[BreakerChange], None] = _nobody
     ) -> None:
         """*changed* is told whenever its state is another one."""
         self.settings = settings
@@ -108,7 +108,7 @@ class Breaker:
         """When it has been open for long enough, or its latest probe has taken too long."""
         self._enter(_CLOSED)
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: BreakerState) -> None:
         self._state = state
         self._generation += 1
         self._good = Window(self.settings.window)
@@ -116,15 +116,15 @@ class Breaker:
         self._probing = 0
         self._passed = 0
 
-    def state(self, now: float) -> State:
-        if self._state is State.OPEN and now >= self._until:
-            return State.HALF_OPEN
+    def state(self, now: float) -> BreakerState:
+        if self._state is BreakerState.OPEN and now >= self._until:
+            return BreakerState.HALF_OPEN
         return self._state
 
     def would_admit(self, now: float) -> bool:
         """Whether :meth:`admit` would give a ticket. Changes nothing."""
         state = self.state(now)
-        if state is State.HALF_OPEN:
+        if state is BreakerState.HALF_OPEN:
             return self._probing < self.settings.probes or now >= self._until
         return state is _CLOSED
 
@@ -132,7 +132,7 @@ class Breaker:
         """Seconds until it may admit an attempt; 0 if it does."""
         if self.would_admit(now):
             return 0.0
-        return self._until - now if self.state(now) is State.OPEN else _WHILE_PROBES_RUN
+        return self._until - now if self.state(now) is BreakerState.OPEN else _WHILE_PROBES_RUN
 
     def admit(self, now: float) -> int | None:
         """A ticket for one attempt, to be reported exactly once, or None: not now."""
@@ -140,9 +140,9 @@ class Breaker:
             return self._generation
         if not self.would_admit(now):
             return None
-        if self._state is State.OPEN:
-            self._enter(State.HALF_OPEN)
-            self._changed(Change(State.HALF_OPEN))
+        if self._state is BreakerState.OPEN:
+            self._enter(BreakerState.HALF_OPEN)
+            self._changed(BreakerChange(BreakerState.HALF_OPEN))
         elif self._probing >= self.settings.probes:
             self._generation += 1  # those that take so long are not waited for
             self._probing = 0
@@ -171,7 +171,7 @@ class Breaker:
         # Divided: 7 of 100 is 0.07, but 0.07 times 100 is a little more than 7.
         share = failures / requests
         if requests >= self.settings.min_requests and share >= self.settings.failure_ratio:
-            self._open(now, Change(State.OPEN, outcome, failures, requests))
+            self._open(now, BreakerChange(BreakerState.OPEN, outcome, failures, requests))
 
     def _report_probe(self, good: bool | None, now: float, outcome: str) -> None:  # noqa: FBT001 - as report
         self._probing -= 1
@@ -179,12 +179,12 @@ class Breaker:
             self._passed += 1
             if self._passed >= self.settings.probes:
                 self._enter(_CLOSED)
-                self._changed(Change(_CLOSED))
+                self._changed(BreakerChange(_CLOSED))
         elif good is not None:
-            self._open(now, Change(State.OPEN, outcome))
+            self._open(now, BreakerChange(BreakerState.OPEN, outcome))
 
-    def _open(self, now: float, change: Change) -> None:
-        self._enter(State.OPEN)
+    def _open(self, now: float, change: BreakerChange) -> None:
+        self._enter(BreakerState.OPEN)
         self._until = now + self.settings.open_for
         self._changed(change)
 
@@ -192,17 +192,19 @@ class Breaker:
         return f"<breaker {self._state.word} {self.settings}>"
 
 
-_FAILURES = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT, Kind.PROTOCOL})
+_FAILURES = frozenset(
+    {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT, FailureKind.PROTOCOL}
+)
 _FAILURE_STATUSES = frozenset({500, 502, 503, 504})
 
 
-def speaks(kind: Kind | None, status: int, refused: frozenset[int]) -> bool | None:
+def speaks(kind: FailureKind | None, status: int, refused: frozenset[int]) -> bool | None:
     """What the end of an attempt says of its address: good, bad, or None: nothing.
 
     *status* is 0 where no response came; *refused* are those by which the upstream
     says that it did not do the work: it is limiting us, not failing.
     """
-    if kind is not None and kind is not Kind.TRUNCATED:
+    if kind is not None and kind is not FailureKind.TRUNCATED:
         return False if kind in _FAILURES else None
     if not status or status in refused:
         return None

@@ -14,7 +14,7 @@ from proxy.http.fields import PROTECTED
 from proxy.http.hop import Hop
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.settings import Match, RouteSettings, Settings, ThrottleKey, UpstreamSettings
-from proxy.policy.throttle_key import count_of_parameter
+from proxy.policy.throttle.caller_key import count_of_parameter
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 

@@ -6,7 +6,7 @@ Metrics, logs, ``explain`` and tests all use these.
 from enum import StrEnum
 
 
-class Why(StrEnum):
+class VerdictReason(StrEnum):
     """The verdict on one attempt."""
 
     SUCCESS = "success"  # at the first attempt

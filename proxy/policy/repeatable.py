@@ -22,8 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.policy.outcome import FIRST_SERVER_ERROR, Attempt
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import FIRST_SERVER_ERROR, Attempt
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import RouteSettings, UpstreamSettings
 
 # RFC 9110 9.2.2. TRACE is idempotent too, but is never forwarded.
@@ -130,7 +130,7 @@ class RepeatRules:
         attempts: Sequence[Attempt],
         now: float,
         earlier: Sequence[Attempt] = (),
-    ) -> Leave | Why:
+    ) -> Leave | VerdictReason:
         """Whether another attempt may follow *attempts*, none of which was good; or why not.
 
         *earlier* are those of former runs of a dead letter, which a person has decided to send
@@ -153,23 +153,25 @@ class RepeatRules:
     def _did_not_run(self, attempt: Attempt) -> bool:
         return did_not_run(attempt, self._proofs.get(attempt.upstream, frozenset()))
 
-    def _by_key(self, request: Sendable, in_doubt: list[Attempt], now: float) -> Leave | Why:
+    def _by_key(
+        self, request: Sendable, in_doubt: list[Attempt], now: float
+    ) -> Leave | VerdictReason:
         """What the key of *request* is good for, once some of its attempts may have run."""
         key = self._key
         if key is None or request.method not in MAY_CARRY_KEY:
-            return Why.NOT_REPEATABLE
+            return VerdictReason.NOT_REPEATABLE
         if not request.sends_once(self._header):
-            return Why.NOT_REPEATABLE
+            return VerdictReason.NOT_REPEATABLE
         urls = {attempt.url for attempt in in_doubt}
         # Another upstream, or another URL of this one, knows nothing of the key.
         if any(attempt.upstream != self._upstream for attempt in in_doubt):
-            return Why.NOT_REPEATABLE
+            return VerdictReason.NOT_REPEATABLE
         if not key.is_shared and (len(urls) > 1 or not urls <= self._urls):
-            return Why.NOT_REPEATABLE
+            return VerdictReason.NOT_REPEATABLE
         first = min(attempt.started for attempt in in_doubt)
         within = first + self._lasts(key.remembered_for) - now
         if within < 0:
-            return Why.KEY_EXPIRED
+            return VerdictReason.KEY_EXPIRED
         return Leave("" if key.is_shared else urls.pop(), within)
 
     def _lasts(self, remembered_for: float) -> float:

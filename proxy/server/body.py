@@ -18,7 +18,7 @@ from proxy.core import Refused
 from proxy.http.framing import CHUNKED
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import VerdictReason
 from proxy.server.pieces import Pieces
 from proxy.server.silence import Silence
 from proxy.server.waiting_bytes import MOST, NO_MEMORY, UNREAD_BODY
@@ -98,7 +98,7 @@ class ClientBody:
     ) -> None:
         route = exchange.route
         self.length = length
-        self.lost: Why | None = None
+        self.lost: VerdictReason | None = None
         """Why it could not be sent a second time; None as long as it could."""
         self.waits_for_continue = expects
         """Whether the client wants our word before it sends (Expect)."""
@@ -181,7 +181,7 @@ class ClientBody:
             self._whole = b"".join(pieces)
         whole = self.begin()
         if self.lost is not None or whole is None:
-            raise Refused(NO_ROOM if self.lost is Why.BUFFER_FULL else TOO_LARGE_TO_KEEP)
+            raise Refused(NO_ROOM if self.lost is VerdictReason.BUFFER_FULL else TOO_LARGE_TO_KEEP)
         return whole
 
     def kept(self) -> bytes | None:
@@ -197,7 +197,7 @@ class ClientBody:
     async def rest(self) -> bytes | None:
         """The same once all has come."""
         if not self.is_kept or self.length > self._buffer:
-            self.lost = self.lost or Why.BODY_TOO_LARGE
+            self.lost = self.lost or VerdictReason.BODY_TOO_LARGE
         if self.lost is not None:
             return None
         found = self.kept()
@@ -268,21 +268,21 @@ class ClientBody:
                 self._kept = Pieces()
             self._kept.add(data)
             return
-        self.lost = self.lost or Why.BODY_TOO_LARGE
+        self.lost = self.lost or VerdictReason.BODY_TOO_LARGE
         self.let_go()
 
     def _reserve(self, size: int) -> bool:
         """Whether *size* more bytes may be kept; if not, the body is lost from here on."""
         # Of a body that announces more than fits, not even the beginning is kept.
         if max(self._seen, self.length) > self._buffer:
-            self.lost = Why.BODY_TOO_LARGE
+            self.lost = VerdictReason.BODY_TOO_LARGE
             return False
         if not self.is_kept:
             return True  # not for long: it goes out with its head
         caller, memory = self._caller, self._memory
         limit = self._exchange.site.settings.limits.replay_memory
         if not (memory.take(caller, size, limit) or memory.make_room(caller, size, limit)):
-            self.lost = Why.BUFFER_FULL
+            self.lost = VerdictReason.BUFFER_FULL
             return False
         if size and not self._reserved:
             memory.register(caller, self.give_way)
@@ -303,7 +303,7 @@ class ClientBody:
             self._payload.set_exception(Refused(NO_ROOM))
         elif self._kept is None or self._kept.has_next:
             return False  # it is being sent again
-        self.lost = Why.BUFFER_FULL
+        self.lost = VerdictReason.BUFFER_FULL
         self.let_go()
         return True
 

@@ -22,8 +22,8 @@ from proxy.http.response_head import KeptResponse, ResponseHead, kept_head
 from proxy.http.status_lines import status_line
 from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL
+from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.fair_share import network_of
-from proxy.policy.outcome import Attempt, Kind
 from proxy.policy.settings import FallbackSettings
 from proxy.server.body import ClientBody
 from proxy.server.dates import date_line
@@ -452,7 +452,7 @@ class ClientExchange(OutgoingExchange):
 
     def _fell_silent(self) -> None:
         if self.stream is not None:
-            self.stream.fail(Kind.TRUNCATED)
+            self.stream.fail(FailureKind.TRUNCATED)
 
     def finish(self) -> None:
         """It is over: stop what watches, and tell the recorder."""

@@ -11,7 +11,7 @@ import json
 from proxy.http.hop import Hop
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.status_lines import status_line
-from proxy.policy.outcome import Attempt
+from proxy.policy.attempt import Attempt
 from proxy.policy.settings import FallbackSettings
 from proxy.server.dates import date_line
 

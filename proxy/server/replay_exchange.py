@@ -9,11 +9,11 @@ from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_l
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.response_head import KeptResponse, ResponseHead
+from proxy.policy.attempt import Attempt
 from proxy.policy.caller_fields import hop_of
+from proxy.policy.dead_letter import DeadLetter, RawHeaders, attempts_of, with_headers
 from proxy.policy.fair_share import network_of
-from proxy.policy.letters import Letter, RawHeaders, attempts_of, with_headers
-from proxy.policy.outcome import Attempt
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import FallbackSettings, Settings
 from proxy.server.dates import date_line
 from proxy.server.outgoing import OutgoingExchange
@@ -27,7 +27,7 @@ class LetterBody:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.length = len(data)
-        self.lost: Why | None = None
+        self.lost: VerdictReason | None = None
 
     def will_be_kept(self) -> bool:
         """It is."""
@@ -69,7 +69,7 @@ class LetterBody:
 
 
 def read_letter(
-    letter: Letter, given: RawHeaders, route: Route, settings: Settings, clock: Clock
+    letter: DeadLetter, given: RawHeaders, route: Route, settings: Settings, clock: Clock
 ) -> "ReplayExchange | Refusal":
     """The exchange of *letter* on *route*, with the header fields that were *given* besides."""
     headers = with_headers(letter.headers, given)
@@ -107,7 +107,7 @@ class ReplayExchange(OutgoingExchange):
     is_replay = True
 
     def __init__(
-        self, letter: Letter, head: RequestHead, route: Route, settings: Settings, clock: Clock
+        self, letter: DeadLetter, head: RequestHead, route: Route, settings: Settings, clock: Clock
     ) -> None:
         outline = letter.outline
         self._clock = clock

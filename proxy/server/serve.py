@@ -8,7 +8,7 @@ from aiohttp.web import BaseRequest, StreamResponse
 
 from proxy.core import Refused
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.pipeline.answers import DRAINING
+from proxy.policy.failure_answers import DRAINING
 from proxy.server.admission import admit
 from proxy.server.exchange import ClientExchange
 from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose

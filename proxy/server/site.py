@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from proxy.core import Exchange, RawHeaders, Recorder, Route
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.caller_fields import hop_of
-from proxy.policy.routes import RouteTable
+from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
 from proxy.server.waiting_bytes import LARGE_HEAD
 

@@ -12,7 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from proxy.core import Refused
 from proxy.http.forwarded import NO_FORWARDED_FIELDS
 from proxy.http.refusal import Refusal
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import VerdictReason
 from proxy.server.body import NO_ROOM, TOO_LARGE_TO_KEEP
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class WholeBody:
         self._reserved = 0
         """Bytes that count against the memory for all: none before it is first sent."""
         self.length = len(data)
-        self.lost = Why.BODY_TOO_LARGE if self.length > route.settings.buffer else None
+        self.lost = VerdictReason.BODY_TOO_LARGE if self.length > route.settings.buffer else None
         """Why it could not be sent a second time; None as long as it could."""
         self.is_kept = route.keeps_bodies
         """Whether it may be needed again."""
@@ -59,7 +59,7 @@ class WholeBody:
                 self._reserved = size
                 self._caller = caller
             else:
-                self.lost = Why.BUFFER_FULL
+                self.lost = VerdictReason.BUFFER_FULL
         return self._data
 
     def hold(self) -> None:
@@ -75,7 +75,7 @@ class WholeBody:
         """The same, or the reason why not."""
         data = self.whole()
         if data is None:
-            raise Refused(NO_ROOM if self.lost is Why.BUFFER_FULL else TOO_LARGE_TO_KEEP)
+            raise Refused(NO_ROOM if self.lost is VerdictReason.BUFFER_FULL else TOO_LARGE_TO_KEEP)
         return data
 
     def kept(self) -> bytes | None:
@@ -85,7 +85,7 @@ class WholeBody:
     async def rest(self) -> bytes | None:
         """The same: there is nothing to wait for."""
         if not self.is_kept:
-            self.lost = self.lost or Why.BODY_TOO_LARGE
+            self.lost = self.lost or VerdictReason.BODY_TOO_LARGE
         return self.kept()
 
     def is_behind(self) -> bool:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
 
-from proxy.policy.permits import Permits, PermitsListener
-from proxy.policy.records import Claim, Claimed, Ending, KnownKeys, Shown
+from proxy.policy.idempotency.record import Claim, Claimed, Ending, KnownKeys, Shown
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
 
 LARGE = 4096
 """Bytes of a result beyond which it goes its own way: nothing that is urgent waits behind it."""
@@ -58,8 +58,8 @@ class PermitStore(Protocol):
         """What the digests of callers' values are keyed with: the same wherever buckets are."""
 
     def permits(
-        self, bucket: str, settings: ThrottleSettings, listener: PermitsListener
-    ) -> Permits:
+        self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
+    ) -> Limiter:
         """The permits of *bucket*, such as ``route:charges``: one object at a time for each.
 
         Whoever let go of it may ask for it again; while it is not idle, something would
@@ -83,7 +83,7 @@ class ClaimsAtOnce(Protocol):
 class Claims(Protocol):
     """Has the record of every idempotency key; each method is one step for everybody.
 
-    The rules are those of :mod:`proxy.policy.records`. All of them raise
+    The rules are those of :mod:`proxy.policy.idempotency.record`. All of them raise
     :class:`StoreError`, within the time that the store is given.
     """
 

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Collection
 
 from proxy.core import Clock
-from proxy.policy.breaker import Breaker, Change, State, speaks
-from proxy.policy.outcome import Attempt, Kind
+from proxy.policy.attempt import Attempt, FailureKind
+from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
 from proxy.policy.settings import BreakerSettings, Origin
 
 _log = logging.getLogger("holdfast")
@@ -49,7 +49,7 @@ class Report:
             good = speaks(attempt.kind, attempt.status, self._refused)
             self._tell(good, "" if good else attempt.kind or str(attempt.status))
 
-    def not_reached(self, kind: Kind, *, blame: bool) -> None:
+    def not_reached(self, kind: FailureKind, *, blame: bool) -> None:
         """No connection could be had; without *blame* it is not the address's fault."""
         self._tell(speaks(kind, 0, self._refused) if blame else None, kind)
 
@@ -77,9 +77,9 @@ class Breakers:
             self._breakers[address] = breaker
         return breaker
 
-    def _say(self, label: str, change: Change) -> None:
+    def _say(self, label: str, change: BreakerChange) -> None:
         """Tell the operator when an address is left alone, and when it is not any more."""
-        level = logging.WARNING if change.state is State.OPEN else logging.INFO
+        level = logging.WARNING if change.state is BreakerState.OPEN else logging.INFO
         told = change.told(self.settings)
         _log.log(level, "the breaker of upstream %s at %s is %s", self._upstream, label, told)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from proxy.core import Clock, Exchange, Receiver
 from proxy.http.response_head import ResponseHead
-from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
+from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.upstream.breakers import Report
 from proxy.upstream.connection import Connection
 
@@ -102,7 +102,7 @@ class Call:
             connection.abandon()
             self._end(None)
         else:
-            self._set_aside = self._loop.call_later(SET_ASIDE_TIME, self.fail, Kind.TIMEOUT)
+            self._set_aside = self._loop.call_later(SET_ASIDE_TIME, self.fail, FailureKind.TIMEOUT)
 
     def more(self, pieces: list[bytes], *, complete: bool) -> None:
         """The body goes on, or ends."""
@@ -111,7 +111,7 @@ class Call:
             if complete:
                 self._end(None)
             elif self._to_discard < 0:
-                self.fail(Kind.TRUNCATED)
+                self.fail(FailureKind.TRUNCATED)
             return
         if complete:
             self.connection = None
@@ -131,13 +131,13 @@ class Call:
         """The upstream's end of a tunnel cannot take more, or can again."""
         self.exchange.hold_client(hold=hold)
 
-    def closed(self, kind: Kind | None) -> None:
+    def closed(self, kind: FailureKind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
         if self.is_over:
             return
         if self._set_aside is not None:
             kind = None  # it was the response that counted, not its rest
-        elif kind is Kind.TRUNCATED:
+        elif kind is FailureKind.TRUNCATED:
             self._receiver.relay_cut()
         self._end(kind)
 
@@ -154,7 +154,7 @@ class Call:
                 await self.done
         finally:
             if not self.is_over:
-                self.fail(Kind.CANCELLED)
+                self.fail(FailureKind.CANCELLED)
 
     # From the client's side (core.Stream).
 
@@ -173,15 +173,15 @@ class Call:
         if self.connection is not None:
             self.connection.write(data)
 
-    def fail(self, kind: Kind) -> None:
+    def fail(self, kind: FailureKind) -> None:
         """Give up: close the connection, and end as *kind* unless ended before."""
         if self.connection is not None:
             self.connection.abandon()
-        if self.is_relaying and kind is not Kind.CANCELLED:
-            kind = Kind.TRUNCATED
+        if self.is_relaying and kind is not FailureKind.CANCELLED:
+            kind = FailureKind.TRUNCATED
         self.closed(kind)
 
-    def _end(self, kind: Kind | None) -> None:
+    def _end(self, kind: FailureKind | None) -> None:
         self.is_over = True
         attempt = self.attempt
         attempt.kind = kind
@@ -191,7 +191,7 @@ class Call:
             self._set_aside.cancel()
         if self.report is not None:
             exchange = self.exchange
-            hurried = kind is Kind.TIMEOUT and exchange.was_hurried
+            hurried = kind is FailureKind.TIMEOUT and exchange.was_hurried
             self.report.ended(attempt, blame=not (hurried or exchange.waiting_since))
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

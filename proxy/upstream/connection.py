@@ -44,7 +44,7 @@ from proxy.http.framing import CHUNKED
 from proxy.http.response_head import BadResponse, ResponseHead, read_response_head
 from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL, WriteCoalescer
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
 
 if TYPE_CHECKING:
     from proxy.upstream.call import Call
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
             # The loop would only log it, and the call would wait for ever.
             _log.exception("a response could not be handled inside the proxy")
             self.abandon()
-            call.fail(Kind.UNKNOWN)
+            call.fail(FailureKind.UNKNOWN)
 
     def _count(self, call: "Call", data: bytes) -> None:
         left = self._left - len(data)
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
     def _parse_head(self, call: "Call", data: bytes) -> None:
         if not self._raw:
             if self.transport in self._outbox.waiting and self._take_back(call, self.transport):
-                self._fail(Kind.RESET)
+                self._fail(FailureKind.RESET)
                 return
             call.attempt.received = True
             self._raw = data
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
             return
         if head is None:
             if len(self._raw) > HEAD_LIMIT:
-                self._fail(Kind.PROTOCOL)
+                self._fail(FailureKind.PROTOCOL)
             return
         self._raw = b""
         pieces, self._pieces = self._pieces, []
@@ -344,14 +344,14 @@ class Connection(asyncio.Protocol):
         except HttpParserError:
             if self._complete:
                 return False  # the response is whole, what follows it is not ours
-            self._fail(Kind.PROTOCOL)
+            self._fail(FailureKind.PROTOCOL)
             return None
         return True
 
     def _switch(self, call: "Call", tail: bytes) -> None:
         head = self._head
         if head is None:
-            self._fail(Kind.PROTOCOL)
+            self._fail(FailureKind.PROTOCOL)
             return
         self._mode = _TUNNEL
         self._parser = None
@@ -431,7 +431,7 @@ class Connection(asyncio.Protocol):
             if self._call is not None:
                 self._take_back(self._call, transport)
             self._owner.lost(self)
-        self._end_call(Kind.TRUNCATED if self._is_relaying() else Kind.RESET)
+        self._end_call(FailureKind.TRUNCATED if self._is_relaying() else FailureKind.RESET)
 
     def abandon(self) -> None:
         """Close at once, without a word to the call."""
@@ -468,15 +468,15 @@ class Connection(asyncio.Protocol):
     def _is_relaying(self) -> bool:
         return self._call is not None and self._call.is_relaying
 
-    def _fail(self, kind: Kind) -> None:
+    def _fail(self, kind: FailureKind) -> None:
         call = self._call
         if self._is_relaying():
-            kind = Kind.TRUNCATED
+            kind = FailureKind.TRUNCATED
         self.abandon()
         if call is not None:
             call.closed(kind)
 
-    def _end_call(self, kind: Kind) -> None:
+    def _end_call(self, kind: FailureKind) -> None:
         call, self._call = self._call, None
         if call is not None:
             call.closed(None if self._mode == _TUNNEL else kind)

@@ -9,8 +9,8 @@ from itertools import count
 from proxy.core import Clock, Exchange, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.policy.breaker import State
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
+from proxy.policy.breaker import BreakerState
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.addresses import FRESH_FOR, Addresses
 from proxy.upstream.breakers import Breakers, Report
@@ -85,10 +85,10 @@ class Fleet:
         """The addresses of *url*; of all URLs, if that is empty."""
         return [pool for pool in self._order if pool.url == url] if url else self._order
 
-    def best_state(self, now: float) -> State:
+    def best_state(self, now: float) -> BreakerState:
         """The state of the breaker that is best off."""
         states = (pool.breaker.state(now) for pool in self._order if pool.breaker is not None)
-        return min(states, default=State.CLOSED)
+        return min(states, default=BreakerState.CLOSED)
 
     def pick(self, now: float, avoid: Collection[str], url: str = "") -> Pool | None:
         """The address to try, of those of *url* if one is given; None if none is known yet.
@@ -170,13 +170,13 @@ class Fleet:
                 )
             except DialError as error:
                 now = self._clock.monotonic()
-                if error.kind is Kind.CONNECT:
+                if error.kind is FailureKind.CONNECT:
                     self._addresses[candidate.origin].renew()
                 if call.report is not None:
                     blame = not (cut_short or error.is_ours)
                     call.report.not_reached(error.kind, blame=blame)
                 candidates = [other for other in candidates if other.admits(now)]
-                if not candidates or error.kind is Kind.CERTIFICATE:
+                if not candidates or error.kind is FailureKind.CERTIFICATE:
                     raise
                 call.report = self.admitted(candidates[0], now)
             else:
@@ -204,7 +204,7 @@ class Fleet:
                 break
         pool = self.pick(self._clock.monotonic(), (), url)
         if pool is None:
-            raise DialError(Kind.CONNECT)
+            raise DialError(FailureKind.CONNECT)
         return pool
 
     def _rearrange(self) -> None:

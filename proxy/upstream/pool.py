@@ -11,8 +11,8 @@ from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from proxy.core import Clock
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.policy.attempt import FailureKind
 from proxy.policy.breaker import Breaker
-from proxy.policy.outcome import Kind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.breakers import label_of
 from proxy.upstream.connection import Connection
@@ -31,7 +31,7 @@ _OUR_OWN_LACK = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL})
 class DialError(Exception):
     """No connection could be had; nothing was sent."""
 
-    def __init__(self, kind: Kind, *, is_ours: bool = False) -> None:
+    def __init__(self, kind: FailureKind, *, is_ours: bool = False) -> None:
         super().__init__(kind.value)
         self.kind = kind
         self.is_ours = is_ours
@@ -176,7 +176,7 @@ class Pool:
         except BaseException as error:
             self._give_up_place()
             if waited and isinstance(error, DialTimeout):
-                raise DialError(Kind.BUSY) from None  # the place came too late to be of use
+                raise DialError(FailureKind.BUSY) from None  # the place came too late to be of use
             raise
         connection.is_member = True
         connection.idle_since = self._clock.monotonic()
@@ -199,7 +199,7 @@ class Pool:
                 # Granted in the very moment in which we stopped waiting.
                 self._pass_on(place.result())
             if isinstance(stopped, TimeoutError):
-                raise DialError(Kind.BUSY) from None
+                raise DialError(FailureKind.BUSY) from None
             raise
         return connection
 
@@ -235,19 +235,19 @@ class Pool:
                     server_hostname=server_name if secure else None,
                 )
         except ssl.SSLCertVerificationError:
-            raise DialError(Kind.CERTIFICATE) from None
+            raise DialError(FailureKind.CERTIFICATE) from None
         except TimeoutError:  # which is an OSError, too
             if blame:
                 self._failed_at = self._clock.monotonic()
-            raise DialTimeout(Kind.CONNECT) from None
+            raise DialTimeout(FailureKind.CONNECT) from None
         except OSError as error:
             is_ours = error.errno in _OUR_OWN_LACK
             # Failing costs no time, so a breaker gets to see it often enough to open.
             if self.breaker is None and not is_ours:
                 self._failed_at = self._clock.monotonic()
-            raise DialError(Kind.CONNECT, is_ours=is_ours) from None
+            raise DialError(FailureKind.CONNECT, is_ours=is_ours) from None
         if connection.is_closing:
-            raise DialError(Kind.CONNECT)  # it ended as soon as it was made
+            raise DialError(FailureKind.CONNECT)  # it ended as soon as it was made
         return connection
 
     # From connections.

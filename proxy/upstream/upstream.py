@@ -9,7 +9,7 @@ from math import inf
 from proxy.core import Clock, Exchange, KeyLost, Pass, Refused, RequestBody
 from proxy.http.framing import CHUNKED
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.policy.outcome import Attempt, Kind, Pause
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
 from proxy.policy.settings import UpstreamSettings
 from proxy.upstream.breakers import Breakers
@@ -55,7 +55,7 @@ class Upstream:
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: Pause | None = None,
+        pause: RetryDelay | None = None,
         permit: Pass | None = None,
         url: str = "",
     ) -> Attempt:
@@ -103,7 +103,7 @@ class Upstream:
             await call.end_alone(error)
         except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
             _log.exception("attempt for request %s failed inside the proxy", exchange.request_id)
-            call.fail(Kind.UNKNOWN)
+            call.fail(FailureKind.UNKNOWN)
         finally:
             exchange.stream = None
             if permit is not None:
@@ -164,8 +164,8 @@ class Upstream:
             # Its deadline came while it waited for the connection, and comes only once.
             pool.give_back(connection, used=False)
             if call.report is not None:
-                call.report.not_reached(Kind.CONNECT, blame=False)
-            raise DialError(Kind.CONNECT)
+                call.report.not_reached(FailureKind.CONNECT, blame=False)
+            raise DialError(FailureKind.CONNECT)
         key = exchange.owned_key
         # The first comparison saves a call where the other is of no use.
         if key is not None and key.mine_until < inf and key.mine_until <= self._clock.monotonic():
@@ -185,7 +185,7 @@ class Upstream:
             pool.give_back(connection, used=False)
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
-            raise DialError(Kind.CONNECT)
+            raise DialError(FailureKind.CONNECT)
         call.attempt.sent = call.has_begun = True
         call.connection = connection
         exchange.stream = call
@@ -205,7 +205,7 @@ class Upstream:
             # Its reader must have let go of the body before anybody else reads.
             await asyncio.wait((upload,))
         error = None if upload.cancelled() else upload.exception()
-        if error is not None and call.attempt.kind is Kind.CANCELLED:
+        if error is not None and call.attempt.kind is FailureKind.CANCELLED:
             raise error
 
 
@@ -219,10 +219,10 @@ async def _upload(call: Call, connection: Connection, body: RequestBody) -> None
             else:
                 connection.write(data)
             if connection.must_wait and not await connection.drained(longest_silence):
-                call.fail(Kind.TIMEOUT)
+                call.fail(FailureKind.TIMEOUT)
                 return
     except Exception:
-        call.fail(Kind.CANCELLED)
+        call.fail(FailureKind.CANCELLED)
         raise
     if chunked:
         connection.write(b"0\r\n\r\n")

@@ -14,8 +14,8 @@ from proxy.app import needs_restart, parser
 from proxy.config import ConfigError, Loaded
 from proxy.core import Clock, SystemClock
 from proxy.observe.totals import Totals
-from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Released, Shown
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings
 from proxy.workers.crew import Crew
 from proxy.workers.listening import Addresses
@@ -223,16 +223,16 @@ class Supervisor:
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
-    ) -> list[Outline]:
+    ) -> list[DeadLetterSummary]:
         """Some dead letters, in their order."""
-        page: list[Outline] = await self._ask_one(
+        page: list[DeadLetterSummary] = await self._ask_one(
             "page_of_letters", route, after, limit, newest=newest
         )
         return page
 
-    async def find_letter(self, letter: str) -> Letter | None:
+    async def find_letter(self, letter: str) -> DeadLetter | None:
         """All of one dead letter."""
-        found: Letter | None = await self._ask_one("find_letter", letter)
+        found: DeadLetter | None = await self._ask_one("find_letter", letter)
         return found
 
     async def drop_letter(self, letter: str) -> bool | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.records import Answer, Shown, State
+from proxy.policy.idempotency.record import ClaimAnswer, RecordState, Shown
 from proxy.stores.memory import MemoryClaims
 from tests.support import Response, RunningProxy, one_route, running
 from tests.support.clock import FakeClock
@@ -19,9 +19,9 @@ CONFIG = one_route("http://127.0.0.1:9")
 PATH = f"/keys/{RECORD}"
 RESULT = b"card 4242, Authorization: Bearer s3cret"
 KEPT = [
-    pytest.param(State.DONE, RESULT, id="done"),
-    pytest.param(State.UNSTORED, b"", id="unstored"),
-    pytest.param(State.HELD, b"", id="held"),
+    pytest.param(RecordState.DONE, RESULT, id="done"),
+    pytest.param(RecordState.UNSTORED, b"", id="unstored"),
+    pytest.param(RecordState.HELD, b"", id="held"),
 ]
 
 
@@ -48,7 +48,7 @@ def seconds(date: str) -> float:
 
 class TestShow:
     @pytest.mark.parametrize(("state", "result"), KEPT)
-    async def test_what_has_ended(self, state: State, result: bytes) -> None:
+    async def test_what_has_ended(self, state: RecordState, result: bytes) -> None:
         async with running(CONFIG) as proxy:
             await put_key(proxy, state, result)
             response = await proxy.admin("GET", PATH)
@@ -67,7 +67,7 @@ class TestShow:
 
     async def test_what_is_in_flight_has_a_lease(self) -> None:
         async with running(CONFIG) as proxy:
-            await put_key(proxy, State.IN_FLIGHT)
+            await put_key(proxy, RecordState.IN_FLIGHT)
             shown = content(await proxy.admin("GET", PATH))
         assert shown["state"] == "in_flight"
         assert 25 < shown["lease_left_seconds"] <= 30
@@ -77,7 +77,7 @@ class TestShow:
     async def test_what_its_owner_has_left_alone_is_held(self) -> None:
         clock = FakeClock()
         async with running(CONFIG, clock=clock) as proxy:
-            await put_key(proxy, State.IN_FLIGHT)
+            await put_key(proxy, RecordState.IN_FLIGHT)
             clock.advance(31)
             shown = content(await proxy.admin("GET", PATH))
         assert shown["state"] == "held"
@@ -85,16 +85,16 @@ class TestShow:
 
     async def test_looking_changes_nothing(self) -> None:
         async with running(CONFIG) as proxy:
-            await put_key(proxy, State.HELD)
+            await put_key(proxy, RecordState.HELD)
             first = await proxy.admin("GET", PATH)
             assert (await proxy.admin("GET", PATH)).body == first.body
-            assert await claim(proxy) is Answer.HELD
+            assert await claim(proxy) is ClaimAnswer.HELD
 
 
 class TestRelease:
     @pytest.mark.parametrize(("state", "result"), KEPT)
     async def test_the_key_is_free_again(
-        self, state: State, result: bytes, caplog: pytest.LogCaptureFixture
+        self, state: RecordState, result: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with running(CONFIG) as proxy:
             await put_key(proxy, state, result)
@@ -109,15 +109,15 @@ class TestRelease:
             }
             assert f"the key {RECORD} was released by hand, it was {state.value}" in caplog.text
             assert problem(await proxy.admin("GET", PATH), 404)["type"] == "no_record"
-            assert await claim(proxy) is Answer.NEW, "the next request with this key runs"
+            assert await claim(proxy) is ClaimAnswer.NEW, "the next request with this key runs"
 
     async def test_not_while_somebody_alive_has_it(self) -> None:
         async with running(CONFIG) as proxy:
-            await put_key(proxy, State.IN_FLIGHT)
+            await put_key(proxy, RecordState.IN_FLIGHT)
             response = await proxy.admin("DELETE", PATH)
             told = problem(response, 409)
-            assert await claim(proxy, owner="another") is Answer.BUSY
-            assert await settle(proxy, State.DONE, RESULT), "its owner goes on"
+            assert await claim(proxy, owner="another") is ClaimAnswer.BUSY
+            assert await settle(proxy, RecordState.DONE, RESULT), "its owner goes on"
         assert told["type"] == "key_in_flight"
         assert told["record"] == RECORD
         left = told["lease_left_seconds"]
@@ -130,27 +130,27 @@ class TestRelease:
     async def test_but_once_its_lease_has_ended(self) -> None:
         clock = FakeClock()
         async with running(CONFIG, clock=clock) as proxy:
-            await put_key(proxy, State.IN_FLIGHT)
+            await put_key(proxy, RecordState.IN_FLIGHT)
             clock.advance(31)
             assert content(await proxy.admin("DELETE", PATH))["was"] == "held"
-            assert not await settle(proxy, State.DONE, RESULT), "its owner comes too late"
-            assert await claim(proxy) is Answer.NEW
+            assert not await settle(proxy, RecordState.DONE, RESULT), "its owner comes too late"
+            assert await claim(proxy) is ClaimAnswer.NEW
 
     async def test_twice(self) -> None:
         async with running(CONFIG) as proxy:
-            await put_key(proxy, State.HELD)
+            await put_key(proxy, RecordState.HELD)
             assert (await proxy.admin("DELETE", PATH)).status == 200
             assert problem(await proxy.admin("DELETE", PATH), 404)["type"] == "no_record"
 
     @pytest.mark.parametrize(
         ("before", "after", "status"),
         [
-            pytest.param(State.HELD, State.IN_FLIGHT, 409, id="somebody took it over"),
-            pytest.param(State.HELD, None, 404, id="it expired"),
+            pytest.param(RecordState.HELD, RecordState.IN_FLIGHT, 409, id="somebody took it over"),
+            pytest.param(RecordState.HELD, None, 404, id="it expired"),
         ],
     )
     async def test_somebody_is_faster(
-        self, before: State, after: State | None, status: int
+        self, before: RecordState, after: RecordState | None, status: int
     ) -> None:
         states = [before, after]
 
@@ -185,7 +185,7 @@ async def test_nothing_is_known() -> None:
 async def test_what_has_expired_is_not_known_any_more() -> None:
     clock = FakeClock()
     async with running(CONFIG, clock=clock) as proxy:
-        await put_key(proxy, State.DONE, RESULT)
+        await put_key(proxy, RecordState.DONE, RESULT)
         clock.advance(DAY + 1)
         await refused(proxy, PATH, 404)
 
@@ -211,7 +211,7 @@ async def test_no_record_is_called_so(name: str) -> None:
 
 async def test_a_record_may_be_written_in_capitals() -> None:
     async with running(CONFIG) as proxy:
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         assert content(await proxy.admin("GET", PATH.upper().replace("KEYS", "keys"))) == content(
             await proxy.admin("GET", PATH)
         )
@@ -224,7 +224,7 @@ async def test_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> No
         address = f"127.0.0.1:{redis.port}"
         store = f"store: {{url: 'redis://{address}', timeout: 2s}}"
         async with running(f"{store}\n{CONFIG}") as proxy:
-            await put_key(proxy, State.HELD)
+            await put_key(proxy, RecordState.HELD)
             assert content(await proxy.admin("GET", PATH))["state"] == "held"
             await redis.stop()
             told = await refused(proxy, PATH, 503)
@@ -238,8 +238,8 @@ async def test_the_same_with_a_store_that_is_shared() -> None:
     async with redis_server() as redis:
         store = f"store: {{url: 'redis://127.0.0.1:{redis.port}', timeout: 2s}}"
         async with running(f"{store}\n{CONFIG}") as proxy:
-            await put_key(proxy, State.IN_FLIGHT)
+            await put_key(proxy, RecordState.IN_FLIGHT)
             assert problem(await proxy.admin("DELETE", PATH), 409)["type"] == "key_in_flight"
-            assert await settle(proxy, State.UNSTORED)
+            assert await settle(proxy, RecordState.UNSTORED)
             assert content(await proxy.admin("DELETE", PATH))["was"] == "unstored"
-            assert await claim(proxy) is Answer.NEW
+            assert await claim(proxy) is ClaimAnswer.NEW

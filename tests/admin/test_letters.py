@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from proxy.policy.letters import Missing
+from proxy.policy.dead_letter import Missing
 from tests.support import Response, RunningProxy, one_route, request, running
 from tests.support.client import RawClient
 from tests.support.dead_letters import listed, obstacle, shown

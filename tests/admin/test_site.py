@@ -6,8 +6,8 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from proxy.admin.site import AdminSite
-from proxy.policy.letters import Letter, Obstacle, Outline, RawHeaders, Replayed
-from proxy.policy.records import Released, Shown, State
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.idempotency.record import RecordState, Released, Shown
 from proxy.policy.settings import Listen
 
 
@@ -49,19 +49,19 @@ class Application:
         return (False, self.faults) if self.faults else (True, self.warnings)
 
     async def show_key(self, name: str) -> Shown | None:
-        return Shown(State.HELD, name, 0.0, 0.0, 0.0, 0)
+        return Shown(RecordState.HELD, name, 0.0, 0.0, 0.0, 0)
 
     async def release_key(self, name: str, *, force: bool) -> Released:
         del force
         self.releases += 1
-        return Released(Shown(State.HELD, name, 0.0, 0.0, 0.0, 0), None)
+        return Released(Shown(RecordState.HELD, name, 0.0, 0.0, 0.0, 0), None)
 
     async def page_of_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
-    ) -> list[Outline]:
+    ) -> list[DeadLetterSummary]:
         raise NotImplementedError
 
-    async def find_letter(self, letter: str) -> Letter | None:
+    async def find_letter(self, letter: str) -> DeadLetter | None:
         raise NotImplementedError
 
     async def drop_letter(self, letter: str) -> bool | None:

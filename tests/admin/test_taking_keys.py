@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.policy.records import State
+from proxy.policy.idempotency.record import RecordState
 from tests.pipeline.keyed_storms import opened
 from tests.support import (
     RunningProxy,
@@ -124,7 +124,7 @@ async def test_it_runs_in_another_instance(store: str, tmp_path: Path) -> None:
 async def test_what_is_not_running_is_released_as_without_force() -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
         assert (await release(proxy, RECORD, "?force=true"))[0] == 404
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         assert (await release(proxy, RECORD, "?force=true"))[1] == {
             "result": "released",
             "record": RECORD,
@@ -136,14 +136,14 @@ async def test_what_is_not_running_is_released_as_without_force() -> None:
 @pytest.mark.parametrize("query", ["?force", "?force=yes", "?forec=true"])
 async def test_what_is_misspelt_does_nothing(query: str) -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         assert (await release(proxy, RECORD, query))[0] == 400
         assert await claim(proxy) == "held"
 
 
 async def test_the_command_says_that_it_may_still_run() -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
-        await put_key(proxy, State.IN_FLIGHT)
+        await put_key(proxy, RecordState.IN_FLIGHT)
         url = f"http://127.0.0.1:{proxy.admin_port}"
         arguments = ["keys", "release", RECORD, "--force", "--admin", url]
         result = await asyncio.to_thread(CliRunner().invoke, main, arguments)

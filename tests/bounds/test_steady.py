@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 
-from proxy.policy.routes import RouteTable
+from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match
 from tests.bounds.weighing import MIB, cpu_seconds, light_upstream, load, report, resident
 from tests.support import ProxyProcess, one_route, subprocess_proxy

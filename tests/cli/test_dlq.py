@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.policy.letters import Missing
+from proxy.policy.dead_letter import Missing
 from tests.cli.terminal import ESCAPE, HOLDFAST, WITHOUT_RICH, Ended, on_terminal
 from tests.support import (
     RunningProxy,

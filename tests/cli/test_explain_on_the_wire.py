@@ -14,9 +14,9 @@ import pytest
 from proxy.cli.explanation import explain_request
 from proxy.cli.request_words import read_field, read_outcome, read_request
 from proxy.config import load_with_origins
-from proxy.policy.keeping import Fate
-from proxy.policy.outcome import Kind
-from proxy.policy.timeline import Course, Outcome
+from proxy.policy.attempt import FailureKind
+from proxy.policy.explain.timeline import Course, ScriptedOutcome
+from proxy.policy.idempotency.retention import KeyOutcome
 from tests.support import (
     Behaviour,
     ScriptedUpstream,
@@ -36,10 +36,12 @@ from tests.support.proxies import LogRecord
 QUICK = "backoff: {base: 10ms}"
 KEY = "Idempotency-Key: 4711"
 FAILURES = {
-    Kind.RESET: reset,
-    Kind.TIMEOUT: hang,
-    Kind.PROTOCOL: answer_and_close(b"HTTP/1.1 two hundred\r\n\r\n"),
-    Kind.TRUNCATED: answer_and_reset(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"),
+    FailureKind.RESET: reset,
+    FailureKind.TIMEOUT: hang,
+    FailureKind.PROTOCOL: answer_and_close(b"HTTP/1.1 two hundred\r\n\r\n"),
+    FailureKind.TRUNCATED: answer_and_reset(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"
+    ),
 }
 
 
@@ -259,10 +261,10 @@ async def test_another_upstream_is_asked(
 
 
 DUPLICATE = {
-    Fate.KEPT: "replayed",
-    Fate.UNSTORED: "unstored",
-    Fate.AMBIGUOUS: "held",
-    Fate.FREE: "new",
+    KeyOutcome.KEPT: "replayed",
+    KeyOutcome.UNSTORED: "unstored",
+    KeyOutcome.AMBIGUOUS: "held",
+    KeyOutcome.FREE: "new",
 }
 """What a key means for a duplicate, by what becomes of it."""
 
@@ -270,17 +272,17 @@ DUPLICATE = {
 @pytest.mark.parametrize(
     ("script", "fate"),
     [
-        ("201", Fate.KEPT),
-        ("429:retry-after-ms=1 404", Fate.KEPT),
-        ("401", Fate.FREE),
-        ("429:retry-after-ms=1 " * 3, Fate.FREE),
-        ("reset", Fate.AMBIGUOUS),
-        ("503", Fate.AMBIGUOUS),
-        ("429:retry-after-ms=1 500", Fate.AMBIGUOUS),
-        ("truncated", Fate.UNSTORED),
+        ("201", KeyOutcome.KEPT),
+        ("429:retry-after-ms=1 404", KeyOutcome.KEPT),
+        ("401", KeyOutcome.FREE),
+        ("429:retry-after-ms=1 " * 3, KeyOutcome.FREE),
+        ("reset", KeyOutcome.AMBIGUOUS),
+        ("503", KeyOutcome.AMBIGUOUS),
+        ("429:retry-after-ms=1 500", KeyOutcome.AMBIGUOUS),
+        ("truncated", KeyOutcome.UNSTORED),
     ],
 )
-async def test_what_becomes_of_a_key(script: str, fate: Fate, tmp_path: Path) -> None:
+async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Path) -> None:
     words = script.split()
     route = f"retry: {{{QUICK}}}\nidempotency: {{on_ambiguous: hold}}"
     async with ScriptedUpstream() as upstream:
@@ -324,7 +326,7 @@ async def done(config: str, asked: tuple[str, ...], roll: float) -> list[object]
     return recorded(record)
 
 
-def behaviour(outcome: Outcome) -> Behaviour:
+def behaviour(outcome: ScriptedOutcome) -> Behaviour:
     if outcome.kind is not None:
         return FAILURES[outcome.kind]
     fields = [field.decode() for field in outcome.fields]

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.policy.records import Answer, State
+from proxy.policy.idempotency.record import ClaimAnswer, RecordState
 from tests.support import (
     Response,
     RunningProxy,
@@ -60,22 +60,24 @@ async def complaint(*arguments: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     ("state", "result", "meaning"),
     [
-        pytest.param(State.DONE, b"x" * 70_000, "it has run; duplicates get its result", id="done"),
         pytest.param(
-            State.UNSTORED,
+            RecordState.DONE, b"x" * 70_000, "it has run; duplicates get its result", id="done"
+        ),
+        pytest.param(
+            RecordState.UNSTORED,
             b"",
             "it has run and its result was not kept; duplicates get 409",
             id="unstored",
         ),
         pytest.param(
-            State.HELD,
+            RecordState.HELD,
             b"",
             "it may have run, and nobody knows how it ended; duplicates get 409",
             id="held",
         ),
     ],
 )
-async def test_show(state: State, result: bytes, meaning: str) -> None:
+async def test_show(state: RecordState, result: bytes, meaning: str) -> None:
     async with running(CONFIG) as proxy:
         await put_key(proxy, state, result)
         status, out, err = await keys("show", RECORD, "--admin", url_of(proxy))
@@ -94,7 +96,7 @@ async def test_show(state: State, result: bytes, meaning: str) -> None:
 
 async def test_show_in_flight() -> None:
     async with running(CONFIG) as proxy:
-        await put_key(proxy, State.IN_FLIGHT)
+        await put_key(proxy, RecordState.IN_FLIGHT)
         _, out, _ = await keys("show", RECORD, "--admin", url_of(proxy))
     assert "\nmeaning: its request is running; duplicates get its result\n" in out
     assert re.search(r"^lease: ends in 2\ds unless it is renewed$", out, re.MULTILINE)
@@ -148,12 +150,12 @@ async def test_from_a_409_to_an_answer() -> None:
         assert len(upstream.requests) == 2
 
 
-@pytest.mark.parametrize("state", [State.HELD, State.UNSTORED, State.DONE])
-async def test_release(state: State) -> None:
+@pytest.mark.parametrize("state", [RecordState.HELD, RecordState.UNSTORED, RecordState.DONE])
+async def test_release(state: RecordState) -> None:
     async with running(CONFIG) as proxy:
         await put_key(proxy, state)
         said = await keys("release", RECORD, "--admin", url_of(proxy))
-        assert await claim(proxy) is Answer.NEW
+        assert await claim(proxy) is ClaimAnswer.NEW
     text = f"record: {RECORD}\nwas: {state.value}\nfree: the next request with this key runs\n"
     assert said == (0, text, "")
 
@@ -161,7 +163,7 @@ async def test_release(state: State) -> None:
 async def test_release_of_what_its_owner_has_left_alone() -> None:
     clock = FakeClock()
     async with running(CONFIG, clock=clock) as proxy:
-        await put_key(proxy, State.IN_FLIGHT)
+        await put_key(proxy, RecordState.IN_FLIGHT)
         clock.advance(31)
         status, out, _ = await keys("release", RECORD, "--admin", url_of(proxy))
     assert (status, out.splitlines()[1]) == (0, "was: held")
@@ -169,9 +171,9 @@ async def test_release_of_what_its_owner_has_left_alone() -> None:
 
 async def test_no_release_while_it_is_in_flight() -> None:
     async with running(CONFIG) as proxy:
-        await put_key(proxy, State.IN_FLIGHT)
+        await put_key(proxy, RecordState.IN_FLIGHT)
         said = await complaint("release", RECORD, "--admin", url_of(proxy))
-        assert await claim(proxy, owner="another") is Answer.BUSY
+        assert await claim(proxy, owner="another") is ClaimAnswer.BUSY
     assert re.fullmatch(
         f"{RECORD} is in flight: wait for its request to end; if its owner is gone, release it "
         r"when the lease has ended, in 2\ds; or take it away with --force",
@@ -181,7 +183,7 @@ async def test_no_release_while_it_is_in_flight() -> None:
 
 async def test_a_record_may_be_written_in_capitals() -> None:
     async with running(CONFIG) as proxy:
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         for command in ("show", "release"):
             status, out, _ = await keys(command, RECORD.upper(), "--admin", url_of(proxy))
             assert (status, out.splitlines()[0]) == (0, f"record: {RECORD}")
@@ -201,7 +203,7 @@ async def test_nothing_is_known(command: str) -> None:
 async def test_a_unix_socket_from_the_environment(tmp_path: Path, command: str) -> None:
     admin = f"unix:{tmp_path / 'admin.sock'}"
     async with running(f"admin: '{admin}'\n{CONFIG}") as proxy:
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         assert (await keys(command, RECORD, HOLDFAST_ADMIN=admin))[0] == 0
 
 
@@ -216,10 +218,10 @@ async def test_token(command: str) -> None:
         assert await complaint(*ask, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
             f"{url} has another admin token: give the one that its file has"
         )
-        await put_key(proxy, State.HELD)
+        await put_key(proxy, RecordState.HELD)
         assert (await keys(*ask, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
         if command == "release":
-            await put_key(proxy, State.HELD)
+            await put_key(proxy, RecordState.HELD)
         assert (await keys(*ask, "--token", "s3cret", HOLDFAST_ADMIN_TOKEN="wr0ng"))[0] == 0
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from textwrap import dedent
 
 from proxy.config import load
-from proxy.policy.outcome import Pause
+from proxy.policy.attempt import RetryDelay
+from proxy.policy.retry.verdict import Result, RetryRules, Situation
 from proxy.policy.settings import RetrySettings, RouteSettings
-from proxy.policy.verdict import Result, RetryRules, Situation
 from tests.support import RunningProxy, running
 from tests.support.clock import FakeClock
 from tests.support.proxies import ROOT, LogRecord
@@ -51,7 +51,7 @@ class Design:
         """Seconds before retry number *n*, counted from 1, of a request that got *status*."""
         situation = Situation(made=n, time_left=math.inf, roll=roll)
         pause = self.rules(name).wait(Result(None, status), situation)
-        assert isinstance(pause, Pause)
+        assert isinstance(pause, RetryDelay)
         return pause.seconds
 
     def waits(self, name: str, count: int, *, status: int = 503) -> list[float]:

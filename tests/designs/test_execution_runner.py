@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
 from proxy.policy.repeatable import ANYWHERE
-from proxy.policy.verdict import Request, Result
+from proxy.policy.retry.verdict import Request, Result
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
     Behaviour,
@@ -120,10 +120,12 @@ async def test_category_that_is_not_retried(failure: Behaviour, status: int) -> 
         assert len((await told(proxy))["attempts"]) == 1
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_of_failure_has_its_answer(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FailureKind)
+def test_every_kind_of_failure_has_its_answer(kind: FailureKind) -> None:
     why_not = DESIGN.rules("/**").would(Request(ANYWHERE), Result(kind))
-    assert (why_not is None) == (kind in {Kind.CONNECT, Kind.RESET, Kind.TIMEOUT})
+    assert (why_not is None) == (
+        kind in {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT}
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from proxy.core import Exchange, ThrottleState
 from proxy.http.refusal import Refusal
 from proxy.observe.metrics import Metrics
-from proxy.policy.breaker import State
-from proxy.policy.letters import LetterCounts
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.breaker import BreakerState
+from proxy.policy.dead_letter import DeadLetterCounts
+from proxy.policy.reasons import KeyResult, VerdictReason
 
 
 def metrics_of(
@@ -28,11 +28,11 @@ def metrics_of(
         loaded_at=1700000000.5,
         lost_lines=lambda: lost_lines,
         budgets=lambda: budgets or {},
-        breakers=lambda: {name: State(value) for name, value in (breakers or {}).items()},
+        breakers=lambda: {name: BreakerState(value) for name, value in (breakers or {}).items()},
         throttles=lambda: throttles or {},
         store_state=lambda: store_state,
         transient=lambda: transient or {},
-        letter_counts=lambda: {"route-0": LetterCounts(2, 1, 100, 1600000000.0)},
+        letter_counts=lambda: {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)},
     )
 
 
@@ -58,12 +58,12 @@ class MakeAttempt(Protocol):
         number: int = 1,
         *,
         status: int = 200,
-        kind: Kind | None = None,
+        kind: FailureKind | None = None,
         duration: float = 0.02,
         upstream: str = "payments",
-        pause: Pause | None = None,
+        pause: RetryDelay | None = None,
         queued: float = 0.0,
-        why: Why | None = None,
+        why: VerdictReason | None = None,
     ) -> Attempt: ...
 
 
@@ -90,12 +90,12 @@ def attempt() -> MakeAttempt:
         number: int = 1,
         *,
         status: int = 200,
-        kind: Kind | None = None,
+        kind: FailureKind | None = None,
         duration: float = 0.02,
         upstream: str = "payments",
-        pause: Pause | None = None,
+        pause: RetryDelay | None = None,
         queued: float = 0.0,
-        why: Why | None = None,
+        why: VerdictReason | None = None,
     ) -> Attempt:
         made = Attempt(number, upstream, started=100.0 + number, pause=pause)
         made.queued = queued

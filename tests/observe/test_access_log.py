@@ -13,8 +13,8 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter
 from proxy.observe.notable import hook
 from proxy.observe.recent import Recent
-from proxy.policy.outcome import Kind, Pause
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.attempt import FailureKind, RetryDelay
+from proxy.policy.reasons import KeyResult, VerdictReason
 
 from .conftest import MakeAttempt, MakeExchange, metrics_of
 
@@ -62,7 +62,7 @@ def written(tmp_path: Path) -> Iterator[Written]:
 async def test_a_line_tells_the_whole_story(
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
-    first = attempt(1, status=0, kind=Kind.RESET, duration=0.25)
+    first = attempt(1, status=0, kind=FailureKind.RESET, duration=0.25)
     second = attempt(2, status=503, duration=0.5)
     second.reused = True
     written.log.write(
@@ -142,9 +142,9 @@ async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_no
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     attempts = [
-        attempt(1, status=503, why=Why.RETRIED),
-        attempt(2, status=429, pause=Pause(0.0725, "backoff"), why=Why.RETRIED),
-        attempt(3, status=429, pause=Pause(2.0, "hint"), why=Why.ATTEMPTS_EXHAUSTED),
+        attempt(1, status=503, why=VerdictReason.RETRIED),
+        attempt(2, status=429, pause=RetryDelay(0.0725, "backoff"), why=VerdictReason.RETRIED),
+        attempt(3, status=429, pause=RetryDelay(2.0, "hint"), why=VerdictReason.ATTEMPTS_EXHAUSTED),
     ]
     written.log.write("charges", exchange(code=429, attempts=attempts))
     [line] = written.lines()
@@ -162,9 +162,11 @@ async def test_an_attempt_tells_how_long_it_stood_in_line_if_it_did(
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     attempts = [
-        attempt(1, status=503, queued=0.0125, why=Why.RETRIED),
-        attempt(2, status=503, pause=Pause(0.25, "backoff"), queued=1.5, why=Why.RETRIED),
-        attempt(3, why=Why.RECOVERED),
+        attempt(1, status=503, queued=0.0125, why=VerdictReason.RETRIED),
+        attempt(
+            2, status=503, pause=RetryDelay(0.25, "backoff"), queued=1.5, why=VerdictReason.RETRIED
+        ),
+        attempt(3, why=VerdictReason.RECOVERED),
     ]
     written.log.write("charges", exchange(attempts=attempts))
     [line] = written.lines()
@@ -174,9 +176,9 @@ async def test_an_attempt_tells_how_long_it_stood_in_line_if_it_did(
     assert waits == [(None, 12.5), (250.0, 1500.0), (None, None)]
 
 
-@pytest.mark.parametrize("why", Why)
+@pytest.mark.parametrize("why", VerdictReason)
 async def test_every_verdict_is_logged_by_its_word(
-    written: Written, exchange: MakeExchange, attempt: MakeAttempt, why: Why
+    written: Written, exchange: MakeExchange, attempt: MakeAttempt, why: VerdictReason
 ) -> None:
     written.log.write("charges", exchange(attempts=[attempt(why=why)]))
     assert f'"why":"{why.value}"' in written.text()
@@ -185,7 +187,7 @@ async def test_every_verdict_is_logged_by_its_word(
 async def test_a_fallback_is_told_from_an_answer(
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
-    first = attempt(1, status=503, why=Why.ATTEMPTS_EXHAUSTED)
+    first = attempt(1, status=503, why=VerdictReason.ATTEMPTS_EXHAUSTED)
     other = attempt(2, upstream="payments-eu")
     written.log.write("charges", exchange(attempts=[first, other], fallback=True))
     written.log.write("charges", exchange(attempts=[attempt()]))
@@ -207,12 +209,12 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
     (
         "broken off after its head",
         True,
-        lambda e, a: e(attempts=[a(kind=Kind.TRUNCATED)]),
+        lambda e, a: e(attempts=[a(kind=FailureKind.TRUNCATED)]),
     ),
     (
         "saved by a second attempt",
         True,
-        lambda e, a: e(attempts=[a(1, status=0, kind=Kind.RESET), a(2)]),
+        lambda e, a: e(attempts=[a(1, status=0, kind=FailureKind.RESET), a(2)]),
     ),
     ("stood in line", True, lambda e, a: e(attempts=[a(queued=0.001)])),
     (
@@ -225,26 +227,26 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
     (
         "the client left during a wait",
         True,
-        lambda e, a: e(code=499, attempts=[a(status=503, why=Why.RETRIED)]),
+        lambda e, a: e(code=499, attempts=[a(status=503, why=VerdictReason.RETRIED)]),
     ),
     (
         "a wait that a drain ended",
         True,
         lambda e, a: e(
             code=503,
-            attempts=[a(status=429, why=Why.RETRIED)],
+            attempts=[a(status=429, why=VerdictReason.RETRIED)],
             refusal=Refusal(RefusalReason.DRAINING, "Going away."),
         ),
     ),
     (
         "a fixed answer instead of the upstream's 503",
         True,
-        lambda e, a: e(attempts=[a(status=503, why=Why.NOT_REPEATABLE)], fallback=True),
+        lambda e, a: e(attempts=[a(status=503, why=VerdictReason.NOT_REPEATABLE)], fallback=True),
     ),
     (
         "judged and found good at the first attempt",
         False,
-        lambda e, a: e(attempts=[a(why=Why.SUCCESS)]),
+        lambda e, a: e(attempts=[a(why=VerdictReason.SUCCESS)]),
     ),
     ("nothing was attempted, nothing failed", False, lambda e, _: e(code=204)),
 ]

@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import (
 
 from proxy.core import ThrottleState
 from proxy.observe.metrics import UNMATCHED, Metrics, RouteRecorder
-from proxy.policy.outcome import Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import FailureKind, RetryDelay
+from proxy.policy.reasons import VerdictReason
 
 from .conftest import MakeAttempt, MakeExchange, metrics_of
 from .scraping import families, samples, value
@@ -143,12 +143,12 @@ async def test_buckets_are_cumulative_and_include_their_bound(
         pytest.param(404, None, "4xx", id="an upstream's own refusal"),
         pytest.param(503, None, "5xx", id="an upstream's own failure"),
         pytest.param(999, None, "other", id="a status beyond the classes"),
-        pytest.param(0, Kind.CONNECT, "connect", id="never connected"),
-        pytest.param(200, Kind.TRUNCATED, "truncated", id="the kind outranks the status"),
+        pytest.param(0, FailureKind.CONNECT, "connect", id="never connected"),
+        pytest.param(200, FailureKind.TRUNCATED, "truncated", id="the kind outranks the status"),
     ],
 )
 async def test_an_attempt_is_counted_once_under_its_outcome(
-    metrics: Metrics, attempt: MakeAttempt, status: int, kind: Kind | None, outcome: str
+    metrics: Metrics, attempt: MakeAttempt, status: int, kind: FailureKind | None, outcome: str
 ) -> None:
     recorder = metrics.route("charges", ["payments"], retries=False)
     recorder.attempted(attempt(status=status, kind=kind))
@@ -277,8 +277,8 @@ class TestReload:
         metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
 
         gone.attempted(attempt(upstream="legacy"))
-        gone.judged(Why.RETRIED)
-        gone.waited(Pause(0.1, "backoff"))
+        gone.judged(VerdictReason.RETRIED)
+        gone.waited(RetryDelay(0.1, "backoff"))
         gone.disconnected("response")
         gone.finished(exchange(code=499))
 
@@ -348,7 +348,7 @@ def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes:
         recorder.started()
         tried = attempt(upstream=upstream)
         recorder.attempted(tried)
-        recorder.judged(Why.SUCCESS)
+        recorder.judged(VerdictReason.SUCCESS)
         recorder.finished(exchange(attempts=[tried]))
         metrics.throttle("upstream", upstream).delayed(0.2)
     metrics.store(["take"]).operated("take", 0.001)

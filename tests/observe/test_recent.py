@@ -8,8 +8,8 @@ import pytest
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.access_log import AccessLog
 from proxy.observe.recent import LONGEST, MOST_ATTEMPTS, Recent
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.support.clock import FakeClock
 
 from .conftest import MakeAttempt, MakeExchange
@@ -35,8 +35,8 @@ def test_it_tells_what_the_log_tells(
     recent: Recent, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     attempts = [
-        attempt(1, status=0, kind=Kind.RESET, queued=0.25, why=Why.RETRIED),
-        attempt(2, status=429, pause=Pause(1.5, "hint"), why=Why.ATTEMPTS_EXHAUSTED),
+        attempt(1, status=0, kind=FailureKind.RESET, queued=0.25, why=VerdictReason.RETRIED),
+        attempt(2, status=429, pause=RetryDelay(1.5, "hint"), why=VerdictReason.ATTEMPTS_EXHAUSTED),
     ]
     over = exchange(
         method="POST",
@@ -121,7 +121,7 @@ def test_its_memory_is_bounded(recent: Recent, exchange: MakeExchange) -> None:
     for number in range(LONGEST + 200):
         attempts = []
         for n in range(2 * MOST_ATTEMPTS + 10):
-            tried = Attempt(n, "payments", 1000.0 + n, Pause(1.0 + n, "backoff"))
+            tried = Attempt(n, "payments", 1000.0 + n, RetryDelay(1.0 + n, "backoff"))
             tried.duration, tried.queued = 0.1 + n, 0.2 + n
             attempts.append(tried)
         over = exchange(

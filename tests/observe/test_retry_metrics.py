@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.observe.metrics import Metrics
-from proxy.policy.outcome import Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import RetryDelay
+from proxy.policy.reasons import VerdictReason
 
 from .conftest import MakeAttempt, metrics_of
 from .scraping import by_label, samples, value
@@ -25,11 +25,11 @@ class TestVerdicts:
     ) -> None:
         metrics.route("charges", ["payments"], retries=True)
         shown = await by_label(metrics, VERDICTS, "reason")
-        assert shown == dict.fromkeys([why.value for why in Why], 0)
+        assert shown == dict.fromkeys([why.value for why in VerdictReason], 0)
 
-    @pytest.mark.parametrize("why", Why)
+    @pytest.mark.parametrize("why", VerdictReason)
     async def test_a_verdict_is_counted_under_its_own_word(
-        self, metrics: Metrics, why: Why
+        self, metrics: Metrics, why: VerdictReason
     ) -> None:
         recorder = metrics.route("charges", ["payments"], retries=True)
         recorder.judged(why)
@@ -38,7 +38,7 @@ class TestVerdicts:
         assert {reason: count for reason, count in shown.items() if count} == {why.value: 2}
 
     async def test_routes_are_counted_apart(self, metrics: Metrics) -> None:
-        metrics.route("charges", ["payments"], retries=True).judged(Why.RETRIED)
+        metrics.route("charges", ["payments"], retries=True).judged(VerdictReason.RETRIED)
         metrics.route("refunds", ["payments"], retries=True)
         for route, count in (("charges", 1), ("refunds", 0)):
             assert await value(metrics, VERDICTS, route=route, reason="retried") == count
@@ -51,7 +51,11 @@ class TestWaits:
 
     async def test_a_wait_is_counted_by_who_chose_it(self, metrics: Metrics) -> None:
         recorder = metrics.route("charges", ["payments"], retries=True)
-        for pause in (Pause(0.1, "backoff"), Pause(0.3, "backoff"), Pause(5.0, "hint")):
+        for pause in (
+            RetryDelay(0.1, "backoff"),
+            RetryDelay(0.3, "backoff"),
+            RetryDelay(5.0, "hint"),
+        ):
             recorder.waited(pause)
         assert await by_label(metrics, f"{WAITS}_count", "source") == {"backoff": 2, "hint": 1}
         assert await by_label(metrics, f"{WAITS}_sum", "source") == {"backoff": 0.4, "hint": 5.0}
@@ -64,8 +68,8 @@ async def test_a_route_that_does_not_retry_shows_nothing_even_if_it_is_judged(
     metrics: Metrics,
 ) -> None:
     for recorder in (metrics.route("search", ["search"], retries=False), metrics.unmatched()):
-        recorder.judged(Why.SUCCESS)
-        recorder.waited(Pause(0.1, "backoff"))
+        recorder.judged(VerdictReason.SUCCESS)
+        recorder.waited(RetryDelay(0.1, "backoff"))
     assert not [sample for sample in await samples(metrics) if "retry" in sample.name]
 
 
@@ -104,13 +108,13 @@ async def test_routes_that_share_an_upstream_share_its_durations(
 class TestReload:
     async def test_a_route_that_goes_on_retrying_goes_on_counting(self, metrics: Metrics) -> None:
         before = metrics.route("charges", ["payments"], retries=True)
-        before.judged(Why.RETRIED)
+        before.judged(VerdictReason.RETRIED)
         after = metrics.route("charges", ["payments"], retries=True)
         metrics.keep_only(
             routes=["charges"], retrying=["charges"], upstreams=["payments"], throttles=[]
         )
-        before.judged(Why.RETRIED)
-        after.judged(Why.RETRIED)
+        before.judged(VerdictReason.RETRIED)
+        after.judged(VerdictReason.RETRIED)
         assert await value(metrics, VERDICTS, route="charges", reason="retried") == 3
 
     async def test_a_route_that_stops_retrying_loses_its_verdicts_and_waits(
@@ -120,14 +124,14 @@ class TestReload:
         metrics.route("charges", ["payments"], retries=False)
         metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
         # A request that began before the reload ends as it began.
-        before.judged(Why.SUCCESS)
+        before.judged(VerdictReason.SUCCESS)
         assert not [sample for sample in await samples(metrics) if "retry" in sample.name]
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 0
 
     async def test_what_a_refused_reload_would_have_begun_or_ended_stays_as_it_was(
         self, metrics: Metrics
     ) -> None:
-        metrics.route("charges", ["payments"], retries=True).judged(Why.RETRIED)
+        metrics.route("charges", ["payments"], retries=True).judged(VerdictReason.RETRIED)
         metrics.route("search", ["search"], retries=False)
         in_force = {"routes": ["charges", "search"], "upstreams": ["payments", "search"]}
         # The other way round is built, found impossible, and thrown away.

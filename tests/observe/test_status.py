@@ -3,8 +3,8 @@ import json
 import pytest
 
 from proxy.core import ThrottleState
-from proxy.policy.outcome import Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import FailureKind, RetryDelay
+from proxy.policy.reasons import VerdictReason
 
 from .conftest import MakeAttempt, MakeExchange, metrics_of
 
@@ -14,7 +14,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
 ) -> None:
     metrics = metrics_of(lost_lines=2)
     recorder = metrics.route("charges", ["payments"], retries=False)
-    for status, kind, code in ((200, None, 200), (201, None, 201), (0, Kind.RESET, 502)):
+    for status, kind, code in ((200, None, 200), (201, None, 201), (0, FailureKind.RESET, 502)):
         recorder.started()
         recorder.attempted(attempt(status=status, kind=kind, duration=0.02))
         recorder.finished(exchange(code=code, duration=0.04))
@@ -74,8 +74,14 @@ class TestFailures:
         metrics = metrics_of(transient=listed)
         recorder = metrics.route("charges", ["payments", "old"], retries=True)
         for status, kind in (
-            *((200, None), (302, None), (0, Kind.CANCELLED)),
-            *((503, None), (503, None), (404, None), (0, Kind.TIMEOUT), (200, Kind.TRUNCATED)),
+            *((200, None), (302, None), (0, FailureKind.CANCELLED)),
+            *(
+                (503, None),
+                (503, None),
+                (404, None),
+                (0, FailureKind.TIMEOUT),
+                (200, FailureKind.TRUNCATED),
+            ),
         ):
             recorder.attempted(attempt(status=status, kind=kind))
         for status in (404, 503):
@@ -107,9 +113,19 @@ class TestRetries:
     def test_a_route_that_retries_tells_how_often_and_with_what_success(self) -> None:
         metrics = metrics_of()
         recorder = metrics.route("charges", ["payments"], retries=True)
-        for why in (Why.RETRIED, Why.RECOVERED, Why.RETRIED, Why.RETRIED, Why.BUDGET):
+        for why in (
+            VerdictReason.RETRIED,
+            VerdictReason.RECOVERED,
+            VerdictReason.RETRIED,
+            VerdictReason.RETRIED,
+            VerdictReason.BUDGET,
+        ):
             recorder.judged(why)
-        for pause in (Pause(0.02, "backoff"), Pause(0.02, "backoff"), Pause(2.0, "hint")):
+        for pause in (
+            RetryDelay(0.02, "backoff"),
+            RetryDelay(0.02, "backoff"),
+            RetryDelay(2.0, "hint"),
+        ):
             recorder.waited(pause)
 
         snapshot = metrics.snapshot()

@@ -9,8 +9,8 @@ from proxy.core import ThrottleState
 from proxy.observe.metrics import Metrics
 from proxy.observe.readings import AddressState, Reading
 from proxy.observe.totals import Totals
-from proxy.policy.breaker import State
-from proxy.policy.reasons import KeyResult, Why
+from proxy.policy.breaker import BreakerState
+from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
 
 POLITE = ("route", "charges")
@@ -53,7 +53,7 @@ def serve(
         tried = attempt()
         recorder.started()
         recorder.attempted(tried)
-        recorder.judged(Why.SUCCESS)
+        recorder.judged(VerdictReason.SUCCESS)
         recorder.keyed(KeyResult.NEW)
         recorder.lettered(kept=True)
         recorder.finished(exchange(attempts=[tried], code=code))
@@ -113,8 +113,8 @@ async def test_all_that_is_counted_is_the_sum(
 async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     fine, poor = worker(breaker=0, waiting=1), worker(breaker=2, waiting=4, store="down")
     addresses = (
-        AddressState("a:1", open=2, idle=1, failing=False, breaker=State.CLOSED),
-        AddressState("a:1", open=3, idle=0, failing=True, breaker=State.OPEN),
+        AddressState("a:1", open=2, idle=1, failing=False, breaker=BreakerState.CLOSED),
+        AddressState("a:1", open=3, idle=0, failing=True, breaker=BreakerState.OPEN),
         AddressState("b:1", open=1, idle=1, failing=False, breaker=None),
     )
     for metrics in (fine, poor):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.failures import Category
-from proxy.policy.letters import Letter, LetterState, Missing
+from proxy.policy.dead_letter import DeadLetter, DeadLetterState, Missing
+from proxy.policy.failure_category import FailureCategory
 from tests.support import (
     PATIENCE,
     Behaviour,
@@ -54,12 +54,12 @@ async def post(
         return await client.request(method, "/pay?now=1", *fields, body=body)
 
 
-async def letters(proxy: RunningProxy) -> list[Letter]:
+async def letters(proxy: RunningProxy) -> list[DeadLetter]:
     """All there are, the oldest one first."""
     return [letter async for letter in proxy.app._letters.every()]
 
 
-async def only_letter(proxy: RunningProxy, told_in: Response) -> Letter:
+async def only_letter(proxy: RunningProxy, told_in: Response) -> DeadLetter:
     """The one that the client was told of, and no other."""
     (letter,) = await letters(proxy)
     assert told_in.all("Holdfast-Dead-Letter") == [letter.id]
@@ -91,17 +91,17 @@ def failing(how: str, upstream: ScriptedUpstream) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("how", "status", "category", "ran"),
     [
-        ("connect", 502, Category.TRANSIENT, False),
-        ("reset", 502, Category.TRANSIENT, True),
-        ("timeout", 504, Category.TRANSIENT, True),
-        ("protocol", 502, Category.PERMANENT, True),
-        ("503", 503, Category.TRANSIENT, True),
-        ("429", 429, Category.TRANSIENT, False),
-        ("408", 408, Category.TRANSIENT, False),
+        ("connect", 502, FailureCategory.TRANSIENT, False),
+        ("reset", 502, FailureCategory.TRANSIENT, True),
+        ("timeout", 504, FailureCategory.TRANSIENT, True),
+        ("protocol", 502, FailureCategory.PERMANENT, True),
+        ("503", 503, FailureCategory.TRANSIENT, True),
+        ("429", 429, FailureCategory.TRANSIENT, False),
+        ("408", 408, FailureCategory.TRANSIENT, False),
     ],
 )
 async def test_each_failure_is_kept(
-    how: str, status: int, category: Category, policy: str, *, ran: bool
+    how: str, status: int, category: FailureCategory, policy: str, *, ran: bool
 ) -> None:
     async with ScriptedUpstream() as upstream:
         with failing(how, upstream) as url:
@@ -115,7 +115,7 @@ async def test_each_failure_is_kept(
     out = letter.outline
     assert (out.error, out.category, out.may_have_run) == (how, category, ran)
     assert (out.method, out.target, letter.body) == ("POST", "/pay?now=1", b"pay")
-    assert (out.route, out.state, out.missing) == ("all", LetterState.WAITING, None)
+    assert (out.route, out.state, out.missing) == ("all", DeadLetterState.WAITING, None)
     assert out.request_id == given.get("X-Request-Id")
     assert record["dead_letter"] == letter.id
     (run,) = letter.runs
@@ -359,7 +359,9 @@ async def test_a_failure_in_time_is_kept_however_hasty_the_client_is() -> None:
 REFUSALS = "dead_letter: {on: [default, refusals]}"
 
 
-async def refused_ones(policy: str, keep: str, options: str = "", top: str = "") -> list[Letter]:
+async def refused_ones(
+    policy: str, keep: str, options: str = "", top: str = ""
+) -> list[DeadLetter]:
     """The letters of two requests, of which the second is refused."""
     async with (
         ScriptedUpstream(usual=answer(ok())) as upstream,
@@ -398,7 +400,7 @@ async def test_refusals_are_kept_where_the_file_says_so(
     (letter,) = await refused_ones(policies, REFUSALS, options)
     out = letter.outline
     assert out.error == ("breaker_open" if options else "throttled")
-    assert (out.may_have_run, out.category, out.used) == (False, Category.TRANSIENT, 0)
+    assert (out.may_have_run, out.category, out.used) == (False, FailureCategory.TRANSIENT, 0)
     assert (letter.body, out.obstacle(force=False)) == (b"two", None)
     (run,) = letter.runs
     assert (run.result, run.attempts) == ("refused", ())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import CannotStart
-from proxy.policy.letters import Missing
+from proxy.policy.dead_letter import Missing
 from tests.support import (
     Response,
     RunningProxy,

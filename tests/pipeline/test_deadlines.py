@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from proxy.core import Exchange
 from proxy.pipeline.deadlines import Deadlines, Ticket
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
 from tests.support import eventually
 from tests.support.clock import FakeClock
 from tests.support.depth import fewer
@@ -50,8 +50,8 @@ class FailingStream:
     def __init__(self, on_failure: Callable[[], None]) -> None:
         self._on_failure = on_failure
 
-    def fail(self, kind: Kind) -> None:
-        assert kind is Kind.TIMEOUT
+    def fail(self, kind: FailureKind) -> None:
+        assert kind is FailureKind.TIMEOUT
         self._on_failure()
 
     pause = resume = write = _never_called

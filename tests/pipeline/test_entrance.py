@@ -12,13 +12,12 @@ from proxy.core import Exchange, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.pipeline.answers import DRAINING
 from proxy.pipeline.entrance import Entrance, Passed
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.pauses import Pauses
 from proxy.pipeline.throttle import Throttle
-from proxy.policy.outcome import Attempt
-from proxy.policy.permits import NEVER, Permits
+from proxy.policy.attempt import Attempt
+from proxy.policy.failure_answers import DRAINING
 from proxy.policy.settings import (
     BreakerSettings,
     Origin,
@@ -27,6 +26,7 @@ from proxy.policy.settings import (
     ThrottleSettings,
     UpstreamSettings,
 )
+from proxy.policy.throttle.limiter import NEVER, Limiter
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
@@ -54,7 +54,7 @@ class Stage:
         route: ThrottleSettings,
         upstream: ThrottleSettings | None = None,
         breaker: BreakerSettings | None = None,
-        permits: Permits | None = None,
+        permits: Limiter | None = None,
     ) -> None:
         """*permits* are what its gates give out, unless each has its own."""
         self.clock = FakeClock()

@@ -8,12 +8,12 @@ import pytest
 from proxy import pipeline
 from proxy.core import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.pipeline.answers import _ANSWERS
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights, Room
 from proxy.pipeline.forward import NO_LIMIT, Forward
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
+from proxy.policy.failure_answers import _ANSWERS
 from proxy.policy.settings import (
     Match,
     MemorySettings,
@@ -26,23 +26,23 @@ from proxy.stores.letters.store import LetterLosses
 from proxy.stores.memory import MemoryClaims
 from proxy.upstream.upstream import Upstream
 
-ENDS_WITHOUT_AN_ANSWER = {Kind.TRUNCATED, Kind.CANCELLED}
+ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
 """The head was relayed already, or nobody is there to be told."""
 
 
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
-        pytest.param(Kind.CONNECT, 502, id="no connection is a bad gateway"),
-        pytest.param(Kind.RESET, 502, id="a connection that ended is a bad gateway"),
-        pytest.param(Kind.TIMEOUT, 504, id="silence is a gateway timeout"),
-        pytest.param(Kind.PROTOCOL, 502, id="a broken answer is a bad gateway"),
-        pytest.param(Kind.CERTIFICATE, 502, id="a stranger is a bad gateway"),
-        pytest.param(Kind.BUSY, 503, id="too many at once are told to come back"),
-        pytest.param(Kind.UNKNOWN, 502, id="anything else is a bad gateway"),
+        pytest.param(FailureKind.CONNECT, 502, id="no connection is a bad gateway"),
+        pytest.param(FailureKind.RESET, 502, id="a connection that ended is a bad gateway"),
+        pytest.param(FailureKind.TIMEOUT, 504, id="silence is a gateway timeout"),
+        pytest.param(FailureKind.PROTOCOL, 502, id="a broken answer is a bad gateway"),
+        pytest.param(FailureKind.CERTIFICATE, 502, id="a stranger is a bad gateway"),
+        pytest.param(FailureKind.BUSY, 503, id="too many at once are told to come back"),
+        pytest.param(FailureKind.UNKNOWN, 502, id="anything else is a bad gateway"),
     ],
 )
-def test_each_kind_has_its_answer(kind: Kind, status: int) -> None:
+def test_each_kind_has_its_answer(kind: FailureKind, status: int) -> None:
     refusal = _ANSWERS[kind]
     assert (refusal.reason.value, refusal.status) == (kind.value, status)
     assert refusal.detail
@@ -50,7 +50,7 @@ def test_each_kind_has_its_answer(kind: Kind, status: int) -> None:
 
 
 def test_no_kind_is_without_one() -> None:
-    assert set(_ANSWERS) == set(Kind) - ENDS_WITHOUT_AN_ANSWER
+    assert set(_ANSWERS) == set(FailureKind) - ENDS_WITHOUT_AN_ANSWER
 
 
 @pytest.mark.parametrize("limit", [None, 30.0], ids=["without a timeout", "with a timeout"])

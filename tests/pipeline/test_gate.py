@@ -8,9 +8,9 @@ import pytest
 
 from proxy.core import Exchange, SystemClock
 from proxy.pipeline.gate import Gate
-from proxy.policy.bucket import Cause
-from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.far_permits import FarPermits
 from tests.policy.textbook import textbook_permits
@@ -26,11 +26,11 @@ SLOW = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
 class Stage:
     """A gate and what it decided."""
 
-    def __init__(self, settings: ThrottleSettings, permits: Permits | None = None) -> None:
+    def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
         self.clock = FakeClock()
         self.decisions = Decisions()
 
-        def make(settings: ThrottleSettings, _: PermitsListener) -> Permits:
+        def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
             return permits or textbook_permits(settings, self.clock.monotonic())
 
         self.gate = Gate(settings, make, self.decisions, self.clock)
@@ -44,10 +44,10 @@ class Stage:
         """Somebody passes before the story begins."""
         assert self.bucket.take(self.now)
 
-    async def pass_and_finish(self, exchange: Exchange) -> "float | Cause":
+    async def pass_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
         """Stand in line, send, and be done."""
         waited = await self.gate.wait_for_turn(exchange, math.inf)
-        if not isinstance(waited, Cause):
+        if not isinstance(waited, ThrottleCause):
             assert self.bucket.spend(self.now)
             self.vacate()
         return waited
@@ -57,7 +57,7 @@ class Stage:
         self.bucket.vacate()
         self.gate.look()
 
-    async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | Cause]":
+    async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | ThrottleCause]":
         """Somebody who stands in line now."""
         return await begun(self.gate.wait_for_turn(exchange or visitor(), math.inf))
 
@@ -80,7 +80,7 @@ async def test_they_are_woken_in_the_order_in_which_they_came() -> None:
 
     async def visit(number: int) -> float:
         waited = await stage.pass_and_finish(visitor())
-        assert not isinstance(waited, Cause)
+        assert not isinstance(waited, ThrottleCause)
         woken.append(number)
         return waited
 
@@ -116,7 +116,7 @@ async def test_without_anything_to_come_by_itself_there_is_no_timer() -> None:
     waiting = await stage.wait()
     assert timers() == 0
     stage.vacate()
-    assert not isinstance(await waiting, Cause)
+    assert not isinstance(await waiting, ThrottleCause)
     stage.bucket.lapse()
     stage.vacate()
     stage.assert_clean()
@@ -139,7 +139,7 @@ async def test_who_has_waited_long_enough_is_told() -> None:
     stage = Stage(ThrottleSettings(concurrency=1, max_wait=0.01))
     stage.take()
     began = stage.now
-    assert await gather(stage.pass_and_finish(visitor())) == [Cause.MAX_WAIT]
+    assert await gather(stage.pass_and_finish(visitor())) == [ThrottleCause.MAX_WAIT]
     assert stage.now - began >= 0.01
     assert stage.decisions.told == ["refused"]
     stage.assert_clean(under_way=1)
@@ -158,7 +158,7 @@ async def test_who_is_cancelled_in_line_leaves_nothing() -> None:
     assert exchange.place is None
     assert stage.bucket.waiting == 1
     stage.vacate()
-    assert not isinstance(await staying, Cause)
+    assert not isinstance(await staying, ThrottleCause)
     stage.bucket.lapse()
     stage.vacate()
     stage.assert_clean()
@@ -172,7 +172,7 @@ async def test_who_is_cancelled_in_the_very_turn_in_which_it_is_let_out_passes_i
     stage.vacate()
     assert stage.bucket.under_way == 1
     await cancelled(leaving)
-    assert not isinstance(await next_one, Cause)
+    assert not isinstance(await next_one, ThrottleCause)
     assert stage.decisions.told == ["delayed"]
     stage.bucket.lapse()
     stage.vacate()
@@ -186,7 +186,7 @@ async def test_who_is_cancelled_just_before_its_turn_costs_nothing() -> None:
     leaving, next_one = await stage.wait(), await stage.wait()
     leaving.cancel()
     stage.vacate()  # it has not noticed yet
-    assert not isinstance(await next_one, Cause)
+    assert not isinstance(await next_one, ThrottleCause)
     assert leaving.cancelled()
     stage.bucket.lapse()
     stage.vacate()
@@ -243,8 +243,8 @@ async def test_a_crowd_that_leaves_at_once_leaves_nothing() -> None:
 
 
 @both_loops
-@pytest.mark.parametrize("cause", [Cause.DEADLINE, Cause.DRAINING])
-async def test_who_gives_up_is_told_why_and_all_move_up(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", [ThrottleCause.DEADLINE, ThrottleCause.DRAINING])
+async def test_who_gives_up_is_told_why_and_all_move_up(cause: ThrottleCause) -> None:
     stage = Stage(ONE_PLACE)
     stage.take()
     exchange = visitor()
@@ -255,26 +255,26 @@ async def test_who_gives_up_is_told_why_and_all_move_up(cause: Cause) -> None:
     assert await leaving is cause
     assert stage.decisions.told == ["refused"]
     stage.vacate()
-    assert not isinstance(await staying, Cause)
+    assert not isinstance(await staying, ThrottleCause)
 
 
-Deed = Callable[[Stage, Exchange, "asyncio.Task[float | Cause]"], object]
+Deed = Callable[[Stage, Exchange, "asyncio.Task[float | ThrottleCause]"], object]
 
 
-def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[float | Cause]") -> None:
+def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
     assert exchange.place is not None
-    exchange.place.give_up(Cause.DEADLINE)
+    exchange.place.give_up(ThrottleCause.DEADLINE)
 
 
-def cancel(_: Stage, __: Exchange, task: "asyncio.Task[float | Cause]") -> None:
+def cancel(_: Stage, __: Exchange, task: "asyncio.Task[float | ThrottleCause]") -> None:
     task.cancel()
 
 
-def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[float | Cause]") -> None:
+def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
     stage.vacate()
 
 
-def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | Cause]") -> None:
+def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
     stage.gate.pause(stage.now, 30.0)
 
 
@@ -282,22 +282,22 @@ def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | Cause]") -> None:
 @pytest.mark.parametrize(
     ("deeds", "end"),
     [
-        pytest.param([give_up, give_up], Cause.DEADLINE, id="gives up twice"),
-        pytest.param([give_up, let_out], Cause.DEADLINE, id="gives up before its turn"),
+        pytest.param([give_up, give_up], ThrottleCause.DEADLINE, id="gives up twice"),
+        pytest.param([give_up, let_out], ThrottleCause.DEADLINE, id="gives up before its turn"),
         pytest.param([let_out, give_up], None, id="gives up after its turn"),
         pytest.param([give_up, cancel], "cancelled", id="gives up and is cancelled"),
         pytest.param([cancel, give_up], "cancelled", id="is cancelled and gives up"),
         pytest.param([cancel, cancel, let_out], "cancelled", id="is cancelled twice"),
         pytest.param([let_out, give_up, cancel], "cancelled", id="all of it"),
         pytest.param([let_out, pause], None, id="a pause after its turn"),
-        pytest.param([pause, let_out], Cause.PAUSED, id="a pause before its turn"),
-        pytest.param([pause, give_up], Cause.PAUSED, id="a pause, and it gives up"),
+        pytest.param([pause, let_out], ThrottleCause.PAUSED, id="a pause before its turn"),
+        pytest.param([pause, give_up], ThrottleCause.PAUSED, id="a pause, and it gives up"),
         pytest.param([pause, cancel], "cancelled", id="a pause, and it is cancelled"),
         pytest.param([cancel, pause], "cancelled", id="is cancelled, and a pause"),
     ],
 )
 async def test_what_comes_first_counts_and_nothing_is_left(
-    deeds: list[Deed], end: Cause | str | None
+    deeds: list[Deed], end: ThrottleCause | str | None
 ) -> None:
     """All of it in one turn of the loop, in which nobody can be told."""
     stage = Stage(ONE_PLACE)
@@ -309,7 +309,7 @@ async def test_what_comes_first_counts_and_nothing_is_left(
     await asyncio.wait([waiting])
     if waiting.cancelled():
         assert end == "cancelled"
-    elif isinstance(waiting.result(), Cause):
+    elif isinstance(waiting.result(), ThrottleCause):
         assert waiting.result() is end
     else:
         assert end is None
@@ -331,9 +331,9 @@ async def test_a_pause_tells_those_who_cannot_wait_and_keeps_the_others() -> Non
     calm = await begun(stage.pass_and_finish(visitor()))
     began = stage.now
     stage.gate.pause(began, 0.05)
-    assert await hurried is Cause.PAUSED
+    assert await hurried is ThrottleCause.PAUSED
     assert not calm.done()
-    assert not isinstance(await calm, Cause)
+    assert not isinstance(await calm, ThrottleCause)
     assert stage.now - began >= 0.05
     assert stage.decisions.told == ["refused", "delayed"]
     stage.assert_clean()
@@ -344,7 +344,7 @@ async def test_a_change_wakes_those_who_may_go_now() -> None:
     stage.take()
     waiting = [await stage.wait() for _ in range(3)]
     stage.gate.change(ThrottleSettings(), stage.now)
-    assert all(not isinstance(waited, Cause) for waited in await gather(*waiting))
+    assert all(not isinstance(waited, ThrottleCause) for waited in await gather(*waiting))
     assert timers() == 0
 
 
@@ -407,7 +407,7 @@ async def test_who_comes_back_to_a_long_pause_is_told_at_once() -> None:
     stage = Stage(QUICK)
     stage.take()
     stage.gate.pause(stage.now, 6.0)
-    assert await stage.gate.wait_again(visitor(), math.inf) is Cause.PAUSED
+    assert await stage.gate.wait_again(visitor(), math.inf) is ThrottleCause.PAUSED
     stage.assert_clean(under_way=1)
 
 
@@ -429,7 +429,7 @@ async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str
     far.answer(1, next_at=None)
     stage.gate.permits_changed()
     waited = await waiting
-    assert not isinstance(waited, Cause)
+    assert not isinstance(waited, ThrottleCause)
     assert (waited > 0) == (told == "delayed")
     assert stage.decisions.told == [told]
 
@@ -440,7 +440,7 @@ async def test_a_pause_that_another_instance_was_told_of() -> None:
     waiting = await stage.wait()
     far.answer(7, next_at=None)
     stage.gate.permits_paused(stage.now + 9.0)
-    assert await waiting is Cause.PAUSED
+    assert await waiting is ThrottleCause.PAUSED
     assert far.at_hand == 7, "the permits knew"
     stage.assert_clean()
 
@@ -448,7 +448,7 @@ async def test_a_pause_that_another_instance_was_told_of() -> None:
 class HastyPermits(FarPermits):
     """They answer while they are being asked."""
 
-    listener: PermitsListener
+    listener: LimiterListener
 
     def ask(self, now: float, waiting: int) -> None:
         super().ask(now, waiting)
@@ -462,7 +462,7 @@ async def test_permits_that_tell_us_to_look_while_we_look() -> None:
     hasty = HastyPermits()
     settings = ThrottleSettings((Rate(1, 1.0),), max_wait=None)
 
-    def make(_: ThrottleSettings, listener: PermitsListener) -> Permits:
+    def make(_: ThrottleSettings, listener: LimiterListener) -> Limiter:
         hasty.listener = listener
         return hasty
 

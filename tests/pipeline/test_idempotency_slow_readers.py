@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from random import Random
 
-from proxy.policy.results import in_hand, pack, unpack
+from proxy.policy.idempotency.stored_response import in_hand, pack, unpack
 from tests.support import (
     RawClient,
     RunningProxy,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from proxy.policy.throttle_key import digest
+from proxy.policy.throttle.caller_key import digest
 from tests.pipeline.instances import everybody_sees_it, sharing, store_of
 from tests.support import (
     Certificates,

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from proxy.policy.backoff import delay
+from proxy.policy.retry.backoff import delay
 from proxy.policy.settings import Backoff
 from tests.support import (
     RawClient,

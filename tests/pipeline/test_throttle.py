@@ -11,9 +11,9 @@ import pytest
 from proxy.core import Exchange, ThrottleState
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.throttle import Throttle
-from proxy.policy.bucket import Cause
-from proxy.policy.permits import Permits, PermitsListener
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.visitors import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.textbook import textbook_permits
 from tests.support.clock import FakeClock
@@ -40,7 +40,7 @@ class Stage:
             digest_key=digest_key,
         )
 
-    def new_permits(self, name: str, settings: ThrottleSettings, _: PermitsListener) -> Permits:
+    def new_permits(self, name: str, settings: ThrottleSettings, _: LimiterListener) -> Limiter:
         self.names.append(name)
         return textbook_permits(settings, self.clock.monotonic())
 
@@ -282,7 +282,7 @@ async def test_other_limits_hold_for_every_caller_and_its_line() -> None:
         assert stage.gate(account).bucket.take(stage.now)
         waiting.append(await begun(stage.gate(account).wait_for_turn(of(account), math.inf)))
     stage.throttle.change(replace(BY_ACCOUNT, rates=()))
-    assert all(not isinstance(waited, Cause) for waited in await gather(*waiting))
+    assert all(not isinstance(waited, ThrottleCause) for waited in await gather(*waiting))
     stage.throttle.close()
 
 
@@ -307,7 +307,7 @@ async def test_with_another_key_all_begin_anew_and_those_in_line_get_their_turn(
     assert stage.throttle.gate_for(visitor(target="/?k=a")) is not before
     assert stage.state().buckets == 2
     [waited] = await gather(waiting)
-    assert not isinstance(waited, Cause)
+    assert not isinstance(waited, ThrottleCause)
     stage.throttle.close()
 
 

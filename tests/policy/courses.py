@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
+from proxy.policy.explain.subject import Subject
+from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.settings import (
     Backoff,
     Match,
@@ -13,8 +15,6 @@ from proxy.policy.settings import (
     RouteSettings,
     UpstreamSettings,
 )
-from proxy.policy.subject import Subject
-from proxy.policy.timeline import Outcome
 
 UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 1),))
 STEADY = Backoff(base=0.1, jitter="none")
@@ -43,15 +43,15 @@ def retrying(**changes: object) -> RouteSettings:
     return replace(ROUTE, retry=replace(ROUTE.retry, **changes))  # type: ignore[arg-type]  # tests
 
 
-def outcomes(*words: str) -> list[Outcome]:
+def outcomes(*words: str) -> list[ScriptedOutcome]:
     """``503``, ``429 Retry-After: 5``, ``reset``."""
     found = []
     for word in words:
         first, _, field = word.partition(" ")
         fields = (field.encode(),) if field else ()
         if first.isdigit():
-            found.append(Outcome(None, int(first), fields))
+            found.append(ScriptedOutcome(None, int(first), fields))
         else:
-            kind = Kind(first)
-            found.append(Outcome(kind, 200 if kind is Kind.TRUNCATED else 0))
+            kind = FailureKind(first)
+            found.append(ScriptedOutcome(kind, 200 if kind is FailureKind.TRUNCATED else 0))
     return found

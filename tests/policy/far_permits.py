@@ -1,15 +1,15 @@
 """Permits that are kept elsewhere: nobody knows how many there are until it was asked."""
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.permits import NEVER
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import NEVER
 
 GUESS = 0.005
 """Seconds that it says while it does not know."""
 
 
 class FarPermits:
-    """Implements :class:`proxy.policy.permits.Permits`; the test is the store that answers."""
+    """A :class:`proxy.policy.throttle.limiter.Limiter`; the test is the store that answers."""
 
     def __init__(self) -> None:
         self.at_hand = 0

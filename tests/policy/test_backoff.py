@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.backoff import delay, lengthened, nominal
+from proxy.policy.retry.backoff import delay, lengthened, nominal
 from proxy.policy.settings import Backoff
 from tests.vectors.load import cases, group
 

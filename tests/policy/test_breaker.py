@@ -2,11 +2,11 @@ import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proxy.policy.breaker import Breaker, Change, State, speaks
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
+from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
 from proxy.policy.settings import BreakerSettings
 
-CLOSED, HALF_OPEN, OPEN = State.CLOSED, State.HALF_OPEN, State.OPEN
+CLOSED, HALF_OPEN, OPEN = BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN
 USUAL = BreakerSettings()
 SMALL = BreakerSettings(failure_ratio=0.5, min_requests=4, window=10, open_for=30, probes=2)
 
@@ -48,7 +48,7 @@ def opened(now: float = 0.0) -> Breaker:
         ),
     ],
 )
-def test_opening(settings: BreakerSettings, results: str, state: State) -> None:
+def test_opening(settings: BreakerSettings, results: str, state: BreakerState) -> None:
     breaker = Breaker(settings)
     attempts(breaker, results, 5.0)
     assert breaker.state(5.0) is state
@@ -70,7 +70,7 @@ def test_old_failures_are_forgotten() -> None:
         pytest.param(1e9, HALF_OPEN, True, 0.0, id="long after"),
     ],
 )
-def test_an_open_breaker(now: float, state: State, admits: bool, retry_after: float) -> None:  # noqa: FBT001 - the column of a table
+def test_an_open_breaker(now: float, state: BreakerState, admits: bool, retry_after: float) -> None:  # noqa: FBT001 - the column of a table
     breaker = opened()
     assert breaker.state(now) is state
     assert breaker.would_admit(now) is admits
@@ -167,22 +167,22 @@ REFUSED = frozenset({421, 425, 429})
         pytest.param(None, 503, False, id="unavailable"),
         pytest.param(None, 504, False, id="a gateway's timeout"),
         pytest.param(None, 429, None, id="a refusal"),
-        pytest.param(Kind.TRUNCATED, 200, True, id="a response that broke off"),
-        pytest.param(Kind.TRUNCATED, 503, False, id="a failure that broke off"),
-        pytest.param(Kind.TRUNCATED, 429, None, id="a refusal that broke off"),
-        pytest.param(Kind.CONNECT, 0, False, id="no connection"),
-        pytest.param(Kind.RESET, 0, False, id="a reset"),
-        pytest.param(Kind.TIMEOUT, 0, False, id="no answer in time"),
-        pytest.param(Kind.PROTOCOL, 0, False, id="no HTTP"),
-        pytest.param(Kind.CANCELLED, 0, None, id="we gave it up"),
-        pytest.param(Kind.CANCELLED, 200, None, id="we gave it up after its head"),
-        pytest.param(Kind.CERTIFICATE, 0, None, id="not whom we trust"),
-        pytest.param(Kind.BUSY, 0, None, id="no room on our side"),
-        pytest.param(Kind.UNKNOWN, 0, None, id="nobody knows"),
+        pytest.param(FailureKind.TRUNCATED, 200, True, id="a response that broke off"),
+        pytest.param(FailureKind.TRUNCATED, 503, False, id="a failure that broke off"),
+        pytest.param(FailureKind.TRUNCATED, 429, None, id="a refusal that broke off"),
+        pytest.param(FailureKind.CONNECT, 0, False, id="no connection"),
+        pytest.param(FailureKind.RESET, 0, False, id="a reset"),
+        pytest.param(FailureKind.TIMEOUT, 0, False, id="no answer in time"),
+        pytest.param(FailureKind.PROTOCOL, 0, False, id="no HTTP"),
+        pytest.param(FailureKind.CANCELLED, 0, None, id="we gave it up"),
+        pytest.param(FailureKind.CANCELLED, 200, None, id="we gave it up after its head"),
+        pytest.param(FailureKind.CERTIFICATE, 0, None, id="not whom we trust"),
+        pytest.param(FailureKind.BUSY, 0, None, id="no room on our side"),
+        pytest.param(FailureKind.UNKNOWN, 0, None, id="nobody knows"),
         pytest.param(None, 0, None, id="nothing happened yet"),
     ],
 )
-def test_what_an_attempt_says(kind: Kind | None, status: int, expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
+def test_what_an_attempt_says(kind: FailureKind | None, status: int, expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
     assert speaks(kind, status, REFUSED) is expected
 
 
@@ -239,7 +239,7 @@ class Model(RuleBasedStateMachine):
         self.tickets: list[tuple[int, int]] = []
         """The breaker's own, and the era in which it was given."""
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: BreakerState) -> None:
         self.state = state
         self.era += 1
         self.good = self.bad = self.probing = 0
@@ -330,5 +330,9 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
 
 def test_one_is_one() -> None:
     settings = BreakerSettings(probes=1, open_for=0.5)
-    assert Change(State.CLOSED).told(settings) == "closed: 1 probe succeeded"
-    assert Change(State.OPEN, "503", 1, 1).told(settings).startswith("open: 1 of 1 attempt within")
+    assert BreakerChange(BreakerState.CLOSED).told(settings) == "closed: 1 probe succeeded"
+    assert (
+        BreakerChange(BreakerState.OPEN, "503", 1, 1)
+        .told(settings)
+        .startswith("open: 1 of 1 attempt within")
+    )

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.policy.bucket import Bucket, Cause, Hindrance, Waiter
-from proxy.policy.permits import NEVER, Permits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import NEVER, Limiter
+from proxy.policy.throttle.wait_queue import ThrottleCause, ThrottleRefusal, Waiter, WaitQueue
 from tests.policy.far_permits import GUESS, FarPermits
 from tests.policy.textbook import textbook_permits
 
@@ -17,8 +17,12 @@ START = 1000.0
 TEN = Rate(10, 1.0)
 """One each 0.1 s."""
 
-MAX_WAIT, DEADLINE, QUEUE_FULL = Cause.MAX_WAIT, Cause.DEADLINE, Cause.QUEUE_FULL
-PAUSED, STORE = Cause.PAUSED, Cause.STORE
+MAX_WAIT, DEADLINE, QUEUE_FULL = (
+    ThrottleCause.MAX_WAIT,
+    ThrottleCause.DEADLINE,
+    ThrottleCause.QUEUE_FULL,
+)
+PAUSED, STORE = ThrottleCause.PAUSED, ThrottleCause.STORE
 
 
 def limits(
@@ -64,9 +68,11 @@ class Story:
     out sends at once, unless the story is about what happens when it does not.
     """
 
-    def __init__(self, settings: ThrottleSettings, permits: Permits | None = None) -> None:
+    def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
         self.now = START
-        self.bucket: Bucket[Caller] = Bucket(settings, permits or textbook_permits(settings, START))
+        self.bucket: WaitQueue[Caller] = WaitQueue(
+            settings, permits or textbook_permits(settings, START)
+        )
         self.callers: dict[str, Caller] = {}
         self.told: list[tuple[str, str, float]] = []
         self.sends_at_once = True
@@ -212,7 +218,7 @@ def test_a_newcomer_in_a_pause(
     before: int,
     pause: float,
     within: float,
-    hindrance: tuple[Cause, float] | None,
+    hindrance: tuple[ThrottleCause, float] | None,
 ) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
@@ -240,7 +246,11 @@ def test_a_newcomer_in_a_pause(
     ],
 )
 def test_somebody_who_comes_later(
-    settings: ThrottleSettings, before: int, later: float, within: float, hindrance: Cause | None
+    settings: ThrottleSettings,
+    before: int,
+    later: float,
+    within: float,
+    hindrance: ThrottleCause | None,
 ) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
@@ -251,7 +261,7 @@ def test_somebody_who_comes_later(
 def test_somebody_who_comes_when_a_pause_is_over() -> None:
     story = Story(limits(TEN))
     story.pause(10.0)
-    assert story.bucket.hindrance(story.now, 20.0, later=4.9) == Hindrance(PAUSED, 5.1)
+    assert story.bucket.hindrance(story.now, 20.0, later=4.9) == ThrottleRefusal(PAUSED, 5.1)
     assert story.bucket.hindrance(story.now, 20.0, later=5.0) is None
     assert story.bucket.hindrance(story.now, 0.0, later=10.0) is None
 
@@ -587,7 +597,7 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
 
 
 def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
-    bucket: Bucket[Caller] = Bucket(limits(), textbook_permits(limits(), START))
+    bucket: WaitQueue[Caller] = WaitQueue(limits(), textbook_permits(limits(), START))
     assert bucket.take(START)
     bucket.hold(START)
     assert bucket.pause(START, 0.1) == []
@@ -832,8 +842,8 @@ def test_where_there_will_be_none_newcomers_are_told_so() -> None:
     story = Story(limits(TEN, max_wait=None), far)
     story.pause(10.0)
     far.answer(0, next_at=NEVER)
-    assert story.bucket.hindrance(START, 99.0) == Hindrance(STORE, 0.0)
-    assert story.bucket.hindrance(START, 99.0, later=9.0) == Hindrance(STORE, 0.0)
+    assert story.bucket.hindrance(START, 99.0) == ThrottleRefusal(STORE, 0.0)
+    assert story.bucket.hindrance(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
 
 
 def test_a_permit_that_lapsed_in_the_store_is_none() -> None:

@@ -13,8 +13,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from proxy.policy.bucket import Bucket, Cause, Waiter
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 from tests.policy.textbook import textbook_permits
 from tests.support.depth import fewer
 
@@ -79,7 +79,7 @@ class Line(RuleBasedStateMachine):
 
     @initialize(settings=all_settings)
     def begin(self, settings: ThrottleSettings) -> None:
-        self.bucket: Bucket[Caller] = Bucket(settings, textbook_permits(settings, self.now))
+        self.bucket: WaitQueue[Caller] = WaitQueue(settings, textbook_permits(settings, self.now))
 
     @property
     def now(self) -> float:
@@ -238,7 +238,7 @@ class Line(RuleBasedStateMachine):
             self.held.append(caller)
         for caller, cause in served.refused:
             assert not caller.has_left
-            assert cause in {Cause.MAX_WAIT, Cause.PAUSED}
+            assert cause in {ThrottleCause.MAX_WAIT, ThrottleCause.PAUSED}
             assert caller.entered + self.patience <= self.now
             self.refused(caller)
         self.forget_those_who_left()
@@ -279,7 +279,7 @@ class Line(RuleBasedStateMachine):
 
     # The same once more, in a world in which nothing else happens.
 
-    def alone(self, settings: ThrottleSettings) -> Bucket[Caller]:
+    def alone(self, settings: ThrottleSettings) -> WaitQueue[Caller]:
         """A copy in which all who hold a permit send now."""
         bucket = deepcopy(self.bucket)
         bucket.settings = settings
@@ -318,15 +318,15 @@ class Line(RuleBasedStateMachine):
         nobody_is_gone = not any(caller.has_left for caller in (*self.in_line, *self.back))
         return settings.concurrency is None and is_simple and nobody_is_gone
 
-    def check_refusal(self, cause: Cause, wait: float, within: float) -> None:
+    def check_refusal(self, cause: ThrottleCause, wait: float, within: float) -> None:
         """Refused only if there is no other way; and who obeys Retry-After passes."""
-        if cause is Cause.QUEUE_FULL:
+        if cause is ThrottleCause.QUEUE_FULL:
             assert len(self.in_line) + len(self.back) >= self.bucket.settings.max_queue
-        elif cause is Cause.PAUSED:
+        elif cause is ThrottleCause.PAUSED:
             assert self.now + min(self.patience, within) < self.opens
         if not self.can_be_foretold:
             return
-        if cause in {Cause.MAX_WAIT, Cause.DEADLINE} and self.patience:
+        if cause in {ThrottleCause.MAX_WAIT, ThrottleCause.DEADLINE} and self.patience:
             assert self.when_it_goes() > min(self.patience, within) - 1e-9
         bucket = self.alone(self.bucket.settings)
         clock, end = self.clock, after(self.clock, wait) + self.rounding

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.budget import Budget
+from proxy.policy.retry.budget import Budget
 from proxy.policy.settings import BudgetSettings
 
 USUAL = BudgetSettings()

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from proxy.policy.caller_table import SHARED, CallerTable
-from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.caller_table import SHARED, CallerTable
+from proxy.policy.throttle.limiter import LocalLimiter
 
 
 def name(caller: str) -> bytes:
@@ -157,7 +157,7 @@ class Town:
     """Callers with real limits, and a time that the test sets."""
 
     def __init__(self) -> None:
-        self.table: CallerTable[LocalPermits] = CallerTable(MOST)
+        self.table: CallerTable[LocalLimiter] = CallerTable(MOST)
         self.now = 0.0
         self.let_out: Counter[str] = Counter()
 
@@ -174,9 +174,9 @@ class Town:
             self.table.prove(digest)
         return True
 
-    def _place(self, digest: bytes) -> LocalPermits:
-        def new(_: int) -> LocalPermits:
-            return LocalPermits(HOURLY, self.now)
+    def _place(self, digest: bytes) -> LocalLimiter:
+        def new(_: int) -> LocalLimiter:
+            return LocalLimiter(HOURLY, self.now)
 
         if self.table.make_room(digest, lambda one: one.is_idle(self.now)):
             permits = new(0)

@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.policy.failures import Category, category, transient_statuses
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
+from proxy.policy.failure_category import FailureCategory, category, transient_statuses
 from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
 
 LISTED = frozenset({429, 503})
@@ -10,35 +10,37 @@ LISTED = frozenset({429, 503})
 @pytest.mark.parametrize(
     ("ending", "expected"),
     [
-        (Kind.CONNECT, Category.TRANSIENT),
-        (Kind.RESET, Category.TRANSIENT),
-        (Kind.TIMEOUT, Category.TRANSIENT),
-        (Kind.PROTOCOL, Category.PERMANENT),
-        (Kind.CERTIFICATE, Category.PERMANENT),
-        (Kind.BUSY, Category.PERMANENT),
-        (Kind.TRUNCATED, Category.PERMANENT),
-        (Kind.UNKNOWN, Category.PERMANENT),
-        (Kind.CANCELLED, None),
+        (FailureKind.CONNECT, FailureCategory.TRANSIENT),
+        (FailureKind.RESET, FailureCategory.TRANSIENT),
+        (FailureKind.TIMEOUT, FailureCategory.TRANSIENT),
+        (FailureKind.PROTOCOL, FailureCategory.PERMANENT),
+        (FailureKind.CERTIFICATE, FailureCategory.PERMANENT),
+        (FailureKind.BUSY, FailureCategory.PERMANENT),
+        (FailureKind.TRUNCATED, FailureCategory.PERMANENT),
+        (FailureKind.UNKNOWN, FailureCategory.PERMANENT),
+        (FailureKind.CANCELLED, None),
         (200, None),
         (304, None),
         (399, None),
-        (400, Category.PERMANENT),
-        (404, Category.PERMANENT),
-        (429, Category.TRANSIENT),
-        (500, Category.PERMANENT),
-        (503, Category.TRANSIENT),
+        (400, FailureCategory.PERMANENT),
+        (404, FailureCategory.PERMANENT),
+        (429, FailureCategory.TRANSIENT),
+        (500, FailureCategory.PERMANENT),
+        (503, FailureCategory.TRANSIENT),
     ],
 )
-def test_category(ending: Kind | int, expected: Category | None) -> None:
+def test_category(ending: FailureKind | int, expected: FailureCategory | None) -> None:
     assert category(ending, LISTED) is expected
 
 
 def test_no_kind_is_forgotten() -> None:
-    assert {kind for kind in Kind if category(kind, LISTED) is None} == {Kind.CANCELLED}
+    assert {kind for kind in FailureKind if category(kind, LISTED) is None} == {
+        FailureKind.CANCELLED
+    }
 
 
 def test_a_route_may_list_what_others_call_a_success() -> None:
-    assert category(202, frozenset({202})) is Category.TRANSIENT
+    assert category(202, frozenset({202})) is FailureCategory.TRANSIENT
 
 
 class TestStatuses:

@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from proxy.policy.forecast import forecast
-from proxy.policy.reasons import Why
+from proxy.policy.explain.forecast import forecast
+from proxy.policy.explain.timeline import simulate
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import Backoff
-from proxy.policy.timeline import simulate
 
 from .courses import WALL, outcomes, retrying, subject
 
@@ -42,13 +42,13 @@ def test_chance_may_decide_how_it_ends() -> None:
         WALL,
     )
     assert [attempt.whys for attempt in found.attempts] == [
-        (Why.RETRIED,),
-        (Why.RETRIED, Why.DEADLINE),
-        (Why.ATTEMPTS_EXHAUSTED,),
+        (VerdictReason.RETRIED,),
+        (VerdictReason.RETRIED, VerdictReason.DEADLINE),
+        (VerdictReason.ATTEMPTS_EXHAUSTED,),
     ]
     assert [way.course.attempts[-1].why for way in found.ways] == [
-        Why.ATTEMPTS_EXHAUSTED,
-        Why.DEADLINE,
+        VerdictReason.ATTEMPTS_EXHAUSTED,
+        VerdictReason.DEADLINE,
     ]
 
 

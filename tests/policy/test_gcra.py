@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.gcra import Gcra, GcraMeter
 from proxy.policy.settings import Rate
+from proxy.policy.throttle.gcra import Gcra, GcraMeter
 from tests.support.depth import FUZZ
 from tests.vectors.load import cases, group
 

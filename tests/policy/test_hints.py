@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from proxy.policy.hints import NO_ADVICE, Advice, read_advice
+from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
 from tests.vectors.load import cases, group
 
 NOW = float(group("meta")["fixed_now_epoch"])
@@ -13,7 +13,7 @@ IN_30_S = "Thu, 15 Jan 2026 12:00:30 GMT"
 
 
 def wait(status: int, *lines: str, wall: float = NOW) -> float | None:
-    return read_advice(status, [line.encode() for line in lines], wall).wait
+    return read_hint(status, [line.encode() for line in lines], wall).wait
 
 
 def as_the_vectors_say_it(seconds: float | None) -> float | str | None:
@@ -36,7 +36,7 @@ def test_several_lines_of_retry_after(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("rate_limit_headers"))
 def test_rate_limit_headers(case: dict[str, Any]) -> None:
     lines = [f"{name}: {value}".encode() for name, value in case["headers"].items()]
-    advice = read_advice(case["status"], lines, NOW)
+    advice = read_hint(case["status"], lines, NOW)
     if case["expect"] == "do_not_retry":
         assert advice.should_retry is False
         return
@@ -224,12 +224,12 @@ def test_their_clock_does_not_touch_a_span() -> None:
     ],
 )
 def test_should_retry(lines: list[str], expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
-    assert read_advice(500, [line.encode() for line in lines], NOW).should_retry is expected
+    assert read_hint(500, [line.encode() for line in lines], NOW).should_retry is expected
 
 
 def test_most_failures_say_nothing() -> None:
-    assert read_advice(503, [b"Content-Type: text/plain", b"no colon"], NOW) is NO_ADVICE
-    assert Advice(None, None) == NO_ADVICE
+    assert read_hint(503, [b"Content-Type: text/plain", b"no colon"], NOW) is NO_HINT
+    assert RetryHint(None, None) == NO_HINT
 
 
 NAMES = st.sampled_from(
@@ -269,6 +269,6 @@ VALUES = st.binary(max_size=40) | st.from_regex(
 def test_whatever_comes_is_a_finite_wait_or_none(
     status: int, lines: list[bytes], wall: float
 ) -> None:
-    advice = read_advice(status, lines, wall)
+    advice = read_hint(status, lines, wall)
     assert advice.wait is None or (math.isfinite(advice.wait) and advice.wait >= 0)
     assert advice.should_retry in {None, True, False}

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.idempotency_key import (
-    LONGEST,
-    KeyReader,
-    fingerprint,
-    read_key,
-    record_name,
-)
+from proxy.policy.idempotency.key import LONGEST, KeyReader, fingerprint, read_key, record_name
 from tests.vectors.load import cases
 
 

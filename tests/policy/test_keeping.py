@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.keeping import (
-    Fate,
-    fate_of,
+from proxy.policy.attempt import Attempt, FailureKind
+from proxy.policy.idempotency.record import RecordState
+from proxy.policy.idempotency.retention import (
+    KeyOutcome,
     head_to_keep,
     is_stream_of_events,
+    outcome_of_key,
     state_after,
 )
-from proxy.policy.outcome import Attempt, Kind
-from proxy.policy.records import State
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
 from tests.vectors.load import cases
@@ -21,13 +21,13 @@ from tests.vectors.load import cases
 RELEASE = IdempotencySettings()
 HOLD = IdempotencySettings(on_ambiguous="hold")
 REFUSED = {"upstream": frozenset({421, 425, 429}), "other": frozenset[int]()}
-FATES = {"store": State.DONE, "hold": State.HELD, "release": None}
+FATES = {"store": RecordState.DONE, "hold": RecordState.HELD, "release": None}
 
 
-def attempt(ending: Kind | int, *, sent: bool = True, upstream: str = "upstream") -> Attempt:
+def attempt(ending: FailureKind | int, *, sent: bool = True, upstream: str = "upstream") -> Attempt:
     made = Attempt(1, upstream, 0.0)
     made.sent = sent
-    if isinstance(ending, Kind):
+    if isinstance(ending, FailureKind):
         made.kind = ending
     else:
         made.status = ending
@@ -38,7 +38,7 @@ def attempt(ending: Kind | int, *, sent: bool = True, upstream: str = "upstream"
 @pytest.mark.parametrize("settings", [RELEASE, HOLD], ids=["release", "hold"])
 def test_the_vectors(case: dict[str, Any], settings: IdempotencySettings) -> None:
     status = case["status"]
-    fate = fate_of(settings, status, [attempt(status)], REFUSED)
+    fate = outcome_of_key(settings, status, [attempt(status)], REFUSED)
     expected = case[f"on_ambiguous_{settings.on_ambiguous}"]
     assert state_after(fate, settings) == FATES[expected]
 
@@ -46,88 +46,105 @@ def test_the_vectors(case: dict[str, Any], settings: IdempotencySettings) -> Non
 @pytest.mark.parametrize("status", range(200, 600))
 def test_every_status(status: int) -> None:
     if status < 500:
-        expected = Fate.FREE if status in NEVER_KEPT_BY_CLASS else Fate.KEPT
+        expected = KeyOutcome.FREE if status in NEVER_KEPT_BY_CLASS else KeyOutcome.KEPT
     else:
-        expected = Fate.FREE if status in {501, 505} else Fate.AMBIGUOUS
-    assert fate_of(RELEASE, status, [attempt(status)], REFUSED) is expected
+        expected = KeyOutcome.FREE if status in {501, 505} else KeyOutcome.AMBIGUOUS
+    assert outcome_of_key(RELEASE, status, [attempt(status)], REFUSED) is expected
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", FailureKind)
 @pytest.mark.parametrize("sent", [True, False])
-def test_every_way_to_fail(kind: Kind, sent: bool) -> None:  # noqa: FBT001 - pytest's way
-    never_ran = kind in {Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY}
-    expected = Fate.FREE if never_ran or not sent else Fate.AMBIGUOUS
-    assert fate_of(RELEASE, 0, [attempt(kind, sent=sent)], REFUSED) is expected
+def test_every_way_to_fail(kind: FailureKind, sent: bool) -> None:  # noqa: FBT001 - pytest's way
+    never_ran = kind in {FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKind.BUSY}
+    expected = KeyOutcome.FREE if never_ran or not sent else KeyOutcome.AMBIGUOUS
+    assert outcome_of_key(RELEASE, 0, [attempt(kind, sent=sent)], REFUSED) is expected
 
 
 def test_nothing_was_tried_at_all() -> None:
-    assert fate_of(HOLD, 0, [], REFUSED) is Fate.FREE
+    assert outcome_of_key(HOLD, 0, [], REFUSED) is KeyOutcome.FREE
 
 
 @pytest.mark.parametrize(
     ("before", "last", "fate"),
     [
-        pytest.param(Kind.TIMEOUT, Kind.CONNECT, Fate.AMBIGUOUS, id="the first may have run"),
-        pytest.param(Kind.RESET, 503, Fate.AMBIGUOUS, id="whatever was said of the second"),
-        pytest.param(500, 429, Fate.AMBIGUOUS, id="or refused"),
-        pytest.param(Kind.TIMEOUT, 201, Fate.KEPT, id="what is kept is kept"),
-        pytest.param(Kind.CONNECT, 429, Fate.FREE, id="none of them has run"),
-        pytest.param(429, 501, Fate.FREE, id="nor here"),
-        pytest.param(429, 503, Fate.AMBIGUOUS, id="a 503 proves nothing"),
-        pytest.param(503, 429, Fate.AMBIGUOUS, id="whatever follows it"),
+        pytest.param(
+            FailureKind.TIMEOUT,
+            FailureKind.CONNECT,
+            KeyOutcome.AMBIGUOUS,
+            id="the first may have run",
+        ),
+        pytest.param(
+            FailureKind.RESET, 503, KeyOutcome.AMBIGUOUS, id="whatever was said of the second"
+        ),
+        pytest.param(500, 429, KeyOutcome.AMBIGUOUS, id="or refused"),
+        pytest.param(FailureKind.TIMEOUT, 201, KeyOutcome.KEPT, id="what is kept is kept"),
+        pytest.param(FailureKind.CONNECT, 429, KeyOutcome.FREE, id="none of them has run"),
+        pytest.param(429, 501, KeyOutcome.FREE, id="nor here"),
+        pytest.param(429, 503, KeyOutcome.AMBIGUOUS, id="a 503 proves nothing"),
+        pytest.param(503, 429, KeyOutcome.AMBIGUOUS, id="whatever follows it"),
     ],
 )
-def test_all_attempts_count(before: Kind | int, last: Kind | int, fate: Fate) -> None:
-    status = 0 if isinstance(last, Kind) else last
-    assert fate_of(RELEASE, status, [attempt(before), attempt(last)], REFUSED) is fate
+def test_all_attempts_count(
+    before: FailureKind | int, last: FailureKind | int, fate: KeyOutcome
+) -> None:
+    status = 0 if isinstance(last, FailureKind) else last
+    assert outcome_of_key(RELEASE, status, [attempt(before), attempt(last)], REFUSED) is fate
 
 
 def test_an_upstream_knows_best_what_it_has_refused() -> None:
     assert may_have_run(attempt(503), frozenset())
     assert not may_have_run(attempt(503), frozenset({503}))
-    assert fate_of(HOLD, 503, [attempt(503)], {"upstream": frozenset({503})}) is Fate.FREE
+    assert (
+        outcome_of_key(HOLD, 503, [attempt(503)], {"upstream": frozenset({503})}) is KeyOutcome.FREE
+    )
 
 
 def broken_off(status: int) -> Attempt:
-    made = attempt(Kind.TRUNCATED)
+    made = attempt(FailureKind.TRUNCATED)
     made.status = status
     return made
 
 
 def test_a_result_that_broke_off_is_one_that_is_not_to_be_had() -> None:
-    assert fate_of(RELEASE, 200, [broken_off(200)], REFUSED) is Fate.UNSTORED
-    assert fate_of(RELEASE, 502, [broken_off(502)], REFUSED) is Fate.AMBIGUOUS
+    assert outcome_of_key(RELEASE, 200, [broken_off(200)], REFUSED) is KeyOutcome.UNSTORED
+    assert outcome_of_key(RELEASE, 502, [broken_off(502)], REFUSED) is KeyOutcome.AMBIGUOUS
 
 
 def test_statuses_can_be_named() -> None:
     settings = replace(RELEASE, keep=frozenset({409, 500}))
-    assert fate_of(settings, 409, [attempt(409)], REFUSED) is Fate.KEPT
-    assert fate_of(settings, 500, [attempt(500)], REFUSED) is Fate.KEPT
-    assert fate_of(settings, 200, [attempt(200)], REFUSED) is Fate.FREE
+    assert outcome_of_key(settings, 409, [attempt(409)], REFUSED) is KeyOutcome.KEPT
+    assert outcome_of_key(settings, 500, [attempt(500)], REFUSED) is KeyOutcome.KEPT
+    assert outcome_of_key(settings, 200, [attempt(200)], REFUSED) is KeyOutcome.FREE
 
 
 @pytest.mark.parametrize(
     ("attempts", "fate"),
     [
-        pytest.param([429], Fate.FREE, id="a fixed answer where nothing ran"),
-        pytest.param([503], Fate.AMBIGUOUS, id="a fixed answer where nobody knows"),
-        pytest.param([Kind.TIMEOUT], Fate.AMBIGUOUS, id="a fixed answer where it may have run"),
-        pytest.param([429, 200], Fate.AMBIGUOUS, id="another upstream has done it"),
-        pytest.param([429, 503], Fate.AMBIGUOUS, id="or may have"),
-        pytest.param([429, 404], Fate.FREE, id="which knew nothing of it"),
+        pytest.param([429], KeyOutcome.FREE, id="a fixed answer where nothing ran"),
+        pytest.param([503], KeyOutcome.AMBIGUOUS, id="a fixed answer where nobody knows"),
+        pytest.param(
+            [FailureKind.TIMEOUT], KeyOutcome.AMBIGUOUS, id="a fixed answer where it may have run"
+        ),
+        pytest.param([429, 200], KeyOutcome.AMBIGUOUS, id="another upstream has done it"),
+        pytest.param([429, 503], KeyOutcome.AMBIGUOUS, id="or may have"),
+        pytest.param([429, 404], KeyOutcome.FREE, id="which knew nothing of it"),
     ],
 )
-def test_what_came_from_elsewhere_is_never_kept(attempts: list[Kind | int], fate: Fate) -> None:
+def test_what_came_from_elsewhere_is_never_kept(
+    attempts: list[FailureKind | int], fate: KeyOutcome
+) -> None:
     first, *others = attempts
     made = [attempt(first), *(attempt(ending, upstream="other") for ending in others)]
-    assert fate_of(RELEASE, 200, made, REFUSED, fell_back=True) is fate
+    assert outcome_of_key(RELEASE, 200, made, REFUSED, fell_back=True) is fate
 
 
 def test_each_upstream_speaks_for_itself() -> None:
     refused = {"upstream": frozenset({503}), "other": frozenset[int]()}
     made = [attempt(503), attempt(503, upstream="other")]
-    assert fate_of(HOLD, 503, made, refused, fell_back=True) is Fate.AMBIGUOUS
-    assert fate_of(HOLD, 503, made, dict.fromkeys(refused, frozenset({503}))) is Fate.FREE
+    assert outcome_of_key(HOLD, 503, made, refused, fell_back=True) is KeyOutcome.AMBIGUOUS
+    assert (
+        outcome_of_key(HOLD, 503, made, dict.fromkeys(refused, frozenset({503}))) is KeyOutcome.FREE
+    )
 
 
 def test_what_is_kept_if_nobody_says() -> None:
@@ -138,13 +155,15 @@ def test_what_is_kept_if_nobody_says() -> None:
 @pytest.mark.parametrize(
     ("fate", "release", "hold"),
     [
-        (Fate.KEPT, State.DONE, State.DONE),
-        (Fate.UNSTORED, State.UNSTORED, State.UNSTORED),
-        (Fate.FREE, None, None),
-        (Fate.AMBIGUOUS, None, State.HELD),
+        (KeyOutcome.KEPT, RecordState.DONE, RecordState.DONE),
+        (KeyOutcome.UNSTORED, RecordState.UNSTORED, RecordState.UNSTORED),
+        (KeyOutcome.FREE, None, None),
+        (KeyOutcome.AMBIGUOUS, None, RecordState.HELD),
     ],
 )
-def test_only_the_ambiguous_is_held(fate: Fate, release: State | None, hold: State | None) -> None:
+def test_only_the_ambiguous_is_held(
+    fate: KeyOutcome, release: RecordState | None, hold: RecordState | None
+) -> None:
     assert state_after(fate, RELEASE) is release
     assert state_after(fate, HOLD) is hold
 

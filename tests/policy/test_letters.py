@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.http.refusal import RefusalReason
-from proxy.policy.letters import (
+from proxy.policy.attempt import FailureKind
+from proxy.policy.dead_letter import (
     FAILED,
-    LetterState,
+    DeadLetterState,
     Missing,
     Obstacle,
+    dead_letter_id,
     headers_to_keep,
-    letter_id,
-    read_letter_id,
+    read_dead_letter_id,
     with_headers,
 )
-from proxy.policy.outcome import Kind
 from tests.support.letters import letter
 
 HEADERS = (
@@ -29,8 +29,8 @@ HEADERS = (
 
 
 def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> None:
-    ends_otherwise = {Kind.TRUNCATED, Kind.CANCELLED}
-    assert set(FAILED.values()) == set(Kind) - ends_otherwise
+    ends_otherwise = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
+    assert set(FAILED.values()) == set(FailureKind) - ends_otherwise
     assert {reason.value for reason in FAILED} == {kind.value for kind in FAILED.values()}
     assert RefusalReason.THROTTLED not in FAILED
     assert RefusalReason.BREAKER_OPEN not in FAILED
@@ -40,16 +40,16 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
 @pytest.mark.parametrize(
     ("state", "ran", "missing", "plain", "forced"),
     [
-        (LetterState.WAITING, False, None, None, None),
-        (LetterState.WAITING, True, None, Obstacle.MAY_HAVE_RUN, None),
-        (LetterState.UNCERTAIN, True, None, Obstacle.UNCERTAIN, None),
-        (LetterState.REPLAYING, False, None, Obstacle.REPLAYING, Obstacle.REPLAYING),
-        (LetterState.WAITING, False, Missing.NO_ROOM, Obstacle.NO_BODY, Obstacle.NO_BODY),
-        (LetterState.UNCERTAIN, True, Missing.TOO_LARGE, Obstacle.NO_BODY, Obstacle.NO_BODY),
+        (DeadLetterState.WAITING, False, None, None, None),
+        (DeadLetterState.WAITING, True, None, Obstacle.MAY_HAVE_RUN, None),
+        (DeadLetterState.UNCERTAIN, True, None, Obstacle.UNCERTAIN, None),
+        (DeadLetterState.REPLAYING, False, None, Obstacle.REPLAYING, Obstacle.REPLAYING),
+        (DeadLetterState.WAITING, False, Missing.NO_ROOM, Obstacle.NO_BODY, Obstacle.NO_BODY),
+        (DeadLetterState.UNCERTAIN, True, Missing.TOO_LARGE, Obstacle.NO_BODY, Obstacle.NO_BODY),
     ],
 )
 def test_what_keeps_a_letter_from_being_sent(
-    state: LetterState,
+    state: DeadLetterState,
     missing: Missing | None,
     plain: Obstacle | None,
     forced: Obstacle | None,
@@ -81,16 +81,16 @@ def test_fields_that_are_given_take_the_place_of_their_namesakes() -> None:
 
 @given(st.integers(0, 2**44 - 1), st.integers(0, 2**44 - 1), st.integers(0, 2**36 - 1), st.data())
 def test_ids_sort_by_time(first: int, second: int, chance: int, data: st.DataObject) -> None:
-    one = letter_id(first, chance)
-    other = letter_id(second, data.draw(st.integers(0, 2**36 - 1)))
+    one = dead_letter_id(first, chance)
+    other = dead_letter_id(second, data.draw(st.integers(0, 2**36 - 1)))
     if first != second:
         assert (one < other) == (first < second)
-    assert read_letter_id(one) == one
-    assert read_letter_id(one.upper()) == one
+    assert read_dead_letter_id(one) == one
+    assert read_dead_letter_id(one.upper()) == one
 
 
 @pytest.mark.parametrize(
     "text", ["", "0" * 19, "0" * 21, "g" + "0" * 19, "\u0660" * 20, "../letters"]
 )
 def test_what_is_no_id(text: str) -> None:
-    assert read_letter_id(text) is None
+    assert read_dead_letter_id(text) is None

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.bucket import Bucket, Waiter
-from proxy.policy.pacing import most_in_window, pace, part_used
-from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.pacing import most_in_window, pace, part_used
+from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
 from tests.policy.strict import most_in, refused
 from tests.support.depth import fewer
 
@@ -43,7 +43,7 @@ class Sender:
         self.settings = settings
         self.chance = random.Random(seed)
         self.now = 1000.0
-        self.bucket: Bucket[Waiter] = Bucket(settings, LocalPermits(settings, self.now))
+        self.bucket: WaitQueue[Waiter] = WaitQueue(settings, LocalLimiter(settings, self.now))
         self.sent: list[float] = []
 
     def send(self, calls: int) -> None:

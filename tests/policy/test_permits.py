@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import LocalLimiter
 from tests.policy.textbook import textbook_permits
 from tests.support.depth import FUZZ, fewer
 
@@ -21,7 +21,7 @@ HOURLY = Rate(5000, 3600.0)
 
 def permits_of(
     *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
-) -> LocalPermits:
+) -> LocalLimiter:
     return textbook_permits(
         limits(*rates, burst=burst, concurrency=concurrency, window=window), START
     )
@@ -34,7 +34,7 @@ def limits(
     return ThrottleSettings(rates, burst, algorithm, concurrency)
 
 
-def take_all(permits: LocalPermits, now: float) -> int:
+def take_all(permits: LocalLimiter, now: float) -> int:
     """How many calls go out at *now*."""
     taken = 0
     while taken < 1000 and permits.take(now, 0):
@@ -59,7 +59,7 @@ def take_all(permits: LocalPermits, now: float) -> int:
         pytest.param(permits_of(), 1000, id="no limit at all"),
     ],
 )
-def test_how_many_go_out_at_once(permits: LocalPermits, taken: int) -> None:
+def test_how_many_go_out_at_once(permits: LocalLimiter, taken: int) -> None:
     assert take_all(permits, START) == taken
     assert take_all(permits, START) == (taken if taken == 1000 else 0)
 
@@ -140,7 +140,7 @@ def test_places() -> None:
         ),
     ],
 )
-def test_wait(permits: LocalPermits, waits: list[float]) -> None:
+def test_wait(permits: LocalLimiter, waits: list[float]) -> None:
     assert [permits.wait(START, count) for count in range(1, 6)] == waits
     assert not permits.is_unsure(START)
     permits.ask(START, 5)

@@ -1,38 +1,48 @@
 import pytest
 
-from proxy.policy.rate_limit_fields import Quota, longest_wait, parse_rate_limit
+from proxy.policy.retry.rate_limit_fields import AdvertisedQuota, longest_wait, parse_rate_limit
 
 
 @pytest.mark.parametrize(
     ("text", "quotas"),
     [
-        pytest.param('"a";r=0;t=5', [Quota(exhausted=True, wait=5)], id="nothing left"),
-        pytest.param('"a";r=9;t=5', [Quota(exhausted=False, wait=5)], id="something left"),
-        pytest.param('"a";r=0', [Quota(exhausted=True, wait=None)], id="no word about when"),
-        pytest.param('"a"; r=0;  t=5', [Quota(exhausted=True, wait=5)], id="blanks before a key"),
+        pytest.param('"a";r=0;t=5', [AdvertisedQuota(exhausted=True, wait=5)], id="nothing left"),
         pytest.param(
-            '"a";r=3;r=0;t=5', [Quota(exhausted=True, wait=5)], id="the last of two rules"
+            '"a";r=9;t=5', [AdvertisedQuota(exhausted=False, wait=5)], id="something left"
+        ),
+        pytest.param(
+            '"a";r=0', [AdvertisedQuota(exhausted=True, wait=None)], id="no word about when"
+        ),
+        pytest.param(
+            '"a"; r=0;  t=5', [AdvertisedQuota(exhausted=True, wait=5)], id="blanks before a key"
+        ),
+        pytest.param(
+            '"a";r=3;r=0;t=5', [AdvertisedQuota(exhausted=True, wait=5)], id="the last of two rules"
         ),
         pytest.param(
             '"a";r=0;t=5 ,\t"b";r=1;t=6',
-            [Quota(exhausted=True, wait=5), Quota(exhausted=False, wait=6)],
+            [AdvertisedQuota(exhausted=True, wait=5), AdvertisedQuota(exhausted=False, wait=6)],
             id="two quotas",
         ),
         pytest.param(
             '"a, \\"b\\";t=9";r=0;t=5;pk=:QQ==:;x="y,z";flag',
-            [Quota(exhausted=True, wait=5)],
+            [AdvertisedQuota(exhausted=True, wait=5)],
             id="commas and quotes in strings",
         ),
         pytest.param(
-            "limit=10, remaining=0, reset=7", [Quota(exhausted=True, wait=7)], id="draft 07"
+            "limit=10, remaining=0, reset=7",
+            [AdvertisedQuota(exhausted=True, wait=7)],
+            id="draft 07",
         ),
         pytest.param(
-            "limit=10, remaining=1, reset=7", [Quota(exhausted=False, wait=7)], id="some left"
+            "limit=10, remaining=1, reset=7",
+            [AdvertisedQuota(exhausted=False, wait=7)],
+            id="some left",
         ),
-        pytest.param("limit=10, reset=7", [Quota(exhausted=True, wait=7)], id="no count"),
+        pytest.param("limit=10, reset=7", [AdvertisedQuota(exhausted=True, wait=7)], id="no count"),
         pytest.param(
             "limit=10;w=60, remaining=0, reset=7",
-            [Quota(exhausted=True, wait=7)],
+            [AdvertisedQuota(exhausted=True, wait=7)],
             id="draft 07 with a parameter",
         ),
         pytest.param("", [], id="nothing"),
@@ -51,12 +61,15 @@ from proxy.policy.rate_limit_fields import Quota, longest_wait, parse_rate_limit
         pytest.param("limit=10, remaining=x, reset=7", [], id="draft 07 with a word for a count"),
     ],
 )
-def test_parse(text: str, quotas: list[Quota]) -> None:
+def test_parse(text: str, quotas: list[AdvertisedQuota]) -> None:
     assert parse_rate_limit(text) == quotas
 
 
-USED_UP, UNKNOWN = Quota(exhausted=True, wait=5), Quota(exhausted=True, wait=None)
-LEFT = Quota(exhausted=False, wait=60)
+USED_UP, UNKNOWN = (
+    AdvertisedQuota(exhausted=True, wait=5),
+    AdvertisedQuota(exhausted=True, wait=None),
+)
+LEFT = AdvertisedQuota(exhausted=False, wait=60)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,7 @@ LEFT = Quota(exhausted=False, wait=60)
     ],
 )
 def test_longest_wait(
-    quotas: list[Quota], otherwise: float | None, after_429: float | None
+    quotas: list[AdvertisedQuota], otherwise: float | None, after_429: float | None
 ) -> None:
     assert longest_wait(quotas, is_429=False) == otherwise
     assert longest_wait(quotas, is_429=True) == after_429

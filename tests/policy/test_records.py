@@ -2,13 +2,13 @@
 
 import pytest
 
-from proxy.policy.records import (
-    Answer,
+from proxy.policy.idempotency.record import (
     Claim,
+    ClaimAnswer,
     Claimed,
     Ending,
     Record,
-    State,
+    RecordState,
     claim,
     is_owned,
     renew,
@@ -21,7 +21,13 @@ NOW, WALL = 50.0, 1_000_000.0
 SAME, OTHER = b"s" * 32, b"o" * 32
 ASK = Claim("name", "me", SAME, "charges", lease=30.0, ttl=100.0, takes_over=True)
 THEIRS = Record(
-    State.IN_FLIGHT, "them", SAME, "charges", WALL - 5, lease_until=NOW + 25, expires=WALL + 95
+    RecordState.IN_FLIGHT,
+    "them",
+    SAME,
+    "charges",
+    WALL - 5,
+    lease_until=NOW + 25,
+    expires=WALL + 95,
 )
 
 
@@ -31,40 +37,40 @@ def ask(record: Record | None, **changes: object) -> tuple[Record | None, Claime
 
 def test_nobody_has_it() -> None:
     record, claimed = ask(None)
-    assert claimed == Claimed(Answer.NEW)
+    assert claimed == Claimed(ClaimAnswer.NEW)
     assert record == Record(
-        State.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 130
+        RecordState.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 130
     )
 
 
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (State.IN_FLIGHT, Claimed(Answer.BUSY, "them", 25.0)),
-        (State.DONE, Claimed(Answer.DONE, result=b"result")),
-        (State.UNSTORED, Claimed(Answer.UNSTORED, result=b"result")),
-        (State.HELD, Claimed(Answer.HELD, result=b"result")),
+        (RecordState.IN_FLIGHT, Claimed(ClaimAnswer.BUSY, "them", 25.0)),
+        (RecordState.DONE, Claimed(ClaimAnswer.DONE, result=b"result")),
+        (RecordState.UNSTORED, Claimed(ClaimAnswer.UNSTORED, result=b"result")),
+        (RecordState.HELD, Claimed(ClaimAnswer.HELD, result=b"result")),
     ],
 )
-def test_somebody_has_it(state: State, expected: Claimed) -> None:
+def test_somebody_has_it(state: RecordState, expected: Claimed) -> None:
     before = THEIRS._replace(state=state, result=b"result")
-    after = before._replace(waits=state is State.IN_FLIGHT)
+    after = before._replace(waits=state is RecordState.IN_FLIGHT)
     assert ask(before) == (after, expected)
     assert ask(after) == (after, expected), "it is noted once"
 
 
-@pytest.mark.parametrize("state", State)
-def test_another_request_is_a_mismatch_before_anything_else(state: State) -> None:
+@pytest.mark.parametrize("state", RecordState)
+def test_another_request_is_a_mismatch_before_anything_else(state: RecordState) -> None:
     before = THEIRS._replace(state=state, lease_until=NOW - 1)
-    assert ask(before, fingerprint=OTHER) == (before, Claimed(Answer.MISMATCH))
+    assert ask(before, fingerprint=OTHER) == (before, Claimed(ClaimAnswer.MISMATCH))
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", RecordState)
 @pytest.mark.parametrize("fingerprint", [SAME, OTHER])
-def test_what_has_expired_was_never_there(state: State, fingerprint: bytes) -> None:
+def test_what_has_expired_was_never_there(state: RecordState, fingerprint: bytes) -> None:
     before = THEIRS._replace(state=state, lease_until=NOW, expires=WALL)
     record, claimed = ask(before, fingerprint=fingerprint)
-    assert claimed == Claimed(Answer.NEW)
+    assert claimed == Claimed(ClaimAnswer.NEW)
     assert is_owned(record, "me")
 
 
@@ -73,7 +79,7 @@ def test_what_is_in_flight_does_not_expire(fingerprint: bytes) -> None:
     before = THEIRS._replace(expires=WALL - 1e9)
     record, claimed = ask(before, fingerprint=fingerprint)
     assert record == before._replace(waits=fingerprint is SAME)
-    assert claimed.answer is (Answer.BUSY if fingerprint is SAME else Answer.MISMATCH)
+    assert claimed.answer is (ClaimAnswer.BUSY if fingerprint is SAME else ClaimAnswer.MISMATCH)
 
 
 def test_it_belongs_to_whom_its_end_says() -> None:
@@ -81,7 +87,7 @@ def test_it_belongs_to_whom_its_end_says() -> None:
     assert record is not None
     assert record.caller == "10.0.0.1"
     for told, caller in (("", "10.0.0.1"), ("me", "me")):
-        after = settle(record, Ending(State.DONE, 1.0, b"x", told), wall=WALL)
+        after = settle(record, Ending(RecordState.DONE, 1.0, b"x", told), wall=WALL)
         assert after is not None
         assert (after.caller, after.waits) == (caller, False)
 
@@ -89,22 +95,22 @@ def test_it_belongs_to_whom_its_end_says() -> None:
 def test_an_owner_that_fell_silent_is_followed() -> None:
     silent = THEIRS._replace(lease_until=NOW)
     record, claimed = ask(silent)
-    assert claimed.answer is Answer.NEW
+    assert claimed.answer is ClaimAnswer.NEW
     assert is_owned(record, "me")
     assert not is_owned(record, "them")
 
 
 def test_or_its_key_is_left_to_a_person() -> None:
     silent = THEIRS._replace(lease_until=NOW)
-    assert ask(silent, takes_over=False) == (silent, Claimed(Answer.HELD))
+    assert ask(silent, takes_over=False) == (silent, Claimed(ClaimAnswer.HELD))
 
 
 def test_how_it_ends() -> None:
-    done = settle(THEIRS, Ending(State.DONE, 7.0, b"result"), wall=WALL)
+    done = settle(THEIRS, Ending(RecordState.DONE, 7.0, b"result"), wall=WALL)
     ended = THEIRS._replace(owner="", lease_until=0.0, expires=WALL + 7)
-    assert done == ended._replace(state=State.DONE, result=b"result")
-    held = settle(THEIRS, Ending(State.HELD, 7.0, b"for those who waited"), wall=WALL)
-    assert held == ended._replace(state=State.HELD)
+    assert done == ended._replace(state=RecordState.DONE, result=b"result")
+    held = settle(THEIRS, Ending(RecordState.HELD, 7.0, b"for those who waited"), wall=WALL)
+    assert held == ended._replace(state=RecordState.HELD)
     assert settle(THEIRS, Ending(None, 7.0), wall=WALL) is None
 
 
@@ -115,13 +121,13 @@ def test_a_lease_is_renewed() -> None:
 
 def test_a_key_is_taken_from_its_owner() -> None:
     taken = revoke(THEIRS)
-    assert taken == THEIRS._replace(state=State.HELD, owner="", lease_until=0.0)
+    assert taken == THEIRS._replace(state=RecordState.HELD, owner="", lease_until=0.0)
     assert not is_owned(taken, "them")
-    assert ask(taken)[1] == Claimed(Answer.HELD), "whoever may take over"
+    assert ask(taken)[1] == Claimed(ClaimAnswer.HELD), "whoever may take over"
 
 
-@pytest.mark.parametrize("state", [State.DONE, State.UNSTORED, State.HELD])
-def test_what_has_ended_belongs_to_nobody(state: State) -> None:
+@pytest.mark.parametrize("state", [RecordState.DONE, RecordState.UNSTORED, RecordState.HELD])
+def test_what_has_ended_belongs_to_nobody(state: RecordState) -> None:
     assert is_owned(THEIRS, "them")
     assert not is_owned(THEIRS, "me")
     assert not is_owned(None, "them")
@@ -130,8 +136,8 @@ def test_what_has_ended_belongs_to_nobody(state: State) -> None:
 
 def test_what_a_person_is_told() -> None:
     told = shown(THEIRS, now=NOW)
-    assert (told.state, told.route, told.lease_left) == (State.IN_FLIGHT, "charges", 25.0)
+    assert (told.state, told.route, told.lease_left) == (RecordState.IN_FLIGHT, "charges", 25.0)
     assert (told.created, told.expires, told.size) == (WALL - 5, WALL + 95, 0)
-    done = shown(THEIRS._replace(state=State.DONE, result=b"result"), now=NOW)
-    assert (done.state, done.lease_left, done.size) == (State.DONE, 0.0, 6)
-    assert shown(THEIRS._replace(lease_until=NOW), now=NOW).state is State.HELD
+    done = shown(THEIRS._replace(state=RecordState.DONE, result=b"result"), now=NOW)
+    assert (done.state, done.lease_left, done.size) == (RecordState.DONE, 0.0, 6)
+    assert shown(THEIRS._replace(lease_until=NOW), now=NOW).state is RecordState.HELD

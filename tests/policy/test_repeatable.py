@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.outcome import Attempt, Kind
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import Attempt, FailureKind
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import (
     ANYWHERE,
     Leave,
@@ -42,11 +42,16 @@ class Asked:
 
 
 def made(
-    ending: Kind | int, *, url: str = A, at: float = 0.0, sent: bool = True, upstream: str = "up"
+    ending: FailureKind | int,
+    *,
+    url: str = A,
+    at: float = 0.0,
+    sent: bool = True,
+    upstream: str = "up",
 ) -> Attempt:
     attempt = Attempt(1, upstream, at)
     attempt.url, attempt.sent = url, sent
-    if isinstance(ending, Kind):
+    if isinstance(ending, FailureKind):
         attempt.kind = ending
     else:
         attempt.status = ending
@@ -61,7 +66,7 @@ def leave(
     now: float = 1.0,
     attempt_time: float | None = 10.0,
     earlier: tuple[Attempt, ...] = (),
-) -> Leave | Why:
+) -> Leave | VerdictReason:
     rules = RepeatRules(upstream, unsafe, attempt_time)
     return rules.leave(asked or Asked(), attempts, now, earlier)
 
@@ -69,15 +74,15 @@ def leave(
 @pytest.mark.parametrize(
     ("ending", "proved", "maybe"),
     [
-        (Kind.CONNECT, True, False),
-        (Kind.BUSY, True, False),
-        (Kind.CERTIFICATE, True, False),
-        (Kind.RESET, False, True),
-        (Kind.TIMEOUT, False, True),
-        (Kind.PROTOCOL, False, True),
-        (Kind.TRUNCATED, False, True),
-        (Kind.CANCELLED, False, True),
-        (Kind.UNKNOWN, False, True),
+        (FailureKind.CONNECT, True, False),
+        (FailureKind.BUSY, True, False),
+        (FailureKind.CERTIFICATE, True, False),
+        (FailureKind.RESET, False, True),
+        (FailureKind.TIMEOUT, False, True),
+        (FailureKind.PROTOCOL, False, True),
+        (FailureKind.TRUNCATED, False, True),
+        (FailureKind.CANCELLED, False, True),
+        (FailureKind.UNKNOWN, False, True),
         (429, True, False),
         (503, False, True),
         (529, False, True),
@@ -89,7 +94,7 @@ def leave(
     ],
 )
 def test_what_is_proved_and_what_must_be_reckoned_with(
-    ending: Kind | int, *, proved: bool, maybe: bool
+    ending: FailureKind | int, *, proved: bool, maybe: bool
 ) -> None:
     assert did_not_run(made(ending), REFUSED) is proved
     assert may_have_run(made(ending), REFUSED) is maybe
@@ -97,7 +102,7 @@ def test_what_is_proved_and_what_must_be_reckoned_with(
 
 
 def test_what_was_not_sent_did_not_run() -> None:
-    for kind in Kind:
+    for kind in FailureKind:
         assert did_not_run(made(kind, sent=False), REFUSED)
         assert not may_have_run(made(kind, sent=False), REFUSED)
 
@@ -111,26 +116,37 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
     [
         pytest.param([], {}, ANYWHERE, id="nothing was tried"),
         pytest.param([made(429)], {"upstream": PLAIN}, ANYWHERE, id="refused"),
-        pytest.param([made(Kind.CONNECT)], {"upstream": PLAIN}, ANYWHERE, id="never sent"),
-        pytest.param([IN_DOUBT], {"upstream": PLAIN}, Why.NOT_REPEATABLE, id="no promise"),
-        pytest.param([IN_DOUBT], {"asked": Asked(has_key=False)}, Why.NOT_REPEATABLE, id="no key"),
-        pytest.param([IN_DOUBT], {"asked": Asked("PURGE")}, Why.NOT_REPEATABLE, id="no method"),
+        pytest.param([made(FailureKind.CONNECT)], {"upstream": PLAIN}, ANYWHERE, id="never sent"),
+        pytest.param(
+            [IN_DOUBT], {"upstream": PLAIN}, VerdictReason.NOT_REPEATABLE, id="no promise"
+        ),
+        pytest.param(
+            [IN_DOUBT], {"asked": Asked(has_key=False)}, VerdictReason.NOT_REPEATABLE, id="no key"
+        ),
+        pytest.param(
+            [IN_DOUBT], {"asked": Asked("PURGE")}, VerdictReason.NOT_REPEATABLE, id="no method"
+        ),
         pytest.param([IN_DOUBT], {"asked": Asked("PUT", has_key=False)}, ANYWHERE, id="PUT"),
-        pytest.param([IN_DOUBT], {"unsafe": "never"}, Why.NOT_REPEATABLE, id="never"),
-        pytest.param([made(429)], {"unsafe": "never"}, Why.NOT_REPEATABLE, id="not even refused"),
+        pytest.param([IN_DOUBT], {"unsafe": "never"}, VerdictReason.NOT_REPEATABLE, id="never"),
+        pytest.param(
+            [made(429)], {"unsafe": "never"}, VerdictReason.NOT_REPEATABLE, id="not even refused"
+        ),
         pytest.param([IN_DOUBT], {"unsafe": "always", "upstream": PLAIN}, ANYWHERE, id="by order"),
         pytest.param([IN_DOUBT], {}, Leave(A, SECONDS_LEFT), id="where the key is known"),
         pytest.param(
             [IN_DOUBT], {"upstream": SHARED}, Leave("", SECONDS_LEFT), id="known everywhere"
         ),
         pytest.param(
-            [made(429, url=B), made(Kind.RESET), made(Kind.CONNECT, url=B)],
+            [made(429, url=B), made(FailureKind.RESET), made(FailureKind.CONNECT, url=B)],
             {},
             Leave(A, SECONDS_LEFT),
             id="only those count that may have run",
         ),
         pytest.param(
-            [made(503), made(503, url=B)], {}, Why.NOT_REPEATABLE, id="at two of them already"
+            [made(503), made(503, url=B)],
+            {},
+            VerdictReason.NOT_REPEATABLE,
+            id="at two of them already",
         ),
         pytest.param(
             [made(503), made(503, url=B)],
@@ -139,18 +155,24 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
             id="which know of each other",
         ),
         pytest.param(
-            [made(503, upstream="other")], {}, Why.NOT_REPEATABLE, id="another upstream's"
+            [made(503, upstream="other")], {}, VerdictReason.NOT_REPEATABLE, id="another upstream's"
         ),
         pytest.param(
-            [made(503, url="http://gone.example")], {}, Why.NOT_REPEATABLE, id="a URL that is gone"
+            [made(503, url="http://gone.example")],
+            {},
+            VerdictReason.NOT_REPEATABLE,
+            id="a URL that is gone",
         ),
         pytest.param([IN_DOUBT], {"now": 90.0}, Leave(A, 0.0), id="the last moment"),
-        pytest.param([IN_DOUBT], {"now": 90.1}, Why.KEY_EXPIRED, id="a moment later"),
+        pytest.param([IN_DOUBT], {"now": 90.1}, VerdictReason.KEY_EXPIRED, id="a moment later"),
         pytest.param(
-            [made(503), made(503, at=80.0)], {"now": 91.0}, Why.KEY_EXPIRED, id="from the first on"
+            [made(503), made(503, at=80.0)],
+            {"now": 91.0},
+            VerdictReason.KEY_EXPIRED,
+            id="from the first on",
         ),
         pytest.param(
-            [made(Kind.CONNECT), made(503, at=80.0)],
+            [made(FailureKind.CONNECT), made(503, at=80.0)],
             {"now": 91.0},
             Leave(A, 79.0),
             id="from the first that may have run",
@@ -158,11 +180,13 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
         pytest.param(
             [IN_DOUBT], {"attempt_time": None}, Leave(A, 49.0), id="an attempt without limits"
         ),
-        pytest.param([IN_DOUBT], {"attempt_time": 100.5}, Why.KEY_EXPIRED, id="or too long a one"),
+        pytest.param(
+            [IN_DOUBT], {"attempt_time": 100.5}, VerdictReason.KEY_EXPIRED, id="or too long a one"
+        ),
     ],
 )
 def test_where_and_until_when(
-    attempts: list[Attempt], options: dict[str, Any], expected: Leave | Why
+    attempts: list[Attempt], options: dict[str, Any], expected: Leave | VerdictReason
 ) -> None:
     assert leave(*attempts, **options) == expected
 
@@ -173,14 +197,20 @@ def test_where_and_until_when(
         pytest.param([], [made(503)], Leave(A, SECONDS_LEFT), id="goes where it is known"),
         pytest.param([], [made(503, at=-90.0)], ANYWHERE, id="which has forgotten it"),
         pytest.param([], [made(503), made(503, url=B)], ANYWHERE, id="or knows half of it"),
-        pytest.param([made(Kind.CONNECT)], [made(503)], Leave(A, SECONDS_LEFT), id="and stays"),
-        pytest.param([made(503)], [made(503, at=-90.0)], Why.KEY_EXPIRED, id="as old as ever"),
-        pytest.param([made(503, url=B)], [made(503)], Why.NOT_REPEATABLE, id="at another URL"),
+        pytest.param(
+            [made(FailureKind.CONNECT)], [made(503)], Leave(A, SECONDS_LEFT), id="and stays"
+        ),
+        pytest.param(
+            [made(503)], [made(503, at=-90.0)], VerdictReason.KEY_EXPIRED, id="as old as ever"
+        ),
+        pytest.param(
+            [made(503, url=B)], [made(503)], VerdictReason.NOT_REPEATABLE, id="at another URL"
+        ),
         pytest.param([made(429)], [made(429)], ANYWHERE, id="nothing ever ran"),
     ],
 )
 def test_a_letter_that_a_person_sends_again(
-    attempts: list[Attempt], earlier: list[Attempt], expected: Leave | Why
+    attempts: list[Attempt], earlier: list[Attempt], expected: Leave | VerdictReason
 ) -> None:
     assert leave(*attempts, earlier=tuple(earlier)) == expected
 
@@ -206,7 +236,7 @@ def test_each_upstream_speaks_for_itself() -> None:
     other = UpstreamSettings("other", URLS, refused=frozenset({503}))
     rules = RepeatRules(PLAIN, "auto", 1.0, [other])
     assert rules.leave(Asked(), [made(503, upstream="other")], 0.0) == ANYWHERE
-    assert rules.leave(Asked(), [made(503)], 0.0) is Why.NOT_REPEATABLE
+    assert rules.leave(Asked(), [made(503)], 0.0) is VerdictReason.NOT_REPEATABLE
 
 
 @pytest.mark.parametrize(

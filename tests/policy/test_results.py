@@ -5,7 +5,15 @@ from hypothesis import given, strategies as st
 
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import KeptResponse
-from proxy.policy.results import BadResult, Fallback, NotKept, Result, _checksum, pack, unpack
+from proxy.policy.idempotency.stored_response import (
+    BadResult,
+    NotKept,
+    Result,
+    StoredFallback,
+    _checksum,
+    pack,
+    unpack,
+)
 
 NAME = "0ecdee3e7d9ed66ea44ebc5f160748ec"
 HEAD = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nX-Odd:  caf\xe9 "
@@ -21,7 +29,7 @@ HEAD = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nX-Odd:  caf\xe9 "
         pytest.param(
             Refusal(RefusalReason.THROTTLED, "a\nb", wait=7, cause="paused"), id="with a cause"
         ),
-        pytest.param(Fallback(), id="the fallback"),
+        pytest.param(StoredFallback(), id="the fallback"),
         pytest.param(NotKept(), id="nothing"),
     ],
 )
@@ -51,7 +59,11 @@ def test_no_bytes_are_taken_for_a_result(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "result",
-    [KeptResponse(201, HEAD, b"done"), Refusal(RefusalReason.TIMEOUT, "Too late."), Fallback()],
+    [
+        KeptResponse(201, HEAD, b"done"),
+        Refusal(RefusalReason.TIMEOUT, "Too late."),
+        StoredFallback(),
+    ],
 )
 def test_every_change_is_noticed(result: Result) -> None:
     packed = pack(NAME, result)

@@ -4,7 +4,7 @@ from timeit import repeat
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.routes import RouteTable, covers, mismatch
+from proxy.policy.routing.match import RouteTable, covers, mismatch
 from proxy.policy.settings import Match
 
 Headers = tuple[tuple[bytes, bytes], ...]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.policy.settings import Rate
-from proxy.policy.sliding_log import SlidingLog
+from proxy.policy.throttle.sliding_window import SlidingWindow
 from tests.support.depth import FUZZ
 from tests.vectors.load import cases, group
 
@@ -15,21 +15,21 @@ TOLERANCE = group("meta")["tolerance"]
 NANOSECOND = 1e-9
 
 
-def log_of(*sent: float, count: int = 3, period: float = 10.0) -> SlidingLog:
-    log = SlidingLog(Rate(count, period))
+def log_of(*sent: float, count: int = 3, period: float = 10.0) -> SlidingWindow:
+    log = SlidingWindow(Rate(count, period))
     for now in sent:
         log.spend(now)
     return log
 
 
-def slots(log: SlidingLog, now: float, count: int) -> list[float]:
+def slots(log: SlidingWindow, now: float, count: int) -> list[float]:
     """When the next calls may go out."""
     return [now + log.wait(now, n) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("case", cases("sliding_window_log"))
 def test_the_vectors(case: dict[str, Any]) -> None:
-    log = SlidingLog(Rate(case["limit"], case["window"]))
+    log = SlidingWindow(Rate(case["limit"], case["window"]))
     for step in case["steps"]:
         wait = log.wait(step["t"], 1)
         assert wait == pytest.approx(step.get("wait", 0), abs=TOLERANCE)
@@ -192,7 +192,7 @@ def test_a_log_that_goes_on_from_a_drained_one(now: float, expected: list[float]
     ],
 )
 def test_clocks_that_jump(
-    look: Callable[[SlidingLog, float], object], now: float, wait: float
+    look: Callable[[SlidingWindow, float], object], now: float, wait: float
 ) -> None:
     log = log_of(1000.0, 1001.0, 1002.0)
     look(log, now)
@@ -219,7 +219,7 @@ def test_it_tells_what_it_is() -> None:
     pauses=st.lists(st.integers(0, 1000), max_size=60),
 )
 def test_counting_one_by_one_says_the_same(count: int, window: int, pauses: list[int]) -> None:
-    log = SlidingLog(Rate(count, window / 1e9))
+    log = SlidingWindow(Rate(count, window / 1e9))
     sent: list[int] = []
     now = 0
     for pause in pauses:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.policy.settings import ThrottleKey
-from proxy.policy.throttle_key import count_of_parameter, digest, value_of
+from proxy.policy.throttle.caller_key import count_of_parameter, digest, value_of
 from tests.support.depth import FUZZ
 
 Headers = tuple[tuple[bytes, bytes], ...]

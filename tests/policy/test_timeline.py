@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.http.refusal import RefusalReason
-from proxy.policy.keeping import Fate
+from proxy.policy.explain.subject import Subject
+from proxy.policy.explain.timeline import Course, simulate
+from proxy.policy.idempotency.retention import KeyOutcome
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     BudgetSettings,
@@ -19,8 +21,6 @@ from proxy.policy.settings import (
     RouteSettings,
     ThrottleSettings,
 )
-from proxy.policy.subject import Subject
-from proxy.policy.timeline import Course, simulate
 
 from .courses import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
 
@@ -203,19 +203,19 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
 @pytest.mark.parametrize(
     ("words", "fate"),
     [
-        (["201"], Fate.KEPT),
-        (["400"], Fate.KEPT),
-        (["401"], Fate.FREE),
-        (["connect"] * 3, Fate.FREE),
-        (["reset"], Fate.AMBIGUOUS),
-        (["500"], Fate.AMBIGUOUS),
-        (["503"], Fate.AMBIGUOUS),
-        (["429", "429", "429"], Fate.FREE),
-        (["truncated"], Fate.UNSTORED),
+        (["201"], KeyOutcome.KEPT),
+        (["400"], KeyOutcome.KEPT),
+        (["401"], KeyOutcome.FREE),
+        (["connect"] * 3, KeyOutcome.FREE),
+        (["reset"], KeyOutcome.AMBIGUOUS),
+        (["500"], KeyOutcome.AMBIGUOUS),
+        (["503"], KeyOutcome.AMBIGUOUS),
+        (["429", "429", "429"], KeyOutcome.FREE),
+        (["truncated"], KeyOutcome.UNSTORED),
         (["429"], None),
     ],
 )
-def test_what_becomes_of_a_key(words: list[str], fate: Fate | None) -> None:
+def test_what_becomes_of_a_key(words: list[str], fate: KeyOutcome | None) -> None:
     assert play(subject("POST", KEY, route=KEYED), *words).fate == fate
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.http.refusal import Refusal
 from proxy.http.target import rewrite, split_target
-from proxy.policy.routes import RouteTable
+from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match
 from tests.vectors.load import cases, group
 

@@ -6,19 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.hints import NO_ADVICE, Advice
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import RepeatRules
-from proxy.policy.settings import (
-    Backoff,
-    HonouredKey,
-    Origin,
-    Outcomes,
-    RetrySettings,
-    UpstreamSettings,
-)
-from proxy.policy.verdict import (
+from proxy.policy.retry.hints import NO_HINT, RetryHint
+from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     Request,
     Result,
@@ -27,6 +19,14 @@ from proxy.policy.verdict import (
     Verdict,
     choose_wait,
     decide,
+)
+from proxy.policy.settings import (
+    Backoff,
+    HonouredKey,
+    Origin,
+    Outcomes,
+    RetrySettings,
+    UpstreamSettings,
 )
 from tests.vectors.load import cases
 
@@ -101,15 +101,15 @@ def verdict(
 # The shared vectors.
 
 EVENTS: dict[str, Result] = {
-    "connect_refused": Result(Kind.CONNECT, sent=False),
-    "connect_timeout": Result(Kind.CONNECT, sent=False),
-    "tls_handshake_failure": Result(Kind.CONNECT, sent=False),
-    "write_failed_before_any_byte_sent": Result(Kind.RESET, sent=False),
-    "reset_before_response_reused_connection": Result(Kind.RESET),
-    "read_timeout": Result(Kind.TIMEOUT),
-    "total_deadline_exceeded": Result(Kind.TIMEOUT),
-    "malformed_response": Result(Kind.PROTOCOL),
-    "client_disconnected": Result(Kind.CANCELLED),
+    "connect_refused": Result(FailureKind.CONNECT, sent=False),
+    "connect_timeout": Result(FailureKind.CONNECT, sent=False),
+    "tls_handshake_failure": Result(FailureKind.CONNECT, sent=False),
+    "write_failed_before_any_byte_sent": Result(FailureKind.RESET, sent=False),
+    "reset_before_response_reused_connection": Result(FailureKind.RESET),
+    "read_timeout": Result(FailureKind.TIMEOUT),
+    "total_deadline_exceeded": Result(FailureKind.TIMEOUT),
+    "malformed_response": Result(FailureKind.PROTOCOL),
+    "client_disconnected": Result(FailureKind.CANCELLED),
     "upgrade_101": Result(None, 101),
     "request_body_not_replayable": Result(None, 503),
 }
@@ -135,17 +135,17 @@ def test_the_decisions_of_the_vectors(case: dict[str, Any]) -> None:
     situation = replace(
         CALM,
         expired=event == "total_deadline_exceeded",
-        body_lost=Why.BODY_TOO_LARGE if event == "request_body_not_replayable" else None,
+        body_lost=VerdictReason.BODY_TOO_LARGE if event == "request_body_not_replayable" else None,
     )
     reached = verdict(request, result, situation, by, budget="budget_empty" not in event)
-    assert (reached.why is Why.RETRIED) == (case["expect"] == "retry"), reached
+    assert (reached.why is VerdictReason.RETRIED) == (case["expect"] == "retry"), reached
 
 
 @pytest.mark.parametrize("case", cases("delay_choice"))
 def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
     hint = None if case["hint"] == "ignore" else case["hint"]
     if case.get("client_gone"):
-        assert verdict(GET, Result(Kind.CANCELLED)).why is Why.CLIENT_GONE
+        assert verdict(GET, Result(FailureKind.CANCELLED)).why is VerdictReason.CLIENT_GONE
         assert case["expect"] == "abort"
         return
     chosen = choose_wait(
@@ -157,9 +157,9 @@ def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
         least_attempt=case.get("min_attempt_time", 0.0),
     )
     if case["expect"] == "give_up":
-        assert isinstance(chosen, Why)
+        assert isinstance(chosen, VerdictReason)
     else:
-        assert isinstance(chosen, Pause)
+        assert isinstance(chosen, RetryDelay)
         assert chosen.seconds == case["expect"]
 
 
@@ -167,116 +167,208 @@ def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
 
 MISDIRECTED = Result(None, 421)
 LISTED = Result(None, 503)
-LATE = Result(None, 503, advice=Advice(wait=20.0))
+LATE = Result(None, 503, advice=RetryHint(wait=20.0))
 
 
 def final(status: int, *, should_retry: bool | None = None) -> Result:
-    return Result(None, status, advice=Advice(should_retry=should_retry, is_final=True))
+    return Result(None, status, advice=RetryHint(should_retry=should_retry, is_final=True))
 
 
 def advised(status: int, *, wait: float | None = None, should_retry: bool | None = None) -> Result:
-    return Result(None, status, advice=Advice(wait, should_retry))
+    return Result(None, status, advice=RetryHint(wait, should_retry))
 
 
 @pytest.mark.parametrize(
     ("request_", "result", "why"),
     [
-        pytest.param(GET, Result(None, 200), Why.SUCCESS, id="a good answer"),
-        pytest.param(GET, Result(None, 301), Why.SUCCESS, id="a redirect is for the client"),
-        pytest.param(GET, Result(None, 404), Why.SUCCESS, id="an answer that says no"),
-        pytest.param(GET, Result(None, 409), Why.SUCCESS, id="a conflict stays one"),
-        pytest.param(GET, Result(None, 500), Why.NOT_RETRYABLE_STATUS, id="500 is not listed"),
-        pytest.param(GET, Result(None, 501), Why.NOT_RETRYABLE_STATUS, id="501 will stay so"),
-        pytest.param(GET, LISTED, Why.RETRIED, id="503 is listed"),
-        pytest.param(GET, Result(None, 408), Why.RETRIED, id="408 is listed"),
-        pytest.param(POST, LISTED, Why.NOT_REPEATABLE, id="a POST may have run before its 503"),
-        pytest.param(KEYED, LISTED, Why.NOT_REPEATABLE, id="a key by itself proves nothing"),
+        pytest.param(GET, Result(None, 200), VerdictReason.SUCCESS, id="a good answer"),
         pytest.param(
-            Asked("PURGE", has_key=True), LISTED, Why.NOT_REPEATABLE, id="not any method's key"
+            GET, Result(None, 301), VerdictReason.SUCCESS, id="a redirect is for the client"
         ),
-        pytest.param(KEYED, Result(None, 502), Why.NOT_REPEATABLE, id="but not after 502"),
-        pytest.param(POST, Result(None, 429), Why.RETRIED, id="a refused POST did not run"),
-        pytest.param(Asked("get"), LISTED, Why.NOT_REPEATABLE, id="get is not GET"),
-        pytest.param(GET, Result(Kind.RESET), Why.RETRIED, id="a GET after a reset"),
-        pytest.param(POST, Result(Kind.RESET), Why.NOT_REPEATABLE, id="a POST after a reset"),
+        pytest.param(GET, Result(None, 404), VerdictReason.SUCCESS, id="an answer that says no"),
+        pytest.param(GET, Result(None, 409), VerdictReason.SUCCESS, id="a conflict stays one"),
         pytest.param(
-            POST, Result(Kind.RESET, sent=False), Why.RETRIED, id="a POST of which nothing left"
-        ),
-        pytest.param(POST, Result(Kind.TIMEOUT), Why.NOT_REPEATABLE, id="a POST after silence"),
-        pytest.param(
-            POST, Result(Kind.TIMEOUT, sent=False), Why.RETRIED, id="a POST that waited in vain"
-        ),
-        pytest.param(POST, Result(Kind.CONNECT, sent=False), Why.RETRIED, id="nothing was sent"),
-        pytest.param(GET, Result(Kind.PROTOCOL), Why.NOT_RETRYABLE_KIND, id="nonsense"),
-        pytest.param(
-            GET, Result(Kind.CERTIFICATE, sent=False), Why.NOT_RETRYABLE_KIND, id="a stranger"
-        ),
-        pytest.param(GET, Result(Kind.BUSY, sent=False), Why.NOT_RETRYABLE_KIND, id="no place"),
-        pytest.param(GET, Result(Kind.UNKNOWN), Why.NOT_RETRYABLE_KIND, id="who knows"),
-        pytest.param(GET, Result(Kind.TRUNCATED, 200), Why.RESPONSE_STARTED, id="cut short"),
-        pytest.param(GET, Result(Kind.CANCELLED), Why.CLIENT_GONE, id="nobody waits for it"),
-        pytest.param(
-            GET, advised(503, should_retry=False), Why.SERVER_SAID_NO, id="told not to retry"
+            GET, Result(None, 500), VerdictReason.NOT_RETRYABLE_STATUS, id="500 is not listed"
         ),
         pytest.param(
-            GET, advised(500, should_retry=False), Why.SERVER_SAID_NO, id="told so after 500, too"
+            GET, Result(None, 501), VerdictReason.NOT_RETRYABLE_STATUS, id="501 will stay so"
+        ),
+        pytest.param(GET, LISTED, VerdictReason.RETRIED, id="503 is listed"),
+        pytest.param(GET, Result(None, 408), VerdictReason.RETRIED, id="408 is listed"),
+        pytest.param(
+            POST, LISTED, VerdictReason.NOT_REPEATABLE, id="a POST may have run before its 503"
         ),
         pytest.param(
-            GET, advised(404, should_retry=False), Why.SUCCESS, id="a no to what nobody asked"
-        ),
-        pytest.param(GET, advised(409, should_retry=True), Why.RETRIED, id="told to retry a 409"),
-        pytest.param(
-            POST, advised(409, should_retry=True), Why.NOT_REPEATABLE, id="but not for a POST"
-        ),
-        pytest.param(GET, final(503), Why.FINAL_ANSWER, id="what the upstream itself replays"),
-        pytest.param(GET, final(500), Why.FINAL_ANSWER, id="listed or not"),
-        pytest.param(GET, final(429), Why.FINAL_ANSWER, id="refused or not"),
-        pytest.param(GET, final(404), Why.SUCCESS, id="a replay of what is no failure"),
-        pytest.param(
-            GET, final(503, should_retry=True), Why.FINAL_ANSWER, id="whatever else it says"
+            KEYED, LISTED, VerdictReason.NOT_REPEATABLE, id="a key by itself proves nothing"
         ),
         pytest.param(
-            GET, advised(200, should_retry=True), Why.SUCCESS, id="a good answer is good enough"
+            Asked("PURGE", has_key=True),
+            LISTED,
+            VerdictReason.NOT_REPEATABLE,
+            id="not any method's key",
+        ),
+        pytest.param(
+            KEYED, Result(None, 502), VerdictReason.NOT_REPEATABLE, id="but not after 502"
+        ),
+        pytest.param(
+            POST, Result(None, 429), VerdictReason.RETRIED, id="a refused POST did not run"
+        ),
+        pytest.param(Asked("get"), LISTED, VerdictReason.NOT_REPEATABLE, id="get is not GET"),
+        pytest.param(
+            GET, Result(FailureKind.RESET), VerdictReason.RETRIED, id="a GET after a reset"
+        ),
+        pytest.param(
+            POST, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE, id="a POST after a reset"
+        ),
+        pytest.param(
+            POST,
+            Result(FailureKind.RESET, sent=False),
+            VerdictReason.RETRIED,
+            id="a POST of which nothing left",
+        ),
+        pytest.param(
+            POST,
+            Result(FailureKind.TIMEOUT),
+            VerdictReason.NOT_REPEATABLE,
+            id="a POST after silence",
+        ),
+        pytest.param(
+            POST,
+            Result(FailureKind.TIMEOUT, sent=False),
+            VerdictReason.RETRIED,
+            id="a POST that waited in vain",
+        ),
+        pytest.param(
+            POST,
+            Result(FailureKind.CONNECT, sent=False),
+            VerdictReason.RETRIED,
+            id="nothing was sent",
+        ),
+        pytest.param(
+            GET, Result(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND, id="nonsense"
+        ),
+        pytest.param(
+            GET,
+            Result(FailureKind.CERTIFICATE, sent=False),
+            VerdictReason.NOT_RETRYABLE_KIND,
+            id="a stranger",
+        ),
+        pytest.param(
+            GET,
+            Result(FailureKind.BUSY, sent=False),
+            VerdictReason.NOT_RETRYABLE_KIND,
+            id="no place",
+        ),
+        pytest.param(
+            GET, Result(FailureKind.UNKNOWN), VerdictReason.NOT_RETRYABLE_KIND, id="who knows"
+        ),
+        pytest.param(
+            GET, Result(FailureKind.TRUNCATED, 200), VerdictReason.RESPONSE_STARTED, id="cut short"
+        ),
+        pytest.param(
+            GET, Result(FailureKind.CANCELLED), VerdictReason.CLIENT_GONE, id="nobody waits for it"
+        ),
+        pytest.param(
+            GET,
+            advised(503, should_retry=False),
+            VerdictReason.SERVER_SAID_NO,
+            id="told not to retry",
+        ),
+        pytest.param(
+            GET,
+            advised(500, should_retry=False),
+            VerdictReason.SERVER_SAID_NO,
+            id="told so after 500, too",
+        ),
+        pytest.param(
+            GET,
+            advised(404, should_retry=False),
+            VerdictReason.SUCCESS,
+            id="a no to what nobody asked",
+        ),
+        pytest.param(
+            GET, advised(409, should_retry=True), VerdictReason.RETRIED, id="told to retry a 409"
+        ),
+        pytest.param(
+            POST,
+            advised(409, should_retry=True),
+            VerdictReason.NOT_REPEATABLE,
+            id="but not for a POST",
+        ),
+        pytest.param(
+            GET, final(503), VerdictReason.FINAL_ANSWER, id="what the upstream itself replays"
+        ),
+        pytest.param(GET, final(500), VerdictReason.FINAL_ANSWER, id="listed or not"),
+        pytest.param(GET, final(429), VerdictReason.FINAL_ANSWER, id="refused or not"),
+        pytest.param(GET, final(404), VerdictReason.SUCCESS, id="a replay of what is no failure"),
+        pytest.param(
+            GET,
+            final(503, should_retry=True),
+            VerdictReason.FINAL_ANSWER,
+            id="whatever else it says",
+        ),
+        pytest.param(
+            GET,
+            advised(200, should_retry=True),
+            VerdictReason.SUCCESS,
+            id="a good answer is good enough",
         ),
         pytest.param(
             Asked("GET", early_data=True),
             Result(None, 425),
-            Why.NOT_RETRYABLE_STATUS,
+            VerdictReason.NOT_RETRYABLE_STATUS,
             id="too early is the client's business if its data was early",
         ),
-        pytest.param(GET, advised(503, wait=61.0), Why.HINT_TOO_LONG, id="told to wait too long"),
-        pytest.param(GET, advised(503, wait=45.0), Why.DEADLINE, id="told to wait past the end"),
+        pytest.param(
+            GET, advised(503, wait=61.0), VerdictReason.HINT_TOO_LONG, id="told to wait too long"
+        ),
+        pytest.param(
+            GET, advised(503, wait=45.0), VerdictReason.DEADLINE, id="told to wait past the end"
+        ),
     ],
 )
-def test_by_default(request_: Asked, result: Result, why: Why) -> None:
+def test_by_default(request_: Asked, result: Result, why: VerdictReason) -> None:
     assert verdict(request_, result).why is why
 
 
 @pytest.mark.parametrize(
     ("situation", "why"),
     [
-        pytest.param(replace(CALM, expired=True), Why.DEADLINE, id="the time was up"),
-        pytest.param(replace(CALM, made=3), Why.ATTEMPTS_EXHAUSTED, id="it was the last one"),
+        pytest.param(replace(CALM, expired=True), VerdictReason.DEADLINE, id="the time was up"),
         pytest.param(
-            replace(CALM, body_lost=Why.BODY_TOO_LARGE), Why.BODY_TOO_LARGE, id="no body is left"
+            replace(CALM, made=3), VerdictReason.ATTEMPTS_EXHAUSTED, id="it was the last one"
         ),
         pytest.param(
-            replace(CALM, body_lost=Why.BUFFER_FULL), Why.BUFFER_FULL, id="no memory was left"
+            replace(CALM, body_lost=VerdictReason.BODY_TOO_LARGE),
+            VerdictReason.BODY_TOO_LARGE,
+            id="no body is left",
         ),
-        pytest.param(replace(CALM, shutting_down=True), Why.SHUTDOWN, id="we are leaving"),
         pytest.param(
-            replace(CALM, time_left=LEAST_ATTEMPT / 2), Why.DEADLINE, id="no time for an attempt"
+            replace(CALM, body_lost=VerdictReason.BUFFER_FULL),
+            VerdictReason.BUFFER_FULL,
+            id="no memory was left",
         ),
-        pytest.param(replace(CALM, time_left=-1.0), Why.DEADLINE, id="no time at all"),
+        pytest.param(
+            replace(CALM, shutting_down=True), VerdictReason.SHUTDOWN, id="we are leaving"
+        ),
+        pytest.param(
+            replace(CALM, time_left=LEAST_ATTEMPT / 2),
+            VerdictReason.DEADLINE,
+            id="no time for an attempt",
+        ),
+        pytest.param(replace(CALM, time_left=-1.0), VerdictReason.DEADLINE, id="no time at all"),
     ],
 )
-def test_what_may_stand_in_the_way(situation: Situation, why: Why) -> None:
+def test_what_may_stand_in_the_way(situation: Situation, why: VerdictReason) -> None:
     assert verdict(GET, LISTED, situation) == Verdict(why)
 
 
 def test_a_body_that_was_not_sent_is_not_lost() -> None:
-    situation = replace(CALM, body_lost=Why.BODY_TOO_LARGE)
-    assert verdict(POST, Result(Kind.CONNECT, sent=False), situation).why is Why.RETRIED
+    situation = replace(CALM, body_lost=VerdictReason.BODY_TOO_LARGE)
+    assert (
+        verdict(POST, Result(FailureKind.CONNECT, sent=False), situation).why
+        is VerdictReason.RETRIED
+    )
 
 
 def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
@@ -304,9 +396,11 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
         )
     assert charged == []
     verdict(GET, LISTED)
-    assert verdict(GET, LISTED, budget=False) == Verdict(Why.BUDGET)
-    assert verdict(GET, LISTED, throttle=False, budget=False) == Verdict(Why.THROTTLED)
-    assert verdict(GET, LISTED, breaker=False, throttle=False) == Verdict(Why.BREAKER_OPEN)
+    assert verdict(GET, LISTED, budget=False) == Verdict(VerdictReason.BUDGET)
+    assert verdict(GET, LISTED, throttle=False, budget=False) == Verdict(VerdictReason.THROTTLED)
+    assert verdict(GET, LISTED, breaker=False, throttle=False) == Verdict(
+        VerdictReason.BREAKER_OPEN
+    )
 
 
 def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
@@ -330,14 +424,14 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
 
 
 def test_success_after_a_retry_is_called_recovered() -> None:
-    assert verdict(GET, Result(None, 404, is_first=False)).why is Why.RECOVERED
+    assert verdict(GET, Result(None, 404, is_first=False)).why is VerdictReason.RECOVERED
 
 
 def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
     def look() -> Situation:
         raise AssertionError
 
-    for result in (Result(None, 404), Result(None, 500), Result(Kind.PROTOCOL)):
+    for result in (Result(None, 404), Result(None, 500), Result(FailureKind.PROTOCOL)):
         decide(
             rules(),
             rules().of(GET, result),
@@ -350,9 +444,9 @@ def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
 
 
 def test_misdirected_is_tried_once_more() -> None:
-    assert verdict(POST, MISDIRECTED).why is Why.RETRIED
+    assert verdict(POST, MISDIRECTED).why is VerdictReason.RETRIED
     again = replace(CALM, made=2, was_misdirected=True)
-    assert verdict(POST, MISDIRECTED, again).why is Why.ATTEMPTS_EXHAUSTED
+    assert verdict(POST, MISDIRECTED, again).why is VerdictReason.ATTEMPTS_EXHAUSTED
 
 
 # What the file may say.
@@ -361,20 +455,20 @@ def test_misdirected_is_tried_once_more() -> None:
 @pytest.mark.parametrize(
     ("unsafe", "request_", "result", "why"),
     [
-        ("never", POST, Result(Kind.CONNECT, sent=False), Why.RETRIED),
-        ("never", POST, Result(None, 429), Why.NOT_REPEATABLE),
-        ("never", KEYED, LISTED, Why.NOT_REPEATABLE),
-        ("never", KEYED, Result(Kind.RESET), Why.NOT_REPEATABLE),
-        ("never", GET, LISTED, Why.RETRIED),
-        ("auto", KEYED, Result(Kind.RESET), Why.RETRIED),
-        ("auto", Asked("PATCH", has_key=True), Result(Kind.TIMEOUT), Why.RETRIED),
-        ("auto", POST, Result(Kind.RESET), Why.NOT_REPEATABLE),
-        ("always", POST, Result(Kind.RESET), Why.RETRIED),
-        ("always", Asked("PURGE"), Result(Kind.TIMEOUT), Why.RETRIED),
-        ("always", POST, Result(Kind.PROTOCOL), Why.NOT_RETRYABLE_KIND),
+        ("never", POST, Result(FailureKind.CONNECT, sent=False), VerdictReason.RETRIED),
+        ("never", POST, Result(None, 429), VerdictReason.NOT_REPEATABLE),
+        ("never", KEYED, LISTED, VerdictReason.NOT_REPEATABLE),
+        ("never", KEYED, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
+        ("never", GET, LISTED, VerdictReason.RETRIED),
+        ("auto", KEYED, Result(FailureKind.RESET), VerdictReason.RETRIED),
+        ("auto", Asked("PATCH", has_key=True), Result(FailureKind.TIMEOUT), VerdictReason.RETRIED),
+        ("auto", POST, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
+        ("always", POST, Result(FailureKind.RESET), VerdictReason.RETRIED),
+        ("always", Asked("PURGE"), Result(FailureKind.TIMEOUT), VerdictReason.RETRIED),
+        ("always", POST, Result(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
     ],
 )
-def test_unsafe(unsafe: str, request_: Asked, result: Result, why: Why) -> None:
+def test_unsafe(unsafe: str, request_: Asked, result: Result, why: VerdictReason) -> None:
     by = rules(unsafe=unsafe, honours_key=HonouredKey())
     assert verdict(request_, result, by=by).why is why
 
@@ -382,77 +476,95 @@ def test_unsafe(unsafe: str, request_: Asked, result: Result, why: Why) -> None:
 @pytest.mark.parametrize(
     ("on", "result", "why"),
     [
-        (Outcomes(frozenset({"protocol"})), Result(Kind.PROTOCOL), Why.RETRIED),
-        (Outcomes(frozenset({"protocol"})), Result(Kind.RESET), Why.NOT_RETRYABLE_KIND),
-        (Outcomes(frozenset({"connect"})), Result(Kind.RESET, sent=False), Why.RETRIED),
-        (Outcomes(frozenset({"reset"})), Result(Kind.RESET, sent=False), Why.RETRIED),
+        (Outcomes(frozenset({"protocol"})), Result(FailureKind.PROTOCOL), VerdictReason.RETRIED),
+        (
+            Outcomes(frozenset({"protocol"})),
+            Result(FailureKind.RESET),
+            VerdictReason.NOT_RETRYABLE_KIND,
+        ),
         (
             Outcomes(frozenset({"connect"})),
-            Result(Kind.BUSY, sent=False),
-            Why.NOT_RETRYABLE_KIND,
+            Result(FailureKind.RESET, sent=False),
+            VerdictReason.RETRIED,
         ),
-        (Outcomes(frozenset(), frozenset({429})), Result(None, 429), Why.RETRIED),
-        (Outcomes(frozenset()), Result(None, 429), Why.SUCCESS),
-        (Outcomes(frozenset(), hinted=frozenset({403})), Result(None, 403), Why.SUCCESS),
-        (Outcomes(frozenset(), hinted=frozenset({403})), advised(403, wait=1.0), Why.RETRIED),
+        (
+            Outcomes(frozenset({"reset"})),
+            Result(FailureKind.RESET, sent=False),
+            VerdictReason.RETRIED,
+        ),
+        (
+            Outcomes(frozenset({"connect"})),
+            Result(FailureKind.BUSY, sent=False),
+            VerdictReason.NOT_RETRYABLE_KIND,
+        ),
+        (Outcomes(frozenset(), frozenset({429})), Result(None, 429), VerdictReason.RETRIED),
+        (Outcomes(frozenset()), Result(None, 429), VerdictReason.SUCCESS),
+        (Outcomes(frozenset(), hinted=frozenset({403})), Result(None, 403), VerdictReason.SUCCESS),
+        (
+            Outcomes(frozenset(), hinted=frozenset({403})),
+            advised(403, wait=1.0),
+            VerdictReason.RETRIED,
+        ),
     ],
 )
-def test_on(on: Outcomes, result: Result, why: Why) -> None:
+def test_on(on: Outcomes, result: Result, why: VerdictReason) -> None:
     assert verdict(GET, result, by=rules(on=on)).why is why
 
 
 def test_a_listed_status_that_is_a_refusal_is_repeated_for_every_method() -> None:
     by = rules(on=Outcomes(frozenset(), frozenset({429, 500})))
-    assert verdict(POST, Result(None, 429), by=by).why is Why.RETRIED
-    assert verdict(POST, Result(None, 500), by=by).why is Why.NOT_REPEATABLE
+    assert verdict(POST, Result(None, 429), by=by).why is VerdictReason.RETRIED
+    assert verdict(POST, Result(None, 500), by=by).why is VerdictReason.NOT_REPEATABLE
 
 
 # Waiting.
 
 
-def waits(result: Result, situation: Situation = CALM, **retry: Any) -> Pause | Why:  # noqa: ANN401 - as rules
+def waits(result: Result, situation: Situation = CALM, **retry: Any) -> RetryDelay | VerdictReason:  # noqa: ANN401 - as rules
     return rules(**retry).wait(result, situation)
 
 
 def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
     hinted = advised(503, wait=2.0)
-    assert waits(hinted) == Pause(2.0, "hint")
-    assert waits(hinted, replace(CALM, roll=0.5)) == Pause(2.5, "hint")
-    assert waits(hinted, backoff=Backoff(jitter="none")) == Pause(2.0, "hint")
+    assert waits(hinted) == RetryDelay(2.0, "hint")
+    assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
+    assert waits(hinted, backoff=Backoff(jitter="none")) == RetryDelay(2.0, "hint")
 
 
 def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
     situation = replace(CALM, roll=0.99, time_left=20.0 + LEAST_ATTEMPT + 1.0)
-    assert waits(LATE, situation) == Pause(20.5, "hint")
-    assert waits(LATE, replace(situation, time_left=20.0)) is Why.DEADLINE
+    assert waits(LATE, situation) == RetryDelay(20.5, "hint")
+    assert waits(LATE, replace(situation, time_left=20.0)) is VerdictReason.DEADLINE
 
 
 def test_our_own_wait_rules_if_it_is_longer() -> None:
     backoff = Backoff("constant", base=4.0, jitter="none")
-    assert waits(advised(503, wait=2.0), backoff=backoff) == Pause(4.0, "backoff")
+    assert waits(advised(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
 
 
 def test_hints_can_be_switched_off() -> None:
     backoff = Backoff("constant", base=0.25, jitter="none")
-    assert waits(LATE, backoff=backoff, longest_hint=None) == Pause(0.25, "backoff")
+    assert waits(LATE, backoff=backoff, longest_hint=None) == RetryDelay(0.25, "backoff")
 
 
 def test_after_429_without_a_hint_the_base_is_a_second() -> None:
     none = Backoff(base=0.1, jitter="none")
-    assert waits(Result(None, 429), backoff=none) == Pause(1.0, "backoff")
-    assert waits(Result(None, 429), replace(CALM, made=2), backoff=none) == Pause(2.0, "backoff")
-    assert waits(advised(429, wait=0.0), backoff=none) == Pause(0.1, "backoff")
+    assert waits(Result(None, 429), backoff=none) == RetryDelay(1.0, "backoff")
+    assert waits(Result(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
+        2.0, "backoff"
+    )
+    assert waits(advised(429, wait=0.0), backoff=none) == RetryDelay(0.1, "backoff")
     unheard = waits(advised(429, wait=5.0), backoff=none, longest_hint=None)
-    assert unheard == Pause(1.0, "backoff")
+    assert unheard == RetryDelay(1.0, "backoff")
 
 
 def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
     backoff = Backoff("constant", base=8.0, jitter="none")
-    assert waits(LISTED, replace(CALM, time_left=5.0), backoff=backoff) is Why.DEADLINE
-    assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == Pause(
+    assert waits(LISTED, replace(CALM, time_left=5.0), backoff=backoff) is VerdictReason.DEADLINE
+    assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == RetryDelay(
         8.0, "backoff"
     )
 
 
 def test_no_advice_is_no_hint() -> None:
-    assert Result(None, 503).advice is NO_ADVICE
+    assert Result(None, 503).advice is NO_HINT

@@ -4,9 +4,9 @@ For tests of what is made of a pace, whatever that is; which pace keeps a promis
 is for ``test_pacing.py``.
 """
 
-from proxy.policy.pacing import Pace, nanoseconds
-from proxy.policy.permits import LocalPermits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.pacing import Pace, nanoseconds
 
 
 def textbook_pace(settings: ThrottleSettings, rate: Rate) -> Pace:
@@ -15,6 +15,6 @@ def textbook_pace(settings: ThrottleSettings, rate: Rate) -> Pace:
     return Pace(rate.count, period, settings.burst or 1, early=0, window=period)
 
 
-def textbook_permits(settings: ThrottleSettings, now: float) -> LocalPermits:
+def textbook_permits(settings: ThrottleSettings, now: float) -> LocalLimiter:
     """The permits of one process at that pace."""
-    return LocalPermits(settings, now, textbook_pace)
+    return LocalLimiter(settings, now, textbook_pace)

@@ -13,7 +13,7 @@ from uuid import uuid4
 from redis.asyncio import Redis
 
 from proxy.core import Clock
-from proxy.policy.records import Claim, Ending, State
+from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.settings import MemorySettings, SqliteSettings
 from proxy.stores import Claims
 from proxy.stores.memory import MemoryClaims
@@ -46,7 +46,7 @@ def ask(
 
 def done(result: bytes = b"", ttl: float = TTL) -> Ending:
     """It has ended well."""
-    return Ending(State.DONE, ttl, result)
+    return Ending(RecordState.DONE, ttl, result)
 
 
 def freed(result: bytes = b"") -> Ending:

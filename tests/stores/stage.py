@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.core import Clock, SystemClock
-from proxy.policy.permits import Permits
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter
 from proxy.stores import PermitStore
 from proxy.stores.redis import OPERATIONS, RedisStore
 from tests.support.redis_server import SERVERS, program_name
@@ -89,7 +89,7 @@ class Line:
         self.is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.TimerHandle] = set()
-        self.permits: Permits = store.permits(bucket, settings, self)
+        self.permits: Limiter = store.permits(bucket, settings, self)
         if callers:
             self.serve()
 

@@ -1,6 +1,6 @@
 """What a store of idempotency keys promises: the same tests for every store.
 
-The rules are those of standards 1.8 and of :mod:`proxy.policy.records`.
+The rules are those of standards 1.8 and of :mod:`proxy.policy.idempotency.record`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.records import LEFT_FOR, Answer, Claimed, Ending, State
+from proxy.policy.idempotency.record import LEFT_FOR, ClaimAnswer, Claimed, Ending, RecordState
 from proxy.stores import LARGE, Claims
 from tests.stores.houses import (
     LEASE,
@@ -75,7 +75,7 @@ async def other(house: House, store: Claims) -> Claims:
     return await house.open() if house.is_shared else store
 
 
-async def answer(store: Claims, owner: str = "two", **terms: object) -> Answer:
+async def answer(store: Claims, owner: str = "two", **terms: object) -> ClaimAnswer:
     return (await store.claim(ask(owner, **terms))).answer  # type: ignore[arg-type]  # as named there
 
 
@@ -84,36 +84,36 @@ async def answer(store: Claims, owner: str = "two", **terms: object) -> Answer:
 
 @both_loops
 async def test_a_new_key_is_busy_and_then_done(store: Claims, other: Claims) -> None:
-    assert await store.claim(ask("one")) == Claimed(Answer.NEW)
+    assert await store.claim(ask("one")) == Claimed(ClaimAnswer.NEW)
     busy = await other.claim(ask("two"))
-    assert (busy.answer, busy.owner) == (Answer.BUSY, "one")
+    assert (busy.answer, busy.owner) == (ClaimAnswer.BUSY, "one")
     assert busy.lease_left == pytest.approx(LEASE, abs=2)
     assert await store.settle(NAME, "one", done(b"result"))
     for asked in (store, other):
-        assert await asked.claim(ask("three")) == Claimed(Answer.DONE, result=b"result")
+        assert await asked.claim(ask("three")) == Claimed(ClaimAnswer.DONE, result=b"result")
 
 
 async def test_another_request_is_a_mismatch_whatever_the_state(
     store: Claims, house: House
 ) -> None:
     stranger = b"x" * 32
-    assert await answer(store, "one") is Answer.NEW
-    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH
+    assert await answer(store, "one") is ClaimAnswer.NEW
+    assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH
     await house.advance(LEASE + 2)
-    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH, "even if it is silent"
+    assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH, "even if it is silent"
     assert await store.settle(NAME, "one", done())
-    assert await answer(store, fingerprint=stranger) is Answer.MISMATCH
-    assert await answer(store) is Answer.DONE
+    assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH
+    assert await answer(store) is ClaimAnswer.DONE
 
 
-@pytest.mark.parametrize("state", [State.UNSTORED, State.HELD])
+@pytest.mark.parametrize("state", [RecordState.UNSTORED, RecordState.HELD])
 async def test_it_ran_and_there_is_no_result(
-    store: Claims, other: Claims, house: House, state: State
+    store: Claims, other: Claims, house: House, state: RecordState
 ) -> None:
     await store.claim(ask("one"))
     assert await store.settle(NAME, "one", Ending(state, TTL))
     await house.advance(LEASE + 2)
-    assert await other.claim(ask("two")) == Claimed(Answer(state.value)), "no lease ends that"
+    assert await other.claim(ask("two")) == Claimed(ClaimAnswer(state.value)), "no lease ends that"
     assert not await store.settle(NAME, "one", done(b"late"))
     assert not await store.renew(NAME, "one", LEASE, TTL)
 
@@ -123,7 +123,7 @@ async def test_a_silent_owner_is_followed_by_another(
 ) -> None:
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
-    assert await answer(other, "two", takes_over=True) is Answer.NEW
+    assert await answer(other, "two", takes_over=True) is ClaimAnswer.NEW
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done(b"of one"))
     assert (await store.claim(ask("three"))).owner == "two"
@@ -134,8 +134,8 @@ async def test_a_silent_owner_is_followed_by_another(
 async def test_a_silent_owner_is_left_to_a_person(store: Claims, house: House) -> None:
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
-    assert await answer(store, takes_over=False) is Answer.HELD
-    assert await answer(store, takes_over=False) is Answer.HELD
+    assert await answer(store, takes_over=False) is ClaimAnswer.HELD
+    assert await answer(store, takes_over=False) is ClaimAnswer.HELD
     assert await store.settle(NAME, "one", done(b"better late")), "it was not dead"
     assert (await store.claim(ask("two", takes_over=False))).result == b"better late"
 
@@ -145,7 +145,7 @@ async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: H
     for _ in range(3):
         await house.advance(LEASE - 2)
         assert await store.renew(NAME, "one", LEASE, TTL)
-        assert await answer(other) is Answer.BUSY
+        assert await answer(other) is ClaimAnswer.BUSY
     assert not await store.renew(NAME, "two", LEASE, TTL)
     assert not await store.renew("nobody's", "one", LEASE, TTL)
     await house.advance(LEASE - 2)
@@ -155,14 +155,14 @@ async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: H
 
 async def test_only_the_owner_ends_it(store: Claims, other: Claims) -> None:
     await store.claim(ask("one"))
-    for ending in (done(b"theft"), freed(b"theft"), Ending(State.HELD, TTL, b"theft")):
+    for ending in (done(b"theft"), freed(b"theft"), Ending(RecordState.HELD, TTL, b"theft")):
         assert not await other.settle(NAME, "two", ending)
         assert not await other.settle("nobody's", "one", ending)
-    assert await answer(other) is Answer.BUSY
-    assert await answer(other, waited_for="two") is Answer.BUSY, "nor is anything left behind"
+    assert await answer(other) is ClaimAnswer.BUSY
+    assert await answer(other, waited_for="two") is ClaimAnswer.BUSY, "nor is anything left behind"
     assert await store.settle(NAME, "one", done())
     assert not await store.settle(NAME, "one", freed()), "only once"
-    assert await answer(other) is Answer.DONE
+    assert await answer(other) is ClaimAnswer.DONE
 
 
 async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house: House) -> None:
@@ -170,21 +170,21 @@ async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house
     await house.advance(50)
     assert await store.settle(NAME, "one", done(b"result", TTL))
     await house.advance(TTL - 5)
-    assert await answer(other) is Answer.DONE, "it is kept from its end on"
+    assert await answer(other) is ClaimAnswer.DONE, "it is kept from its end on"
     await house.advance(10)
     assert await store.show(NAME) is None
     assert not await store.drop(NAME)
-    assert await answer(other, fingerprint=b"y" * 32) is Answer.NEW
+    assert await answer(other, fingerprint=b"y" * 32) is ClaimAnswer.NEW
 
 
 async def test_who_fell_silent_is_forgotten_in_time(store: Claims, house: House) -> None:
     await store.claim(ask("one", ttl=50))
     await house.advance(LEASE + 45)
-    assert await answer(store, takes_over=False) is Answer.HELD, "ttl counts from its end"
+    assert await answer(store, takes_over=False) is ClaimAnswer.HELD, "ttl counts from its end"
     await house.advance(10)
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done())
-    assert await answer(store, takes_over=False) is Answer.NEW
+    assert await answer(store, takes_over=False) is ClaimAnswer.NEW
 
 
 async def test_a_key_whose_owner_lives_does_not_expire(
@@ -193,15 +193,15 @@ async def test_a_key_whose_owner_lives_does_not_expire(
     await store.claim(ask("one", ttl=5))
     for _ in range(4):
         await house.advance(LEASE - 2)
-        assert await answer(other) is Answer.BUSY
+        assert await answer(other) is ClaimAnswer.BUSY
         assert await store.renew(NAME, "one", LEASE, 5)
     shown = await other.show(NAME)
     assert shown is not None
     assert shown.expires == pytest.approx(house.wall() + LEASE + 5, abs=2)
     assert await store.settle(NAME, "one", done(b"result", 5)), "it is still its own"
-    assert await answer(other) is Answer.DONE
+    assert await answer(other) is ClaimAnswer.DONE
     await house.advance(8)
-    assert await answer(other) is Answer.NEW, "a result is kept from its end on, and no longer"
+    assert await answer(other) is ClaimAnswer.NEW, "a result is kept from its end on, and no longer"
 
 
 async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
@@ -212,9 +212,9 @@ async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
         await house.advance(LEASE - 2)
         assert await store.renew(NAME, "one", LEASE, 20)
     await house.advance(LEASE + 15)
-    assert await answer(store, takes_over=False) is Answer.HELD
+    assert await answer(store, takes_over=False) is ClaimAnswer.HELD
     await house.advance(8)
-    assert await answer(store, takes_over=False) is Answer.NEW
+    assert await answer(store, takes_over=False) is ClaimAnswer.NEW
 
 
 # What is left behind.
@@ -226,10 +226,10 @@ async def test_those_who_waited_get_what_was_left(
     await store.claim(ask("one"))
     assert (await other.claim(ask("two"))).owner == "one"
     assert await store.settle(NAME, "one", freed(b"failure"))
-    left = Claimed(Answer.LEFT, result=b"failure")
+    left = Claimed(ClaimAnswer.LEFT, result=b"failure")
     assert await other.claim(ask("two", waited_for="one")) == left
     assert await store.claim(ask("three", waited_for="one")) == left, "as often as it is asked for"
-    assert await answer(other, "four", waited_for="five") is Answer.NEW, "nobody else does"
+    assert await answer(other, "four", waited_for="five") is ClaimAnswer.NEW, "nobody else does"
     assert await other.claim(ask("two", waited_for="one")) == left, "whoever has it now"
     assert await other.settle(NAME, "four", done(b"success"))
     assert await store.claim(ask("two", waited_for="one")) == left
@@ -241,14 +241,14 @@ async def test_those_who_waited_get_what_was_left(
 async def test_nothing_is_left_and_who_waited_may_claim(store: Claims, other: Claims) -> None:
     await store.claim(ask("one"))
     assert await store.settle(NAME, "one", freed())
-    assert await answer(other, waited_for="one") is Answer.NEW
+    assert await answer(other, waited_for="one") is ClaimAnswer.NEW
 
 
 @pytest.mark.parametrize("size", [1, LARGE + 1], ids=["small", "large"])
 async def test_nothing_is_left_behind_where_nobody_waits(
     store: Claims, other: Claims, size: int
 ) -> None:
-    for ending in (freed(bytes(size)), Ending(State.HELD, TTL, bytes(size))):
+    for ending in (freed(bytes(size)), Ending(RecordState.HELD, TTL, bytes(size))):
         await store.claim(ask("one"))
         assert await store.settle(NAME, "one", ending)
         assert await other.fetch(NAME, "one") is None
@@ -262,30 +262,30 @@ async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
         monkeypatch.setattr(f"proxy.stores.{module}.MOST_OPEN", 3)
     for name in "abc":
         claimed = await store.claim(ask(name=name, caller="stranger"))
-        assert claimed.answer is Answer.NEW
-    assert await store.settle("a", "one", Ending(State.HELD, TTL))
+        assert claimed.answer is ClaimAnswer.NEW
+    assert await store.settle("a", "one", Ending(RecordState.HELD, TTL))
     for _ in range(2):
-        assert (await other.claim(ask(name="d", caller="stranger"))).answer is Answer.FULL
-        assert (await other.claim(ask(name="b", caller="stranger"))).answer is Answer.BUSY
-    assert (await other.claim(ask(name="e", caller="another"))).answer is Answer.NEW
+        assert (await other.claim(ask(name="d", caller="stranger"))).answer is ClaimAnswer.FULL
+        assert (await other.claim(ask(name="b", caller="stranger"))).answer is ClaimAnswer.BUSY
+    assert (await other.claim(ask(name="e", caller="another"))).answer is ClaimAnswer.NEW
     for name, ending in (("b", done(b"x")), ("c", freed())):
         assert await store.settle(name, "one", ending)
         claimed = await other.claim(ask(name=f"after {name}", caller="stranger"))
-        assert claimed.answer is Answer.NEW
-    assert (await other.claim(ask(name="f", caller="stranger"))).answer is Answer.FULL
+        assert claimed.answer is ClaimAnswer.NEW
+    assert (await other.claim(ask(name="f", caller="stranger"))).answer is ClaimAnswer.FULL
     assert await other.drop("a"), "a person decides"
-    assert (await other.claim(ask(name="f", caller="stranger"))).answer is Answer.NEW
+    assert (await other.claim(ask(name="f", caller="stranger"))).answer is ClaimAnswer.NEW
 
 
 async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
     store: Claims, other: Claims
 ) -> None:
     await store.claim(ask("one"))
-    assert await answer(other) is Answer.BUSY
-    assert await store.settle(NAME, "one", Ending(State.HELD, TTL, b"unclear"))
+    assert await answer(other) is ClaimAnswer.BUSY
+    assert await store.settle(NAME, "one", Ending(RecordState.HELD, TTL, b"unclear"))
     waited = await other.claim(ask("two", waited_for="one"))
-    assert waited == Claimed(Answer.LEFT, result=b"unclear")
-    assert await other.claim(ask("three")) == Claimed(Answer.HELD)
+    assert waited == Claimed(ClaimAnswer.LEFT, result=b"unclear")
+    assert await other.claim(ask("three")) == Claimed(ClaimAnswer.HELD)
     shown = await store.show(NAME)
     assert shown is not None
     assert shown.size == 0
@@ -294,7 +294,9 @@ async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
 async def test_a_result_is_not_left_behind(store: Claims) -> None:
     await store.claim(ask("one"))
     await store.settle(NAME, "one", done(b"result"))
-    assert await store.claim(ask("two", waited_for="one")) == Claimed(Answer.DONE, result=b"result")
+    assert await store.claim(ask("two", waited_for="one")) == Claimed(
+        ClaimAnswer.DONE, result=b"result"
+    )
 
 
 # What a person sees and does.
@@ -305,18 +307,23 @@ async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None
     await store.claim(ask("one"))
     first = await other.show(NAME)
     assert first is not None
-    assert (first.state, first.route, first.size) == (State.IN_FLIGHT, "charges", 0)
+    assert (first.state, first.route, first.size) == (RecordState.IN_FLIGHT, "charges", 0)
     assert first.created == pytest.approx(CLOCK.wall(), abs=5)
     assert first.expires == pytest.approx(first.created + LEASE + TTL, abs=0.1)
     assert first.lease_left == pytest.approx(LEASE, abs=2)
     await house.advance(LEASE + 2)
     silent = await other.show(NAME)
     assert silent is not None
-    assert (silent.state, silent.lease_left) == (State.HELD, 0.0)
+    assert (silent.state, silent.lease_left) == (RecordState.HELD, 0.0)
     await store.settle(NAME, "one", done(b"12345", 2 * TTL))
     last = await other.show(NAME)
     assert last is not None
-    assert (last.state, last.route, last.lease_left, last.size) == (State.DONE, "charges", 0.0, 5)
+    assert (last.state, last.route, last.lease_left, last.size) == (
+        RecordState.DONE,
+        "charges",
+        0.0,
+        5,
+    )
     assert last.expires == pytest.approx(first.expires + TTL, abs=LEASE + 5)
 
 
@@ -329,9 +336,9 @@ async def test_a_key_can_be_taken_from_its_owner(
     assert not await other.revoke(NAME), "nobody has it any more"
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done(b"late"))
-    assert await answer(store) is Answer.HELD
+    assert await answer(store) is ClaimAnswer.HELD
     await house.advance(LEASE + TTL - 5)
-    assert await answer(store) is Answer.HELD, "for as long as it would have been known"
+    assert await answer(store) is ClaimAnswer.HELD, "for as long as it would have been known"
     assert await other.drop(NAME), "now it can be released"
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
@@ -357,12 +364,12 @@ async def test_what_may_be_dropped(store: Claims, other: Claims, house: House) -
     assert not await store.drop(NAME)
     await store.claim(ask("one"))
     assert not await other.drop(NAME), "somebody alive has it"
-    assert await answer(store) is Answer.BUSY
+    assert await answer(store) is ClaimAnswer.BUSY
     await house.advance(LEASE + 2)
     assert await other.drop(NAME), "nobody does"
     assert not await store.settle(NAME, "one", done())
-    for ending in (done(b"x"), Ending(State.HELD, TTL), Ending(State.UNSTORED, TTL)):
-        assert await answer(store, "two") is Answer.NEW
+    for ending in (done(b"x"), Ending(RecordState.HELD, TTL), Ending(RecordState.UNSTORED, TTL)):
+        assert await answer(store, "two") is ClaimAnswer.NEW
         assert await store.settle(NAME, "two", ending)
         assert await other.drop(NAME)
         assert not await other.drop(NAME)
@@ -384,24 +391,24 @@ async def test_results_are_bytes(store: Claims, other: Claims, result: bytes) ->
     await store.claim(ask("one", fingerprint=bytes(32)))
     assert await store.settle(NAME, "one", done(result))
     kept = await other.claim(ask("two", fingerprint=bytes(32)))
-    assert kept.answer is Answer.DONE
+    assert kept.answer is ClaimAnswer.DONE
     assert kept.result == result or (len(result) > LARGE and not kept.result)
     assert await other.fetch(NAME) == result
     await store.claim(ask("one", name="m"))
-    assert (await other.claim(ask("two", name="m"))).answer is Answer.BUSY
+    assert (await other.claim(ask("two", name="m"))).answer is ClaimAnswer.BUSY
     assert await store.settle("m", "one", freed(result))
     left = await other.claim(ask("two", name="m", waited_for="one"))
-    assert left.answer is (Answer.LEFT if result else Answer.NEW)
+    assert left.answer is (ClaimAnswer.LEFT if result else ClaimAnswer.NEW)
     assert await other.fetch("m", "one") == (result or None)
 
 
 async def test_a_large_outcome_is_fetched_by_those_who_waited(store: Claims, other: Claims) -> None:
     left = bytes(LARGE + 1)
     await store.claim(ask("one"))
-    assert (await other.claim(ask("two"))).answer is Answer.BUSY
+    assert (await other.claim(ask("two"))).answer is ClaimAnswer.BUSY
     assert await store.settle(NAME, "one", freed(left))
     claimed = await other.claim(ask("two", waited_for="one"))
-    assert claimed.answer is Answer.LEFT
+    assert claimed.answer is ClaimAnswer.LEFT
     assert claimed.result in {left, b""}
     assert await other.fetch(NAME, "one") == left
 
@@ -421,7 +428,7 @@ async def test_what_is_not_there_cannot_be_fetched(
 async def test_keys_do_not_touch_each_other(store: Claims) -> None:
     names = [f"{number:064x}" for number in range(20)]
     for name in names:
-        assert await answer(store, f"of {name}", name=name) is Answer.NEW
+        assert await answer(store, f"of {name}", name=name) is ClaimAnswer.NEW
     for name in names:
         assert await store.settle(name, f"of {name}", done(name.encode()))
     for name in names:
@@ -435,7 +442,7 @@ async def test_keys_do_not_touch_each_other(store: Claims) -> None:
 async def test_of_many_at_once_one_gets_it(store: Claims, other: Claims) -> None:
     asked = [(other if number % 2 else store).claim(ask(f"owner {number}")) for number in range(50)]
     answers = Counter(claimed.answer for claimed in await asyncio.gather(*asked))
-    assert answers == {Answer.NEW: 1, Answer.BUSY: 49}
+    assert answers == {ClaimAnswer.NEW: 1, ClaimAnswer.BUSY: 49}
 
 
 async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
@@ -448,12 +455,12 @@ async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
         owner = f"{number} of {name}"
         while True:
             claimed = await asked.claim(ask(owner, name=name))
-            if claimed.answer is Answer.DONE:
+            if claimed.answer is ClaimAnswer.DONE:
                 return claimed.result
-            if claimed.answer is Answer.NEW and name not in failed:
+            if claimed.answer is ClaimAnswer.NEW and name not in failed:
                 failed.add(name)
                 assert await asked.settle(name, owner, freed())
-            elif claimed.answer is Answer.NEW:
+            elif claimed.answer is ClaimAnswer.NEW:
                 ran[name] += 1
                 await asyncio.sleep(0.001)
                 assert await asked.settle(name, owner, done(owner.encode()))
@@ -470,7 +477,7 @@ async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
 
 
 @in_shared_stores
-@pytest.mark.parametrize("ending", [done(b"x"), freed(b"x"), Ending(State.HELD, TTL)])
+@pytest.mark.parametrize("ending", [done(b"x"), freed(b"x"), Ending(RecordState.HELD, TTL)])
 async def test_who_waits_elsewhere_is_woken(store: Claims, other: Claims, ending: Ending) -> None:
     woken: list[float] = []
     await store.claim(ask("one"))
@@ -501,7 +508,7 @@ async def test_who_waits_is_woken_though_the_next_one_has_it_already(
     leave = other.watch(NAME, woken.set)
     await asyncio.sleep(0.02)
     await store.settle(NAME, "one", freed(b"failure"))
-    assert await answer(store, "three") is Answer.NEW
+    assert await answer(store, "three") is ClaimAnswer.NEW
     async with asyncio.timeout(1):
         await woken.wait()
     assert (await other.claim(ask("two", waited_for="one"))).result == b"failure"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from proxy.policy.records import LEFT_FOR, Answer, Ending, State
+from proxy.policy.idempotency.record import LEFT_FOR, ClaimAnswer, Ending, RecordState
 from tests.stores.houses import LEASE, TTL, House, MemoryHouse, RedisHouse, SqliteHouse, ask
 from tests.support.redis_server import RedisServer
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 NAMES = st.sampled_from(["a", "b"])
 OWNERS = st.sampled_from(["1", "2", "3"])
 PRINTS = st.sampled_from([b"p" * 32] * 4 + [b"q" * 32])
-ENDINGS = st.sampled_from([*State][1:] + [None] * 3)
+ENDINGS = st.sampled_from([*RecordState][1:] + [None] * 3)
 RESULTS = st.sampled_from([b"", b"\0result", b"another"])
 STEPS = st.sampled_from([7.3, 7.3, 61.7])
 
@@ -91,26 +91,26 @@ class Keys(RuleBasedStateMachine):
         entry = self._entry(name)
         until, outcome = self._left.get(waited_for, (0.0, b""))
         if self._now < until:
-            assert (got.answer, got.result) == (Answer.LEFT, outcome)
+            assert (got.answer, got.result) == (ClaimAnswer.LEFT, outcome)
         elif entry is None:
-            assert got.answer is Answer.NEW
+            assert got.answer is ClaimAnswer.NEW
             self._write(name, token, fp)
         elif entry.fp != fp:
-            assert got.answer is Answer.MISMATCH
+            assert got.answer is ClaimAnswer.MISMATCH
         elif entry.state == "done":
-            assert (got.answer, got.result) == (Answer.DONE, entry.payload)
+            assert (got.answer, got.result) == (ClaimAnswer.DONE, entry.payload)
         elif entry.state in {"unstored", "held"}:
             assert got.answer == entry.state
             assert not got.result
         elif self._now < entry.lease_end:
-            assert (got.answer, got.owner) == (Answer.BUSY, entry.token)
+            assert (got.answer, got.owner) == (ClaimAnswer.BUSY, entry.token)
             assert got.lease_left == pytest.approx(entry.lease_end - self._now, abs=1.5)
             entry.has_rival = True
         elif takes_over:
-            assert got.answer is Answer.NEW
+            assert got.answer is ClaimAnswer.NEW
             self._write(name, token, fp)
         else:
-            assert got.answer is Answer.HELD
+            assert got.answer is ClaimAnswer.HELD
 
     def _write(self, name: str, token: str, fp: bytes) -> None:
         lease_end = self._now + LEASE
@@ -118,14 +118,14 @@ class Keys(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), name=NAMES, token=OWNERS, state=ENDINGS, result=RESULTS)
     def settle(
-        self, *, which: int, name: str, token: str, state: State | None, result: bytes
+        self, *, which: int, name: str, token: str, state: RecordState | None, result: bytes
     ) -> None:
         is_owned = self._is_owned(name, token)
         got = self._run(self._stores[which].settle(name, token, Ending(state, TTL, result)))
         assert got is is_owned
         if not is_owned:
             return
-        if state is not State.DONE and result and self._entries[name].has_rival:
+        if state is not RecordState.DONE and result and self._entries[name].has_rival:
             self._left[token] = (self._now + LEFT_FOR, result)
         if state is None:
             del self._entries[name]
@@ -133,7 +133,7 @@ class Keys(RuleBasedStateMachine):
         entry = self._entries[name]
         entry.state = state.value
         entry.forgotten_at = self._now + TTL
-        entry.payload = result if state is State.DONE else b""
+        entry.payload = result if state is RecordState.DONE else b""
 
     @rule(which=st.integers(0, 1), name=NAMES, token=OWNERS)
     def renew(self, *, which: int, name: str, token: str) -> None:
@@ -171,7 +171,7 @@ class Keys(RuleBasedStateMachine):
         assert shown is not None
         if entry.state == "inflight":
             alive = self._now < entry.lease_end
-            assert shown.state is (State.IN_FLIGHT if alive else State.HELD)
+            assert shown.state is (RecordState.IN_FLIGHT if alive else RecordState.HELD)
         else:
             assert shown.state == entry.state
         assert shown.size == len(entry.payload)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.records import Answer
+from proxy.policy.idempotency.record import ClaimAnswer
 from proxy.stores import StoreError
 from proxy.stores.letters.table import Table as LetterTable
 from proxy.stores.sqlite.table import Table
@@ -146,7 +146,7 @@ async def test_a_bad_question_costs_no_key(tmp_path: Path) -> None:
             if n % 10 == 5:
                 assert isinstance(answer, StoreError)
             else:
-                assert getattr(answer, "answer", answer) is Answer.NEW
+                assert getattr(answer, "answer", answer) is ClaimAnswer.NEW
         assert store.state == "up"
 
 

@@ -13,13 +13,20 @@ from pathlib import Path
 import pytest
 
 from proxy.core import SystemClock
-from proxy.policy.letters import Letter, LetterCounts, LetterState, Missing, Obstacle, Run
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    DeadLetterCounts,
+    DeadLetterState,
+    Missing,
+    Obstacle,
+    ReplayRun,
+)
 from proxy.stores import StoreError
 from proxy.stores.letters import FILE, LetterStore
 from tests.support.letters import CREATED, DAY, letter, locked
 from tests.support.waiting import eventually
 
-SENT_AGAIN = Run(CREATED + 9, "failed", ({"n": 1, "outcome": "timeout"}, {"n": 2}))
+SENT_AGAIN = ReplayRun(CREATED + 9, "failed", ({"n": 1, "outcome": "timeout"}, {"n": 2}))
 
 
 class At(SystemClock):
@@ -68,7 +75,7 @@ async def ids(store: LetterStore, route: str | None = None, **options: object) -
     return [found.id for found in await store.page(route, **options)]  # type: ignore[arg-type]  # as named there
 
 
-async def state_of(store: LetterStore, wanted: Letter) -> tuple[LetterState, bool]:
+async def state_of(store: LetterStore, wanted: DeadLetter) -> tuple[DeadLetterState, bool]:
     found = await store.find(wanted.id)
     assert found is not None
     return found.outline.state, found.outline.may_have_run
@@ -224,7 +231,7 @@ async def test_counts(tmp_path: Path) -> None:
         await store.keep(letter(4, route="b"))
         await eventually(lambda: len(store.counts) == 2)
         all_of_it = store.counts["all"]
-        assert all_of_it == LetterCounts(3, 1, all_of_it.size, CREATED + 1)
+        assert all_of_it == DeadLetterCounts(3, 1, all_of_it.size, CREATED + 1)
         await store.begin_replay(letter(4).id, "t", force=False)
         await eventually(lambda: store.counts["b"].replayable == 0)
         await store.end_replay(letter(4).id, "t", None, may_have_run=False, gone=True)
@@ -251,14 +258,14 @@ async def test_counts(tmp_path: Path) -> None:
     ],
 )
 async def test_what_may_be_sent_again(
-    tmp_path: Path, kept: Letter, *, force: bool, expected: Obstacle | None
+    tmp_path: Path, kept: DeadLetter, *, force: bool, expected: Obstacle | None
 ) -> None:
     async with opened(tmp_path) as store:
         await store.keep(kept)
         begun = await store.begin_replay(letter().id, "t", force=force)
         if expected is None:
             assert begun == kept
-            assert (await state_of(store, kept))[0] is LetterState.REPLAYING
+            assert (await state_of(store, kept))[0] is DeadLetterState.REPLAYING
         else:
             assert begun is expected
 
@@ -266,13 +273,13 @@ async def test_what_may_be_sent_again(
 async def test_a_letter_is_sent_by_one_at_a_time(tmp_path: Path) -> None:
     async with opened(tmp_path) as store, opened(tmp_path) as other:
         await store.keep(letter())
-        assert isinstance(await store.begin_replay(letter().id, "one", force=False), Letter)
+        assert isinstance(await store.begin_replay(letter().id, "one", force=False), DeadLetter)
         for second, force in ((store, True), (other, True), (other, False)):
             begun = await second.begin_replay(letter().id, "two", force=force)
             assert begun is Obstacle.REPLAYING
             # Whoever did not begin ends nothing.
             await second.end_replay(letter().id, "two", None, may_have_run=False, gone=True)
-        assert await state_of(other, letter()) == (LetterState.REPLAYING, False)
+        assert await state_of(other, letter()) == (DeadLetterState.REPLAYING, False)
         assert await other.drop(letter().id) is False
         assert await other.drop_all() == 0
 
@@ -281,13 +288,13 @@ async def test_a_failed_replay_leaves_the_letter_with_one_more_run(tmp_path: Pat
     async with opened(tmp_path) as store:
         await store.keep(letter())
         for n in range(2):
-            assert isinstance(await store.begin_replay(letter().id, "t", force=True), Letter)
+            assert isinstance(await store.begin_replay(letter().id, "t", force=True), DeadLetter)
             await store.end_replay(letter().id, "t", SENT_AGAIN, may_have_run=n == 0, gone=False)
         found = await store.find(letter().id)
         assert found is not None
         assert found.runs == (*letter().runs, SENT_AGAIN, SENT_AGAIN)
         outline = found.outline
-        assert (outline.state, outline.replays, outline.used) == (LetterState.WAITING, 2, 2)
+        assert (outline.state, outline.replays, outline.used) == (DeadLetterState.WAITING, 2, 2)
         assert outline.may_have_run, "that it did not run the second time says nothing"
 
 
@@ -297,12 +304,12 @@ async def test_what_a_dead_process_was_sending_is_uncertain(tmp_path: Path) -> N
         await store.keep(letter(2))
         died = await asyncio.to_thread(_die_while_sending, tmp_path, letter().id)
         assert died == -9
-        assert await state_of(store, letter()) == (LetterState.UNCERTAIN, True)
-        assert await state_of(store, letter(2)) == (LetterState.WAITING, False)
+        assert await state_of(store, letter()) == (DeadLetterState.UNCERTAIN, True)
+        assert await state_of(store, letter(2)) == (DeadLetterState.WAITING, False)
         assert await store.begin_replay(letter().id, "t", force=False) is Obstacle.UNCERTAIN
-        assert isinstance(await store.begin_replay(letter().id, "t", force=True), Letter)
+        assert isinstance(await store.begin_replay(letter().id, "t", force=True), DeadLetter)
         await store.end_replay(letter().id, "t", SENT_AGAIN, may_have_run=False, gone=False)
-        assert await state_of(store, letter()) == (LetterState.WAITING, True)
+        assert await state_of(store, letter()) == (DeadLetterState.WAITING, True)
     async with opened(tmp_path):
         pass
     names = {file.name for file in (tmp_path / "state").iterdir()}
@@ -383,10 +390,10 @@ async def test_a_file_that_somebody_holds_is_not_waited_for_without_end(tmp_path
         assert await store.keep(letter(3))
 
 
-async def eventually_found(store: LetterStore, wanted: Letter) -> None:
+async def eventually_found(store: LetterStore, wanted: DeadLetter) -> None:
     for _ in range(100):
         found = await store.find(wanted.id)
-        if found is not None and found.outline.state is LetterState.WAITING:
+        if found is not None and found.outline.state is DeadLetterState.WAITING:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it is still marked")

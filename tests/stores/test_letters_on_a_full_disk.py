@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.letters import Letter, Run
+from proxy.policy.dead_letter import DeadLetter, ReplayRun
 from proxy.stores.letters import FILE, LetterStore
 from proxy.stores.sqlite.thread import DiskFull
 from tests.stores.test_letters import ids, opened
@@ -24,9 +24,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-async def kept_until_full(store: LetterStore, size: int, start: int = 1) -> list[Letter]:
+async def kept_until_full(store: LetterStore, size: int, start: int = 1) -> list[DeadLetter]:
     """Keep letters until there is no room."""
-    kept: list[Letter] = []
+    kept: list[DeadLetter] = []
     for number in range(start, start + 10_000):
         one = letter(number, body=bytes(size))
         try:
@@ -88,7 +88,7 @@ async def test_a_letter_can_be_sent_again_and_stays_if_it_failed(disk: Path) -> 
         fill(disk)
         for one, gone in zip(kept, [False, True, False], strict=False):
             assert await store.begin_replay(one.id, "ticket", force=False) == one
-            run = Run(CREATED, "failed", ({"n": 1, "outcome": "timeout"},))
+            run = ReplayRun(CREATED, "failed", ({"n": 1, "outcome": "timeout"},))
             await store.end_replay(one.id, "ticket", run, may_have_run=False, gone=gone)
         assert await ids(store) == [one.id for one in kept if one is not kept[1]]
 

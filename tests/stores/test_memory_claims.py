@@ -4,7 +4,14 @@ from random import Random
 
 import pytest
 
-from proxy.policy.records import LEFT_FOR, Answer, Claimed, Ending, KnownKeys, State
+from proxy.policy.idempotency.record import (
+    LEFT_FOR,
+    ClaimAnswer,
+    Claimed,
+    Ending,
+    KnownKeys,
+    RecordState,
+)
 from proxy.policy.settings import MemorySettings
 from proxy.stores.memory import MemoryClaims
 from proxy.stores.memory.claims import RECORD
@@ -30,35 +37,35 @@ class Memory:
         return await self.claims.claim(ask("one", name, waited_for=waited_for, caller=caller))
 
     async def run(self, name: str, ending: Ending, caller: str = "") -> None:
-        assert (await self.claim(name, caller=caller)).answer is Answer.NEW
+        assert (await self.claim(name, caller=caller)).answer is ClaimAnswer.NEW
         assert await self.claims.settle(name, "one", ending)
 
     async def run_while_another_waits(self, name: str, ending: Ending) -> None:
-        assert (await self.claim(name)).answer is Answer.NEW
-        assert (await self.claims.claim(ask("two", name))).answer is Answer.BUSY
+        assert (await self.claim(name)).answer is ClaimAnswer.NEW
+        assert (await self.claims.claim(ask("two", name))).answer is ClaimAnswer.BUSY
         assert await self.claims.settle(name, "one", ending)
 
-    async def state(self, name: str) -> State | None:
+    async def state(self, name: str) -> RecordState | None:
         shown = await self.claims.show(name)
         return None if shown is None else shown.state
 
 
 async def test_where_there_are_too_many_the_oldest_go() -> None:
     memory = Memory(entries=3)
-    await memory.run("a", Ending(State.UNSTORED, TTL))
-    await memory.run("b", Ending(State.UNSTORED, TTL))
+    await memory.run("a", Ending(RecordState.UNSTORED, TTL))
+    await memory.run("b", Ending(RecordState.UNSTORED, TTL))
     await memory.claim("c")
     assert memory.evicted == 0
-    assert (await memory.claim("d")).answer is Answer.NEW
+    assert (await memory.claim("d")).answer is ClaimAnswer.NEW
     assert memory.evicted == 1
     assert await memory.state("a") is None
-    assert (await memory.claim("e")).answer is Answer.NEW
+    assert (await memory.claim("e")).answer is ClaimAnswer.NEW
     assert memory.evicted == 2
     assert await memory.state("b") is None
     assert len(memory.claims) == 3
 
 
-@pytest.mark.parametrize("ending", [None, Ending(State.HELD, TTL)])
+@pytest.mark.parametrize("ending", [None, Ending(RecordState.HELD, TTL)])
 async def test_what_is_in_flight_or_held_is_never_given_up(ending: Ending | None) -> None:
     memory = Memory(entries=3)
     for name in "abc":
@@ -66,14 +73,14 @@ async def test_what_is_in_flight_or_held_is_never_given_up(ending: Ending | None
         if ending is not None:
             await memory.claims.settle(name, "one", ending)
     for _ in range(3):
-        assert await memory.claim("d") == Claimed(Answer.FULL)
+        assert await memory.claim("d") == Claimed(ClaimAnswer.FULL)
     memory.clock.advance(LEASE + 2)
-    assert await memory.claim("d") == Claimed(Answer.FULL), "nor when its owner is silent"
+    assert await memory.claim("d") == Claimed(ClaimAnswer.FULL), "nor when its owner is silent"
     for name in "abc":
         assert await memory.state(name) is not None
     assert memory.evicted == 0
     memory.clock.advance(TTL)
-    assert (await memory.claim("d")).answer is Answer.NEW, "but in time it is forgotten"
+    assert (await memory.claim("d")).answer is ClaimAnswer.NEW, "but in time it is forgotten"
     assert memory.evicted == 0
 
 
@@ -81,9 +88,9 @@ async def test_what_is_in_flight_stays_whatever_the_date() -> None:
     memory = Memory(entries=2)
     await memory.claim("a")
     memory.clock.set_wall_wrong_by(1e9)
-    assert (await memory.claim("a")).answer is Answer.BUSY
+    assert (await memory.claim("a")).answer is ClaimAnswer.BUSY
     await memory.claim("b")
-    assert await memory.claim("c") == Claimed(Answer.FULL), "nor does it make room for another"
+    assert await memory.claim("c") == Claimed(ClaimAnswer.FULL), "nor does it make room for another"
     assert await memory.claims.renew("a", "one", LEASE, TTL)
     memory.clock.set_wall_wrong_by(2e9)
     assert await memory.claims.settle("a", "one", done(b"result"))
@@ -102,14 +109,14 @@ async def test_results_make_room_for_each_other_and_that_they_ran_is_known() -> 
     assert (await memory.claim("d")).result == b"y" * 1500
     assert (await memory.claim("c")).result == b"x" * 1000
     for name in "ab":
-        assert await memory.claim(name) == Claimed(Answer.UNSTORED)
+        assert await memory.claim(name) == Claimed(ClaimAnswer.UNSTORED)
 
 
 async def test_a_result_that_never_fits_is_not_kept_and_that_it_ran_is() -> None:
     memory = Memory(room=ROOM + 3 * RECORD)
     await memory.run("a", done(b"small"))
     await memory.run("b", done(b"x" * 1000))
-    assert await memory.claim("b") == Claimed(Answer.UNSTORED)
+    assert await memory.claim("b") == Claimed(ClaimAnswer.UNSTORED)
     assert (await memory.claim("a")).result == b"small", "nothing was given up for it"
     assert memory.evicted == 0
 
@@ -117,7 +124,7 @@ async def test_a_result_that_never_fits_is_not_kept_and_that_it_ran_is() -> None
 async def test_markers_leave_a_quarter_to_results() -> None:
     memory = Memory(room=20 * RECORD)
     for number in range(100):
-        await memory.run(f"{number:02}", Ending(State.UNSTORED, TTL))
+        await memory.run(f"{number:02}", Ending(RecordState.UNSTORED, TTL))
     evicted = memory.evicted
     assert evicted > 0
     for name in "abc":
@@ -125,18 +132,20 @@ async def test_markers_leave_a_quarter_to_results() -> None:
         assert (await memory.claim(name)).result == b"x" * 4 * RECORD
     assert 0 < memory.evicted - evicted < 15
     await memory.run("d", done(b"x" * 8 * RECORD))
-    assert await memory.claim("d") == Claimed(Answer.UNSTORED), "the rest is theirs"
+    assert await memory.claim("d") == Claimed(ClaimAnswer.UNSTORED), "the rest is theirs"
     assert memory.claims.used <= 20 * RECORD
 
 
 async def test_room_that_is_in_use_is_no_room() -> None:
     memory = Memory(room=ROOM + 3 * RECORD)
     for name in "abc":
-        assert (await memory.claim(name)).answer is Answer.NEW
-    assert await memory.claim("d") == Claimed(Answer.FULL)
+        assert (await memory.claim(name)).answer is ClaimAnswer.NEW
+    assert await memory.claim("d") == Claimed(ClaimAnswer.FULL)
     assert await memory.claims.settle("a", "one", done(b"x"))
-    assert await memory.state("a") is State.UNSTORED
-    assert (await memory.claim("d")).answer is Answer.NEW, "that it ran was given up, and counted"
+    assert await memory.state("a") is RecordState.UNSTORED
+    assert (await memory.claim("d")).answer is ClaimAnswer.NEW, (
+        "that it ran was given up, and counted"
+    )
     assert memory.evicted == 1
 
 
@@ -152,14 +161,14 @@ async def test_what_is_left_behind_counts_and_goes() -> None:
     assert memory.claims.used == RECORD + 200
     assert (await memory.claim("b", waited_for="one")).result == b"x" * 200
     memory.clock.advance(LEFT_FOR + 1)
-    assert (await memory.claim("b", waited_for="one")).answer is Answer.NEW
+    assert (await memory.claim("b", waited_for="one")).answer is ClaimAnswer.NEW
     assert memory.claims.used == ROOM + RECORD
 
 
 async def test_what_is_left_behind_may_not_fit() -> None:
     memory = Memory(room=1000)
     await memory.run_while_another_waits("a", freed(b"x" * 2000))
-    assert (await memory.claim("a", waited_for="one")).answer is Answer.NEW
+    assert (await memory.claim("a", waited_for="one")).answer is ClaimAnswer.NEW
     assert memory.claims.used == ROOM + RECORD
 
 
@@ -168,8 +177,8 @@ async def test_a_storm_of_failures_leaves_results_alone() -> None:
     await memory.run("a", done(b"x" * 5000))
     for number in range(100):
         name = owner = f"{number:02}"
-        assert (await memory.claims.claim(ask(owner, name))).answer is Answer.NEW
-        assert (await memory.claims.claim(ask("another", name))).answer is Answer.BUSY
+        assert (await memory.claims.claim(ask(owner, name))).answer is ClaimAnswer.NEW
+        assert (await memory.claims.claim(ask("another", name))).answer is ClaimAnswer.BUSY
         assert await memory.claims.settle(name, owner, freed(b"y" * 400))
         assert memory.claims.used < 8500
     assert (await memory.claim("b", waited_for="99")).result == b"y" * 400
@@ -195,7 +204,7 @@ async def test_a_stranger_s_results_push_out_its_own() -> None:
         await memory.run(f"{number}", done(LARGE), "stranger")
     assert memory.evicted > 100
     assert (await memory.claim("mine", caller="me")).result == b"my result"
-    assert (await memory.claim("0", caller="stranger")).answer is Answer.UNSTORED
+    assert (await memory.claim("0", caller="stranger")).answer is ClaimAnswer.UNSTORED
     assert (await memory.claim("199", caller="stranger")).result == LARGE
 
 
@@ -216,23 +225,25 @@ async def test_what_is_held_is_at_most_half_of_the_room_beside_others() -> None:
     for number in range(40):
         claimed = await memory.claim(f"{number}", caller="stranger")
         if number < 10:
-            await memory.claims.settle(f"{number}", "one", Ending(State.HELD, TTL))
-        assert claimed.answer is (Answer.NEW if number < 10 else Answer.FULL)
+            await memory.claims.settle(f"{number}", "one", Ending(RecordState.HELD, TTL))
+        assert claimed.answer is (ClaimAnswer.NEW if number < 10 else ClaimAnswer.FULL)
     for number in range(100):
         await memory.run(f"mine {number}", done(b"my result"), "me")
     assert (await memory.claim("mine 99", caller="me")).result == b"my result"
-    assert await memory.claim("one more", caller="stranger") == Claimed(Answer.FULL)
+    assert await memory.claim("one more", caller="stranger") == Claimed(ClaimAnswer.FULL)
 
 
 async def test_a_caller_alone_leaves_an_eighth_of_what_is_never_given_up() -> None:
     memory = Memory(entries=20)
     for number in range(18):
-        assert (await memory.claim(f"{number}", caller="me")).answer is Answer.NEW
-        await memory.claims.settle(f"{number}", "one", Ending(State.HELD, TTL))
-    assert await memory.claim("one more", caller="me") == Claimed(Answer.FULL)
+        assert (await memory.claim(f"{number}", caller="me")).answer is ClaimAnswer.NEW
+        await memory.claims.settle(f"{number}", "one", Ending(RecordState.HELD, TTL))
+    assert await memory.claim("one more", caller="me") == Claimed(ClaimAnswer.FULL)
     for name in "ab":
-        assert (await memory.claim(name, caller="new")).answer is Answer.NEW, "it was yet to come"
-    assert await memory.claim("c", caller="new") == Claimed(Answer.FULL)
+        assert (await memory.claim(name, caller="new")).answer is ClaimAnswer.NEW, (
+            "it was yet to come"
+        )
+    assert await memory.claim("c", caller="new") == Claimed(ClaimAnswer.FULL)
 
 
 async def test_what_may_be_given_up_is_all_of_a_caller_alone() -> None:
@@ -245,7 +256,7 @@ async def test_what_may_be_given_up_is_all_of_a_caller_alone() -> None:
 async def test_a_record_moves_to_who_it_turns_out_to_be() -> None:
     memory = Memory(entries=100)
     await memory.claim("mine", caller="10.0.0.1")
-    await memory.claims.settle("mine", "one", Ending(State.DONE, TTL, b"mine", "me"))
+    await memory.claims.settle("mine", "one", Ending(RecordState.DONE, TTL, b"mine", "me"))
     for number in range(1000):
         await memory.run(f"{number}", done(b"x"), "10.0.0.1")
     assert (await memory.claim("mine", caller="me")).result == b"mine"
@@ -272,9 +283,19 @@ async def test_whatever_happens_the_count_is_right(seed: int) -> None:
                 await claims.drop(name)
             case 1:
                 memory.clock.advance(chance.expovariate(1.0))
-            case _ if (await memory.claim(name, caller=caller)).answer is Answer.NEW:
-                state = chance.choice([State.DONE, State.DONE, State.HELD, State.UNSTORED, None])
-                result = b"x" * chance.choice([0, 10, 3000]) if state is not State.HELD else b""
+            case _ if (await memory.claim(name, caller=caller)).answer is ClaimAnswer.NEW:
+                state = chance.choice(
+                    [
+                        RecordState.DONE,
+                        RecordState.DONE,
+                        RecordState.HELD,
+                        RecordState.UNSTORED,
+                        None,
+                    ]
+                )
+                result = (
+                    b"x" * chance.choice([0, 10, 3000]) if state is not RecordState.HELD else b""
+                )
                 mine = chance.choice(["", caller, "known"])
                 ttl = chance.choice([TTL, TTL / 50])
                 await claims.settle(name, "one", Ending(state, ttl, result, mine))
@@ -293,7 +314,9 @@ def _assert_counted(claims: MemoryClaims) -> None:
     assert {record.caller for record in records.values()} == set(rooms)
     assert sum(room.open for room in rooms.values()) == len(claims._open)
     assert sum(room.ended for room in rooms.values()) == len(claims._ended)
-    assert claims.known().held == sum(record.state is State.HELD for record in records.values())
+    assert claims.known().held == sum(
+        record.state is RecordState.HELD for record in records.values()
+    )
     names = sum(len(room.results.names) + len(room.markers.names) for room in rooms.values())
     assert names <= 2 * len(claims._ended) + 70 * len(rooms)
     assert sum(map(len, claims._queues.values())) <= 2 * (2 * 60 + 48)
@@ -302,13 +325,13 @@ def _assert_counted(claims: MemoryClaims) -> None:
 async def test_that_half_of_it_is_held_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     memory = Memory(entries=20)
     for number in range(18):
-        await memory.run(f"{number}", Ending(State.HELD, TTL))
+        await memory.run(f"{number}", Ending(RecordState.HELD, TTL))
         assert len(caplog.messages) == (number >= 9)
     assert "10 of at most 20" in caplog.text
     for number in range(18):
         await memory.claims.drop(f"{number}")
     for number in range(18):
-        await memory.run(f"{number} again", Ending(State.HELD, TTL))
+        await memory.run(f"{number} again", Ending(RecordState.HELD, TTL))
     assert len(caplog.messages) == 2
 
 

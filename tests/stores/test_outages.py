@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import pytest
 
-from proxy.policy.permits import NEVER
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
+from proxy.policy.throttle.limiter import NEVER
 from proxy.stores.redis.outage import stand_in
 from proxy.stores.redis.permits import SharedPermits
 from tests.stores.stage import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from proxy.policy.records import Answer
+from proxy.policy.idempotency.record import ClaimAnswer
 from proxy.stores import Claims, StoreError
 from tests.stores.houses import NAME, TTL, ask, done, freed
 from tests.stores.stage import CLOCK, Tally, on_every_server, running_store
@@ -70,7 +70,7 @@ async def test_a_server_that_stalls_is_an_error_in_time_and_then_at_once(program
         server.resume()
         await eventually(lambda: store.state == "up")
         found = await store.claims.claim(ask("three"))
-        assert found.answer is Answer.DONE or found.owner == "one", "or it was never read"
+        assert found.answer is ClaimAnswer.DONE or found.owner == "one", "or it was never read"
 
 
 @on_every_server
@@ -105,7 +105,7 @@ async def test_a_server_that_goes_away_is_an_error_at_once() -> None:
             await store.claims.claim(ask())
         await server.start()
         await eventually(lambda: store.state == "up")
-        assert (await store.claims.claim(ask())).answer is Answer.NEW
+        assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
 
 
 async def test_the_end_is_an_error_for_those_who_wait() -> None:
@@ -129,14 +129,14 @@ async def test_a_server_that_forgets(server: RedisServer, client: Redis) -> None
         assert not await store.claims.renew(NAME, "one", 1.0, TTL)
         assert not await store.claims.settle(NAME, "one", done(b"result"))
         assert await store.claims.show(NAME) is None, "a result that was lost is not brought back"
-        assert (await store.claims.claim(ask("two"))).answer is Answer.NEW
+        assert (await store.claims.claim(ask("two"))).answer is ClaimAnswer.NEW
 
 
 async def test_scripts_that_the_server_has_forgotten(server: RedisServer, client: Redis) -> None:
     async with running_store(server.settings()) as store:
         for _ in range(2):
             await client.script_flush()
-            assert (await store.claims.claim(ask())).answer is Answer.NEW
+            assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
             await client.script_flush()
             assert await store.claims.settle(NAME, "one", freed())
 
@@ -165,7 +165,7 @@ async def test_a_record_that_makes_no_sense_is_an_error(
             await store.claims.claim(ask("two"))
         assert tally.unanswered["claim"] == 1
         assert store.state == "up", "it concerns that key alone"
-        assert (await store.claims.claim(ask("two", "another"))).answer is Answer.NEW
+        assert (await store.claims.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_what_is_no_record_is_an_error(
         await client.rpush("holdfast:left:zero", "x")
         with pytest.raises(StoreError):
             await store.claims.claim(ask("two", "another", waited_for="zero"))
-        assert (await store.claims.claim(ask("two", "another"))).answer is Answer.NEW
+        assert (await store.claims.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
 
 
 async def test_how_long_it_is_kept(server: RedisServer, client: Redis) -> None:
@@ -212,7 +212,7 @@ async def test_what_is_left_behind_has_a_bound(server: RedisServer, client: Redi
         for number in range(20):
             name = owner = str(number)
             await store.claims.claim(ask(owner, name))
-            assert (await store.claims.claim(ask("two", name))).answer is Answer.BUSY
+            assert (await store.claims.claim(ask("two", name))).answer is ClaimAnswer.BUSY
             assert await store.claims.settle(name, owner, freed(page))
         assert len(await client.keys("holdfast:left:*")) == 16
         assert 8_000 < await client.pttl("holdfast:left_bytes") <= 10_000
@@ -276,7 +276,7 @@ async def test_who_comes_again_after_a_claim_that_was_cancelled_has_it(
             await asyncio.sleep(0)
             claim.cancel()
             await asyncio.wait([claim])
-            assert (await store.claims.claim(ask("one"))).answer is Answer.NEW
+            assert (await store.claims.claim(ask("one"))).answer is ClaimAnswer.NEW
             await store.claims.show(NAME)  # whatever else was sent is done
             assert await store.claims.settle(NAME, "one", freed())
             await client.script_flush()
@@ -317,6 +317,6 @@ async def test_who_may_not_ask_about_memory_is_not_troubled(
         running_store(server.settings(username="proxy", password="secret")) as store,
     ):
         store.keep_keys()
-        assert (await store.claims.claim(ask())).answer is Answer.NEW
+        assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
         assert store.state == "up"
     assert not caplog.records

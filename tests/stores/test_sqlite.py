@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.records import Answer, Claimed, Ending, State
+from proxy.policy.idempotency.record import ClaimAnswer, Claimed, Ending, RecordState
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import StoreError, room_name
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
@@ -174,9 +174,9 @@ async def test_the_end_waits_for_what_was_asked(path: Path) -> None:
     calls = [asyncio.create_task(store.claim(ask(name=str(n)))) for n in range(300)]
     await asyncio.sleep(0)
     await store.close()
-    assert {claimed.answer for claimed in await asyncio.gather(*calls)} == {Answer.NEW}
+    assert {claimed.answer for claimed in await asyncio.gather(*calls)} == {ClaimAnswer.NEW}
     async with running_file(path, CLOCK) as again:
-        assert (await again.claim(ask("two", name="299"))).answer is Answer.BUSY
+        assert (await again.claim(ask("two", name="299"))).answer is ClaimAnswer.BUSY
 
 
 async def test_many_start_at_once(path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_many_start_at_once(path: Path) -> None:
     ]
     await asyncio.gather(*(store.start() for store in stores))
     answers = await asyncio.gather(*(store.claim(ask(str(id(store)))) for store in stores))
-    assert [claimed.answer for claimed in answers].count(Answer.NEW) == 1
+    assert [claimed.answer for claimed in answers].count(ClaimAnswer.NEW) == 1
     for store in stores:
         await store.close()
 
@@ -329,12 +329,14 @@ async def test_setting_the_date_moves_no_lease(path: Path) -> None:
         for wrong in (TTL - 5, -1e6, 1e9):
             clock.set_wall_wrong_by(wrong)
             busy = await store.claim(ask("two"))
-            assert busy.answer is Answer.BUSY
+            assert busy.answer is ClaimAnswer.BUSY
             assert busy.lease_left == pytest.approx(LEASE, abs=2)
         assert await store.settle(NAME, "one", done(b"result"))
-        assert (await store.claim(ask("two"))).answer is Answer.DONE
+        assert (await store.claim(ask("two"))).answer is ClaimAnswer.DONE
         clock.set_wall_wrong_by(1e9 + TTL + 5)
-        assert (await store.claim(ask("two"))).answer is Answer.NEW, "but keeping goes by the date"
+        assert (await store.claim(ask("two"))).answer is ClaimAnswer.NEW, (
+            "but keeping goes by the date"
+        )
 
 
 async def test_the_sweep_leaves_what_is_in_flight_whatever_the_date(path: Path) -> None:
@@ -346,9 +348,9 @@ async def test_the_sweep_leaves_what_is_in_flight_whatever_the_date(path: Path) 
     clock.set_wall_wrong_by(1e6)
     async with running_file(path, clock) as store:
         await eventually(lambda: count_rows(path) == (1, 0))
-        assert (await store.claim(ask("two", "alive"))).answer is Answer.BUSY
+        assert (await store.claim(ask("two", "alive"))).answer is ClaimAnswer.BUSY
         clock.advance(LEASE + 1)
-        assert (await store.claim(ask("two", "alive", takes_over=False))).answer is Answer.NEW
+        assert (await store.claim(ask("two", "alive", takes_over=False))).answer is ClaimAnswer.NEW
 
 
 @pytest.mark.parametrize(
@@ -360,9 +362,9 @@ async def test_a_lease_of_before_the_machine_started_has_ended(path: Path, chang
         change_rows(path, change)
         shown = await store.show(NAME)
         assert shown is not None
-        assert shown.state is State.HELD
-        assert (await store.claim(ask("two", takes_over=False))).answer is Answer.HELD
-        assert (await store.claim(ask("two", takes_over=True))).answer is Answer.NEW
+        assert shown.state is RecordState.HELD
+        assert (await store.claim(ask("two", takes_over=False))).answer is ClaimAnswer.HELD
+        assert (await store.claim(ask("two", takes_over=True))).answer is ClaimAnswer.NEW
 
 
 # Others have the file.
@@ -389,7 +391,7 @@ async def test_a_file_that_is_locked_is_an_error_in_time(
         lock.execute("ROLLBACK")
         lock.close()
         await asyncio.sleep(0.05)
-        assert (await store.claim(ask("three", "a"))).answer is Answer.NEW, "nobody had got it"
+        assert (await store.claim(ask("three", "a"))).answer is ClaimAnswer.NEW, "nobody had got it"
         assert store.state == "up"
         # Whether the first one was turned away or only late, nothing is lost.
         await store.settle(NAME, "one", done(b"late"))
@@ -420,10 +422,10 @@ async def test_what_was_given_up_keeps_its_order(path: Path) -> None:
             await cancelled
         stuck.set()
         await asyncio.sleep(0.05)
-        assert (await store.claim(ask("three", "a"))).answer is Answer.NEW
-        assert (await store.claim(ask("three", "b"))).answer is Answer.NEW
+        assert (await store.claim(ask("three", "a"))).answer is ClaimAnswer.NEW
+        assert (await store.claim(ask("three", "b"))).answer is ClaimAnswer.NEW
         left = await store.claim(ask("three", waited_for="one"))
-        assert left == Claimed(Answer.LEFT, result=b"failure")
+        assert left == Claimed(ClaimAnswer.LEFT, result=b"failure")
 
 
 async def test_who_never_heard_of_a_claim_has_not_got_it(path: Path) -> None:
@@ -446,7 +448,7 @@ async def test_who_never_heard_of_a_claim_has_not_got_it(path: Path) -> None:
             await store.claim(ask("one"))
         stuck.set()
         await asyncio.sleep(0.05)
-        assert (await store.claim(ask("one"))).answer is Answer.NEW, "and may come again"
+        assert (await store.claim(ask("one"))).answer is ClaimAnswer.NEW, "and may come again"
         assert (await store.claim(ask("two"))).owner == "one"
 
 
@@ -542,10 +544,10 @@ async def test_whatever_was_answered_survives_a_kill(path: Path) -> None:
             assert (await store.claim(ask(name=name))).result == name.encode() * 100
         for name in had:
             found = await store.claim(ask(name=name))
-            assert found.answer in {Answer.BUSY, Answer.DONE}
+            assert found.answer in {ClaimAnswer.BUSY, ClaimAnswer.DONE}
             assert found.result in {b"", name.encode() * 100}
         for name in asked:
-            assert (await store.claim(ask(name=name))).answer in {Answer.NEW, Answer.BUSY}
+            assert (await store.claim(ask(name=name))).answer in {ClaimAnswer.NEW, ClaimAnswer.BUSY}
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
@@ -565,7 +567,7 @@ async def small_file(path: Path, room: int) -> AsyncIterator[SqliteStore]:
 
 
 async def _run(store: SqliteStore, name: str, ending: Ending, caller: str) -> None:
-    assert (await store.claim(ask("one", name, caller=caller))).answer is Answer.NEW
+    assert (await store.claim(ask("one", name, caller=caller))).answer is ClaimAnswer.NEW
     assert await store.settle(name, "one", ending)
 
 
@@ -580,8 +582,8 @@ async def test_a_stranger_s_results_push_out_its_own_and_that_they_ran_is_known(
         await _run(store, "too large", done(bytes(100_001)), "stranger")
         assert await store.fetch("mine") == result
         answers = [(await store.claim(ask("two", f"{number}"))).answer for number in range(40)]
-        assert answers == [Answer.UNSTORED] * 31 + [Answer.DONE] * 9
-        assert (await store.claim(ask("two", "too large"))).answer is Answer.UNSTORED
+        assert answers == [ClaimAnswer.UNSTORED] * 31 + [ClaimAnswer.DONE] * 9
+        assert (await store.claim(ask("two", "too large"))).answer is ClaimAnswer.UNSTORED
         assert rooms(path) == {"me": (0, 10_000), "stranger": (0, 90_000), "*": (0, 100_000)}
 
 
@@ -596,11 +598,11 @@ async def test_what_each_caller_has_is_counted(path: Path) -> None:
     clock = FakeClock()
     async with running_file(path, clock) as store:
         await _run(store, "a", done(b"12345"), "me")
-        await _run(store, "b", Ending(State.HELD, TTL), "me")
+        await _run(store, "b", Ending(RecordState.HELD, TTL), "me")
         await store.claim(ask("one", "c", caller="10.0.0.1"))
         assert rooms(path) == {"me": (1, 5), "10.0.0.1": (1, 0), "*": (2, 5)}
         assert await store.renew("c", "one", LEASE, TTL)
-        await store.settle("c", "one", Ending(State.DONE, TTL, b"1234567", "me"))
+        await store.settle("c", "one", Ending(RecordState.DONE, TTL, b"1234567", "me"))
         assert rooms(path) == {"me": (1, 12), "*": (1, 12)}
         assert await store.drop("b")
         clock.advance(TTL + 1)
@@ -614,7 +616,7 @@ async def test_what_is_left_behind_has_a_bound(path: Path) -> None:
         for number in range(20):
             name = owner = str(number)
             await store.claim(ask(owner, name))
-            assert (await store.claim(ask("two", name))).answer is Answer.BUSY
+            assert (await store.claim(ask("two", name))).answer is ClaimAnswer.BUSY
             assert await store.settle(name, owner, freed(page))
         kept = [await store.fetch(str(number), str(number)) for number in range(20)]
         assert kept == [page] * 16 + [None] * 4
@@ -637,6 +639,6 @@ async def test_a_file_of_the_last_format_is_brought_up_to_date(path: Path) -> No
     async with running_file(path, CLOCK) as store, running_file(path, CLOCK) as other:
         assert (await store.claim(ask("two", "a"))).result == b"12345"
         assert rooms(path) == {"": (1, 5), "*": (1, 5)}
-        assert (await other.claim(ask("two", "b"))).answer is Answer.BUSY
+        assert (await other.claim(ask("two", "b"))).answer is ClaimAnswer.BUSY
         assert await store.settle("b", "one", done(b"6"))
         assert rooms(path) == {"": (0, 6), "*": (0, 6)}

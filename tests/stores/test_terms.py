@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.pacing import life_of, most_in_window, part_used
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
 from proxy.stores.redis.terms import terms
 
 

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proxy.policy.failures import Category
-from proxy.policy.letters import Letter, LetterState, Missing, Outline, Run, letter_id
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    DeadLetterState,
+    DeadLetterSummary,
+    Missing,
+    ReplayRun,
+    dead_letter_id,
+)
+from proxy.policy.failure_category import FailureCategory
 
 CREATED = 4_000_000_000.0
 """In a distant future: to the real clock nothing of it has expired."""
@@ -25,12 +32,12 @@ def letter(
     holder: str = "",
     caller: str = "",
     credentials: tuple[str, ...] = (),
-) -> Letter:
+) -> DeadLetter:
     """The letter of that number: later ones sort behind earlier ones."""
     created = CREATED + number
-    return Letter(
-        outline=Outline(
-            id=letter_id(int(created * 1000), number),
+    return DeadLetter(
+        outline=DeadLetterSummary(
+            id=dead_letter_id(int(created * 1000), number),
             created=created,
             expires=created + ttl,
             route=route,
@@ -38,12 +45,12 @@ def letter(
             target="/charges?a=b",
             request_id=f"request-{number}",
             error="503",
-            category=Category.TRANSIENT,
+            category=FailureCategory.TRANSIENT,
             why="attempts_exhausted",
             used=1,
             allowed=3,
             may_have_run=may_have_run,
-            state=LetterState.WAITING,
+            state=DeadLetterState.WAITING,
             replays=0,
             size=len(body),
             missing=missing,
@@ -58,7 +65,7 @@ def letter(
         record=record,
         fallback="",
         holder=holder,
-        runs=(Run(created, "failed", ({"n": 1, "outcome": "5xx", "status": 503},)),),
+        runs=(ReplayRun(created, "failed", ({"n": 1, "outcome": "5xx", "status": 503},)),),
     )
 
 

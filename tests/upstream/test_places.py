@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.policy.outcome import Kind
+from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import DialError, Pool
@@ -127,7 +127,7 @@ async def test_giving_up_in_the_queue_takes_nobody_elses_turn(pool: Pool) -> Non
     patient = await ask_and_wait(pool)
     with pytest.raises(DialError) as failed:
         await hasty
-    assert failed.value.kind is Kind.BUSY
+    assert failed.value.kind is FailureKind.BUSY
     pool.give_back(first)
     assert await patient is first
     pool.give_back(first)

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from proxy.core import Clock, new_token
-from proxy.policy.letters import Letter, LetterCounts, Obstacle, Outline, Run
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    DeadLetterCounts,
+    DeadLetterSummary,
+    Obstacle,
+    ReplayRun,
+)
 from proxy.stores import StoreError
 from proxy.stores.letters.presence import Presence
 from proxy.stores.letters.reserve import Reserve, empty_log
@@ -79,7 +85,7 @@ class LetterStore:
         self._presence: Presence | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        self.counts: Mapping[str, LetterCounts] = {}
+        self.counts: Mapping[str, DeadLetterCounts] = {}
         """By route, as of a moment ago."""
         self.counted = 0.0
         """When that was, in monotonic seconds."""
@@ -172,7 +178,7 @@ class LetterStore:
 
     # What is asked of it.
 
-    async def keep(self, letter: Letter) -> bool:
+    async def keep(self, letter: DeadLetter) -> bool:
         """Write it down; True once it is on disk, False if there is no room for it.
 
         Done even if its client leaves meanwhile.
@@ -203,7 +209,7 @@ class LetterStore:
 
     async def page(
         self, route: str | None = None, *, after: str = "", limit: int = _PAGE, newest: bool = False
-    ) -> list[Outline]:
+    ) -> list[DeadLetterSummary]:
         """Up to *limit* letters behind *after*; the oldest one first, or the *newest*.
 
         None where no route keeps letters, or ever did.
@@ -212,13 +218,13 @@ class LetterStore:
             return []
         return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
 
-    async def find(self, letter: str) -> Letter | None:
+    async def find(self, letter: str) -> DeadLetter | None:
         """All of one letter; None if there is none."""
         if not self.is_open and not self.has_file:
             return None
         return await self._ask(lambda table: table.find(letter))
 
-    async def every(self, route: str | None = None) -> AsyncIterator[Letter]:
+    async def every(self, route: str | None = None) -> AsyncIterator[DeadLetter]:
         """All letters, the oldest one first."""
         after = ""
         while outlines := await self.page(route, after=after):
@@ -228,7 +234,7 @@ class LetterStore:
                     yield letter
             after = outlines[-1].id
 
-    async def begin_replay(self, letter: str, ticket: str, *, force: bool) -> Letter | Obstacle:
+    async def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
         """Mark a letter as being sent again, or hear why it may not be.
 
         Who does not hear, for whatever reason, has not begun. *ticket* is for the end.
@@ -252,7 +258,7 @@ class LetterStore:
         return begun
 
     async def end_replay(
-        self, letter: str, ticket: str, run: Run | None, *, may_have_run: bool, gone: bool
+        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
         """It was sent again, and is *gone*; or goes on waiting, with one more *run* on record.
 

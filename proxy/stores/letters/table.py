@@ -6,18 +6,18 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from proxy.core import Clock
-from proxy.policy.failures import Category
-from proxy.policy.fair_share import most_alone
-from proxy.policy.letters import (
-    Letter,
-    LetterCounts,
-    LetterState,
+from proxy.policy.dead_letter import (
+    DeadLetter,
+    DeadLetterCounts,
+    DeadLetterState,
+    DeadLetterSummary,
     Missing,
     Obstacle,
-    Outline,
     RawHeaders,
-    Run,
+    ReplayRun,
 )
+from proxy.policy.failure_category import FailureCategory
+from proxy.policy.fair_share import most_alone
 from proxy.stores import StoreError
 from proxy.stores.letters.presence import Presence
 from proxy.stores.sqlite.opening import Layout
@@ -164,7 +164,7 @@ class Table:
         self._clock = clock
         self._presence = presence
 
-    def keep(self, letter: Letter, most_letters: int, most_bytes: int) -> Kept:
+    def keep(self, letter: DeadLetter, most_letters: int, most_bytes: int) -> Kept:
         """Put a letter with the others, if there is room for it.
 
         A letter was promised to somebody, so none is given up for another. That nobody takes
@@ -204,11 +204,13 @@ class Table:
         self._add_run(out.id, 0, run)
         return Kept.YES
 
-    def _add_run(self, letter: str, number: int, run: Run) -> None:
+    def _add_run(self, letter: str, number: int, run: ReplayRun) -> None:
         values = (letter, number, run.time, run.result, json.dumps(run.attempts))
         self._run("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", values)
 
-    def page(self, route: str | None, after: str, limit: int, *, newest: bool) -> list[Outline]:
+    def page(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[DeadLetterSummary]:
         """Up to *limit* letters behind *after*, in their order."""
         self.find_abandoned()
         where, values = [], list[object]()
@@ -226,7 +228,7 @@ class Table:
         )
         return [_outline(row) for row in rows]
 
-    def find(self, letter: str) -> Letter | None:
+    def find(self, letter: str) -> DeadLetter | None:
         """All of one letter."""
         self.find_abandoned()
         row = self._run(
@@ -243,7 +245,7 @@ class Table:
         )
         return _letter(row, body, runs)
 
-    def begin_replay(self, letter: str, ticket: str, *, force: bool) -> Letter | Obstacle:
+    def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
         """Mark it as being sent again, if it may be; *ticket* tells this replay from others."""
         found = self.find(letter)
         if found is None:
@@ -253,12 +255,12 @@ class Table:
             return obstacle
         self._run(
             "UPDATE letters SET state = ?, owner = ? WHERE id = ?",
-            (LetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter),
+            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter),
         )
         return found
 
     def end_replay(
-        self, letter: str, ticket: str, run: Run | None, *, may_have_run: bool, gone: bool
+        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
         """It was sent again, and is gone; or goes on waiting, with one more *run* on record."""
         owner = f"{self._presence.token} {ticket}"
@@ -278,7 +280,7 @@ class Table:
         self._run(
             "UPDATE letters SET state = ?, owner = '', replays = replays + ?,"
             " used = coalesce(?, used), may_have_run = may_have_run OR ? WHERE id = ?",
-            (LetterState.WAITING.value, int(run is not None), used, int(may_have_run), letter),
+            (DeadLetterState.WAITING.value, int(run is not None), used, int(may_have_run), letter),
         )
 
     def find_abandoned(self) -> None:
@@ -289,7 +291,7 @@ class Table:
                 self._run(
                     "UPDATE letters SET state = ?, owner = '', may_have_run = 1"
                     " WHERE state = 'replaying' AND owner = ?",
-                    (LetterState.UNCERTAIN.value, owner),
+                    (DeadLetterState.UNCERTAIN.value, owner),
                 )
 
     def drop(self, letter: str) -> bool | None:
@@ -298,7 +300,7 @@ class Table:
         row = self._run("SELECT state FROM letters WHERE id = ?", (letter,)).fetchone()
         if row is None:
             return None
-        if row[0] == LetterState.REPLAYING.value:
+        if row[0] == DeadLetterState.REPLAYING.value:
             return False
         self._run("DELETE FROM letters WHERE id = ?", (letter,))
         return True
@@ -344,14 +346,14 @@ class Table:
                 return secret
         raise StoreError("the file of the dead letters has lost its secret")
 
-    def counts(self) -> dict[str, LetterCounts]:
+    def counts(self) -> dict[str, DeadLetterCounts]:
         """How many there are, by route."""
         found = {}
         for route, letters, size, replayable in self._run("SELECT * FROM totals").fetchall():
             (oldest,) = self._run(
                 "SELECT created FROM letters WHERE route = ? ORDER BY id LIMIT 1", (route,)
             ).fetchone() or (0.0,)
-            found[route] = LetterCounts(letters, replayable, size, oldest)
+            found[route] = DeadLetterCounts(letters, replayable, size, oldest)
         return found
 
 
@@ -359,7 +361,7 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1")
 
 
-def _outline(row: tuple[object, ...]) -> Outline:
+def _outline(row: tuple[object, ...]) -> DeadLetterSummary:
     match row:
         case (
             str(letter),
@@ -381,8 +383,8 @@ def _outline(row: tuple[object, ...]) -> Outline:
             str(missing),
             str(caller),
             str(credentials),
-        ) if category in set(Category) and state in set(LetterState):
-            return Outline(
+        ) if category in set(FailureCategory) and state in set(DeadLetterState):
+            return DeadLetterSummary(
                 id=letter,
                 created=created,
                 expires=expires,
@@ -391,12 +393,12 @@ def _outline(row: tuple[object, ...]) -> Outline:
                 target=target.decode("utf-8", "surrogateescape"),
                 request_id=request_id,
                 error=error,
-                category=Category(category),
+                category=FailureCategory(category),
                 why=why,
                 used=used,
                 allowed=allowed,
                 may_have_run=bool(may_have_run),
-                state=LetterState(state),
+                state=DeadLetterState(state),
                 replays=replays,
                 size=size,
                 missing=Missing(missing) if missing in set(Missing) else None,
@@ -406,7 +408,7 @@ def _outline(row: tuple[object, ...]) -> Outline:
     raise StoreError("what is stored of a letter makes no sense")
 
 
-def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]) -> Letter:
+def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]) -> DeadLetter:
     outline, rest = _outline(row[:_OUTLINED]), row[_OUTLINED:]
     match rest:
         case (
@@ -418,7 +420,7 @@ def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, s
             str(fallback),
             str(holder),
         ):
-            return Letter(
+            return DeadLetter(
                 outline=outline,
                 headers=_headers(headers),
                 dropped=tuple(_read(dropped)),
@@ -429,7 +431,8 @@ def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, s
                 fallback=fallback,
                 holder=holder,
                 runs=tuple(
-                    Run(time, result, tuple(_read(attempts))) for time, result, attempts in runs
+                    ReplayRun(time, result, tuple(_read(attempts)))
+                    for time, result, attempts in runs
                 ),
             )
     raise StoreError("what is stored of a letter makes no sense")

@@ -20,17 +20,17 @@ from collections.abc import Callable
 
 from proxy.core import Clock
 from proxy.policy.fair_share import FairShare, most_alone
-from proxy.policy.records import (
+from proxy.policy.idempotency.record import (
     LEFT_FOR,
     YOURS,
-    Answer,
     Claim,
+    ClaimAnswer,
     Claimed,
     Ending,
     KnownKeys,
     Record,
+    RecordState,
     Shown,
-    State,
     claim,
     is_owned,
     new_record,
@@ -44,7 +44,7 @@ from proxy.stores.memory.rooms import ROOM, Room
 
 _log = logging.getLogger("holdfast")
 
-_DONE, _HELD = State.DONE, State.HELD  # speed: as records.py has it
+_DONE, _HELD = RecordState.DONE, RecordState.HELD  # speed: as records.py has it
 
 RECORD = 432
 """Bytes that a record takes besides its result, its name included: measured, on 64 bits."""
@@ -137,12 +137,12 @@ class MemoryClaims:
         if self._left:
             self._tidy_left(now)
             if ask.waited_for and (left := self._left.get(ask.waited_for)) is not None:
-                return Claimed(Answer.LEFT, result=left[1])
+                return Claimed(ClaimAnswer.LEFT, result=left[1])
         opened = self._open
         if name in opened or name in self._ended:
             before = opened.get(name) or self._ended[name]
             after, claimed = claim(before, ask, now=now, wall=wall)
-            if claimed.answer is not Answer.NEW:
+            if claimed.answer is not ClaimAnswer.NEW:
                 if after is not before:
                     opened[name] = after  # somebody waits for it
                 return claimed
@@ -155,7 +155,7 @@ class MemoryClaims:
         if (
             self.used > self._roomy or self._count >= self._entries or room.open >= self._half
         ) and not self._has_room(room, now, wall):
-            return Claimed(Answer.FULL)
+            return Claimed(ClaimAnswer.FULL)
         if is_new:
             rooms[caller] = room
             self.used += ROOM
@@ -173,7 +173,7 @@ class MemoryClaims:
             left = self._left.get(owner)
             return None if left is None else left[1]
         record = self._find(name)
-        return None if record is None or record.state is not State.DONE else record.result
+        return None if record is None or record.state is not RecordState.DONE else record.result
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
         """End what *owner* has begun; False if the key is not its own any more."""
@@ -258,7 +258,7 @@ class MemoryClaims:
         size = len(after.result)
         if self.used + size > self._bytes and not self._has_result_room(size, wall):
             # That it has run must not be forgotten, whatever becomes of its result.
-            after, size = after._replace(state=State.UNSTORED, result=b""), 0
+            after, size = after._replace(state=RecordState.UNSTORED, result=b""), 0
         del self._open[name]
         self._ended[name] = after
         room.open -= 1
@@ -332,7 +332,7 @@ class MemoryClaims:
         self._count -= 1
         if is_open:
             room.open -= 1
-            if record.state is State.HELD:
+            if record.state is RecordState.HELD:
                 self._held -= 1
                 self._says_held = self._says_held and self._held > self._half // 2
         else:
@@ -431,7 +431,7 @@ class MemoryClaims:
             return
         self._evicted()
         size = len(record.result)
-        self._ended[name] = record._replace(state=State.UNSTORED, result=b"")
+        self._ended[name] = record._replace(state=RecordState.UNSTORED, result=b"")
         room.markers.names.append(name)
         room.bytes -= size
         self._results_used -= size

@@ -3,8 +3,8 @@
 from secrets import token_bytes
 
 from proxy.core import Clock
-from proxy.policy.permits import LocalPermits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import LimiterListener, LocalLimiter
 
 
 class MemoryStore:
@@ -19,7 +19,7 @@ class MemoryStore:
         self,
         bucket: str,  # noqa: ARG002 - nobody else could mean the same
         settings: ThrottleSettings,
-        listener: PermitsListener,  # noqa: ARG002 - nothing changes by itself here
-    ) -> LocalPermits:
+        listener: LimiterListener,  # noqa: ARG002 - nothing changes by itself here
+    ) -> LocalLimiter:
         """The permits of one bucket."""
-        return LocalPermits(settings, self._clock.monotonic())
+        return LocalLimiter(settings, self._clock.monotonic())

@@ -1,7 +1,7 @@
 """Idempotency keys that all instances share.
 
 A record is one hash. The server decides, by its own clock, in scripts that are one step
-each; they have the rules of :mod:`proxy.policy.records`, and the tests hold them against
+each; they have the rules of :mod:`proxy.policy.idempotency.record`, and the tests hold them against
 those. Whoever waits for a key is told by a channel that it may be free, and only where
 somebody waits: a key without a rival costs two calls and no message.
 
@@ -14,7 +14,15 @@ from functools import partial
 from itertools import count
 from math import ceil
 
-from proxy.policy.records import LEFT_FOR, Answer, Claim, Claimed, Ending, Shown, State
+from proxy.policy.idempotency.record import (
+    LEFT_FOR,
+    Claim,
+    ClaimAnswer,
+    Claimed,
+    Ending,
+    RecordState,
+    Shown,
+)
 from proxy.stores import LARGE, MOST_OPEN, StoreError, room_name
 from proxy.stores.redis.bulk import Bulk
 from proxy.stores.redis.connection import Command, Reply
@@ -83,7 +91,7 @@ class RedisClaims:
         args = self._ending(name, owner, ending)
         if len(ending.result) <= LARGE:
             return await self._link.ask("settle", SETTLE, keys, args, _yes_or_no)
-        if ending.state is not State.DONE:
+        if ending.state is not RecordState.DONE:
             # Mostly nobody waits for it, and then it need not be sent.
             brief = self._ending(name, owner, ending._replace(result=b""), unless_waits=True)
             told = await self._link.ask("settle", SETTLE, keys, brief, _yes_no_or_waits)
@@ -108,7 +116,7 @@ class RedisClaims:
     def _ending(
         self, name: str, owner: str, ending: Ending, *, unless_waits: bool = False
     ) -> Command:
-        leaves = ending.state is not State.DONE and bool(ending.result)
+        leaves = ending.state is not RecordState.DONE and bool(ending.result)
         return (
             owner,
             "" if ending.state is None else ending.state.value,
@@ -205,13 +213,13 @@ def keys_channel(prefix: str) -> str:
 def _claimed(reply: list[Reply]) -> Claimed:
     match reply:
         case [b"new" | b"unstored" | b"held" | b"mismatch" | b"full" as answer]:
-            return Claimed(Answer(answer.decode()))
+            return Claimed(ClaimAnswer(answer.decode()))
         case [b"busy", bytes(owner), int(left)]:
-            return Claimed(Answer.BUSY, owner.decode(errors="replace"), left / 1e6)
+            return Claimed(ClaimAnswer.BUSY, owner.decode(errors="replace"), left / 1e6)
         case [b"done" | b"left" as answer, bytes(result)]:
-            return Claimed(Answer(answer.decode()), result=result)
+            return Claimed(ClaimAnswer(answer.decode()), result=result)
         case [b"done" | b"left" as answer]:
-            return Claimed(Answer(answer.decode()))
+            return Claimed(ClaimAnswer(answer.decode()))
     raise _nonsense()
 
 
@@ -247,10 +255,10 @@ def _shown(reply: list[Reply]) -> Shown | None:
         case []:
             return None
         case [bytes(state), bytes(route), int(created), int(expires), int(left), int(size)] if (
-            state.decode(errors="replace") in set(State)
+            state.decode(errors="replace") in set(RecordState)
         ):
             return Shown(
-                State(state.decode()),
+                RecordState(state.decode()),
                 route.decode(errors="replace"),
                 created / 1e6,
                 expires / 1e6,

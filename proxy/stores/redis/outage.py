@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.pacing import Pace, pace
-from proxy.policy.permits import NEVER, LocalPermits, Permits
 from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import NEVER, Limiter, LocalLimiter
+from proxy.policy.throttle.pacing import Pace, pace
 
 
 def stand_in(
     settings: ThrottleSettings, instances: int, now: float, under_way: int, life: float
-) -> Permits:
+) -> Limiter:
     """Permits for the time being, with so many calls under way.
 
     What the store gave out a moment ago, to live for *life*, is not known here. So a share opens
@@ -27,7 +27,7 @@ def stand_in(
         return pace(settings, whole, life).shared_by(instances)
 
     share = share_of(settings, instances)
-    local = LocalPermits(share, now, pacing)
+    local = LocalLimiter(share, now, pacing)
     local.drain(now, now + max((pacing(share, rate).interval for rate in share.rates), default=0.0))
     for _ in range(under_way):
         local.occupy()

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from proxy.core import Clock
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.permits import LocalPermits, Permits, PermitsListener
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener, LocalLimiter
 from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.outage import stand_in
 from proxy.stores.redis.places import SharedPlaces
@@ -37,7 +37,7 @@ class Caretaker(Protocol):
 
 
 class SharedPermits:
-    """Implements :class:`~proxy.policy.permits.Permits` with a store behind it."""
+    """Implements :class:`~proxy.policy.throttle.limiter.Limiter` with a store behind it."""
 
     __slots__ = (
         "__weakref__",
@@ -62,7 +62,7 @@ class SharedPermits:
     def __init__(
         self,
         settings: ThrottleSettings,
-        listener: PermitsListener,
+        listener: LimiterListener,
         calls: Calls,
         caretaker: Caretaker,
         clock: Clock,
@@ -78,7 +78,7 @@ class SharedPermits:
         self._clock = clock
         self._rates = SharedRates(terms(settings, permit_life), calls, clock, self._permits_came)
         self._places = SharedPlaces(settings.concurrency, calls, clock, self._places_came)
-        self._stand_in: Permits | None = None
+        self._stand_in: Limiter | None = None
         """What holds while the store is down, and for a moment after that."""
         self._can_ask = True
         """Whether the store is there."""
@@ -114,7 +114,7 @@ class SharedPermits:
         places.occupy()
         return True
 
-    def _take_beside(self, other: Permits, now: float, held: int) -> bool:
+    def _take_beside(self, other: Limiter, now: float, held: int) -> bool:
         if not other.take(now, held):
             return False
         if not self._can_ask:
@@ -202,7 +202,7 @@ class SharedPermits:
         """What is left, as far as is known here: of the rates, either nothing or enough."""
         if self._stand_in is not None and not self._can_ask:
             return self._stand_in.quotas(now)
-        rates = LocalPermits(replace(self._settings, concurrency=None), now)
+        rates = LocalLimiter(replace(self._settings, concurrency=None), now)
         wait = self.wait(now, 1)
         if wait > 0:
             rates.drain(now, now + wait)
@@ -329,7 +329,7 @@ class SharedPermits:
         if self._stand_in is None:
             self._stand_in = self._stand_in_from(now)
 
-    def _stand_in_from(self, now: float) -> Permits:
+    def _stand_in_from(self, now: float) -> Limiter:
         instances, under_way = self._calls.link.instances, self._places.under_way
         permits = stand_in(self._settings, instances, now, under_way, self._rates.terms.life)
         if now < self._opens:

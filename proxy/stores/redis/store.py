@@ -9,8 +9,8 @@ from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core import Clock, StoreRecorder
-from proxy.policy.permits import PermitsListener
 from proxy.policy.settings import RedisSettings, ThrottleSettings
+from proxy.policy.throttle.limiter import LimiterListener
 from proxy.stores.redis.bulk import Bulk
 from proxy.stores.redis.calls import Calls, pause_channel
 from proxy.stores.redis.claims import RedisClaims, keys_channel
@@ -131,7 +131,7 @@ class RedisStore:
         await self._link.close()
 
     def permits(
-        self, bucket: str, settings: ThrottleSettings, listener: PermitsListener
+        self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
     ) -> SharedPermits:
         """The permits of *bucket*, one object at a time for each."""
         calls = Calls(self._link, self._prefix, bucket, self._instance, next(self._numbers))

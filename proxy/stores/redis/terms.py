@@ -3,7 +3,7 @@
 A permit that an instance got from the store is used a little later, or lapses. It lives for L
 seconds from the moment in which it was asked for, on all instances alike, however far away the
 store is: what goes out in a window was granted in that window and L. So the slots of a rate are
-further apart at the store than for one process (``policy/pacing.py``).
+further apart at the store than for one process (``policy/throttle/pacing.py``).
 
 Because a permit has its time, it can be given before its slot has come, and kept until then: by L/2
 at most, so that as much is left for the way to the instance and for its use. Who asks a little
@@ -15,8 +15,8 @@ window costs 2.4 % of it.
 
 from dataclasses import dataclass
 
-from proxy.policy.pacing import life_of, pace
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.pacing import life_of, pace
 
 _AHEAD = 0.5
 """The part of its life by which a permit may be given before its slot."""

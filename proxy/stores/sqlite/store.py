@@ -9,7 +9,7 @@ from itertools import count
 from typing import TypeVar, cast
 
 from proxy.core import Clock, StoreRecorder
-from proxy.policy.records import Answer, Claim, Claimed, Ending, Shown
+from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import LARGE, PATIENCE, StoreError, room_name
 from proxy.stores.sqlite.opening import open_file
@@ -118,7 +118,7 @@ class SqliteStore:
                 )
                 self._thread.put(undo)  # it may have begun, and nobody would end it
             raise
-        if claimed.answer is Answer.BUSY:
+        if claimed.answer is ClaimAnswer.BUSY:
             self._found_busy(ask.name, claimed.owner)
         return claimed
 

@@ -21,15 +21,15 @@ from math import isfinite
 from pathlib import Path
 
 from proxy.core import Clock
-from proxy.policy.records import (
+from proxy.policy.idempotency.record import (
     LEFT_FOR,
-    Answer,
     Claim,
+    ClaimAnswer,
     Claimed,
     Ending,
     Record,
+    RecordState,
     Shown,
-    State,
     claim,
     is_owned,
     renew,
@@ -159,12 +159,12 @@ class Table:
         """Get a key, or hear why not."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         if ask.waited_for and (left := self._left(ask.waited_for, now)) is not None:
-            return Claimed(Answer.LEFT, result=left)
+            return Claimed(ClaimAnswer.LEFT, result=left)
         before, _ = self._read(ask.name, now)
         after, claimed = claim(before, ask, now=now, wall=wall)
-        if claimed.answer is Answer.NEW:
+        if claimed.answer is ClaimAnswer.NEW:
             if self._has_too_many_open(ask.caller):
-                return Claimed(Answer.FULL)
+                return Claimed(ClaimAnswer.FULL)
             self._write(ask.name, after, ask.lease)
         elif after is not before:
             self._run("UPDATE keys SET waits = 1 WHERE name = ?", (ask.name,))
@@ -185,9 +185,9 @@ class Table:
             self._run("DELETE FROM keys WHERE name = ?", (name,))
         else:
             if after.result and not self._has_room_for(len(after.result)):
-                after = after._replace(state=State.UNSTORED, result=b"")
+                after = after._replace(state=RecordState.UNSTORED, result=b"")
             self._write(name, after, 0.0)
-        if record.waits and ending.state is not State.DONE and ending.result:
+        if record.waits and ending.state is not RecordState.DONE and ending.result:
             self._leave(owner, ending.result, now + LEFT_FOR)
         return True
 
@@ -245,7 +245,7 @@ class Table:
             return self._left(owner, now, largest=None)
         row = self._run(
             "SELECT result FROM keys WHERE name = ? AND version = ? AND state = ? AND expires > ?",
-            (name, _VERSION, State.DONE.value, self._clock.wall()),
+            (name, _VERSION, RecordState.DONE.value, self._clock.wall()),
         ).fetchone()
         match row:
             case None:
@@ -311,7 +311,7 @@ class Table:
 
     def _holding(self, now: float) -> tuple[str, str, float, float]:
         """What :data:`_HOLDS` is asked with."""
-        return State.IN_FLIGHT.value, self._boot, now, now
+        return RecordState.IN_FLIGHT.value, self._boot, now, now
 
     def _read(self, name: str, now: float) -> tuple[Record | None, int]:
         """What is known of a key, without a result that is large, and the size of that."""
@@ -384,11 +384,11 @@ def _record(row: tuple[object, ...]) -> tuple[Record, str, float]:
             bytes(result),
         ) if (
             version == _VERSION
-            and state in set(State)
+            and state in set(RecordState)
             and all(map(isfinite, (created, lease, lease_until, expires)))
         ):
             record = Record(
-                *(State(state), owner, fingerprint, route, created, lease_until, expires),
+                *(RecordState(state), owner, fingerprint, route, created, lease_until, expires),
                 *(result, caller, bool(waits)),
             )
             return record, boot, lease

@@ -34,7 +34,7 @@ LEFT_FOR = 10.0
 """Seconds for which the outcome of a key that was set free waits for those who waited for it."""
 
 
-class State(StrEnum):
+class RecordState(StrEnum):
     """What is known of a key."""
 
     IN_FLIGHT = "in_flight"
@@ -43,7 +43,7 @@ class State(StrEnum):
     HELD = "held"
 
 
-class Answer(StrEnum):
+class ClaimAnswer(StrEnum):
     """What a store says to somebody who wants a key."""
 
     NEW = "new"
@@ -89,7 +89,7 @@ class Claim(NamedTuple):
 class Claimed(NamedTuple):
     """A store's answer to a claim."""
 
-    answer: Answer
+    answer: ClaimAnswer
     owner: str = ""
     """Who has it, if it is busy."""
     lease_left: float = 0.0
@@ -101,7 +101,7 @@ class Claimed(NamedTuple):
 class Ending(NamedTuple):
     """What becomes of a key when its owner has finished."""
 
-    state: State | None
+    state: RecordState | None
     """None: the key is free again."""
     ttl: float
     result: bytes = b""
@@ -114,7 +114,7 @@ class Ending(NamedTuple):
 class Record(NamedTuple):
     """What is known of a key. Times are seconds of the store's own clocks."""
 
-    state: State
+    state: RecordState
     owner: str
     fingerprint: bytes
     route: str
@@ -130,7 +130,7 @@ class Record(NamedTuple):
 
     def holds(self, now: float) -> bool:
         """Whether its owner still counts as alive."""
-        return self.state is State.IN_FLIGHT and now < self.lease_until
+        return self.state is RecordState.IN_FLIGHT and now < self.lease_until
 
     def has_expired(self, *, now: float, wall: float) -> bool:
         """Whether it counts no longer. A lease that holds keeps it, wherever *wall* was set to."""
@@ -141,7 +141,7 @@ class Record(NamedTuple):
 class Shown:
     """What an operator is told of a key."""
 
-    state: State
+    state: RecordState
     """HELD, too, for one that was in flight when its owner fell silent."""
     route: str
     created: float
@@ -168,9 +168,9 @@ class KnownKeys:
 def shown(record: Record, *, now: float) -> Shown:
     """The same for a person."""
     holds = record.holds(now)
-    silent = record.state is State.IN_FLIGHT and not holds
+    silent = record.state is RecordState.IN_FLIGHT and not holds
     return Shown(
-        State.HELD if silent else record.state,
+        RecordState.HELD if silent else record.state,
         record.route,
         record.created,
         record.expires,
@@ -189,10 +189,10 @@ class Released:
     """None: it is free. In flight, if it was and stays so."""
 
 
-YOURS = Claimed(Answer.NEW)
+YOURS = Claimed(ClaimAnswer.NEW)
 
 # speed: with Python 3.11 to look up a member of an enum takes 900 instructions.
-_IN_FLIGHT, _DONE = State.IN_FLIGHT, State.DONE
+_IN_FLIGHT, _DONE = RecordState.IN_FLIGHT, RecordState.DONE
 
 
 def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tuple[Record, Claimed]:
@@ -204,15 +204,15 @@ def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tupl
     if record is None or record.has_expired(now=now, wall=wall):
         return new_record(ask, now=now, wall=wall), YOURS
     if record.fingerprint != ask.fingerprint:
-        return record, Claimed(Answer.MISMATCH)
-    if record.state is not State.IN_FLIGHT:
-        return record, Claimed(Answer(record.state.value), result=record.result)
+        return record, Claimed(ClaimAnswer.MISMATCH)
+    if record.state is not RecordState.IN_FLIGHT:
+        return record, Claimed(ClaimAnswer(record.state.value), result=record.result)
     if record.holds(now):
-        busy = Claimed(Answer.BUSY, record.owner, record.lease_until - now)
+        busy = Claimed(ClaimAnswer.BUSY, record.owner, record.lease_until - now)
         return record if record.waits else record._replace(waits=True), busy
     if ask.takes_over:
         return new_record(ask, now=now, wall=wall), YOURS
-    return record, Claimed(Answer.HELD)
+    return record, Claimed(ClaimAnswer.HELD)
 
 
 def new_record(ask: Claim, *, now: float, wall: float) -> Record:
@@ -239,7 +239,7 @@ def new_record(ask: Claim, *, now: float, wall: float) -> Record:
 
 def is_owned(record: Record | None, owner: str) -> bool:
     """Whether *owner* may still say what becomes of the key."""
-    return record is not None and record.state is State.IN_FLIGHT and record.owner == owner
+    return record is not None and record.state is RecordState.IN_FLIGHT and record.owner == owner
 
 
 def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
@@ -268,7 +268,7 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
 
 def revoke(record: Record) -> Record:
     """What is known of a key that was taken from its owner: nobody knows how far that one got."""
-    return record._replace(state=State.HELD, owner="", lease_until=0.0, waits=False)
+    return record._replace(state=RecordState.HELD, owner="", lease_until=0.0, waits=False)
 
 
 def renew(record: Record, lease: float, ttl: float, *, now: float, wall: float) -> Record:

@@ -14,11 +14,11 @@ charged by asking. When in doubt, the answer is no.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.policy.backoff import delay, lengthened
-from proxy.policy.hints import NO_ADVICE, Advice
-from proxy.policy.outcome import FIRST_FAILURE, FIRST_SERVER_ERROR, Kind, Pause
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, FailureKind, RetryDelay
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import ANYWHERE, Leave
+from proxy.policy.retry.backoff import delay, lengthened
+from proxy.policy.retry.hints import NO_HINT, RetryHint
 from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
 
 LEAST_ATTEMPT = 0.01
@@ -30,14 +30,14 @@ _TOO_MANY = 429
 _LEAST_BASE_AFTER_429 = 1.0
 
 # Ways to fail of which the connection can still prove that nothing had been sent.
-_PROVABLY_UNSENT = frozenset({Kind.RESET, Kind.TIMEOUT})
+_PROVABLY_UNSENT = frozenset({FailureKind.RESET, FailureKind.TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What of a request matters for repeating it."""
 
-    leave: Leave | Why
+    leave: Leave | VerdictReason
     """Whether its attempts so far allow for another, wherever that may go; or why they do not."""
     early_data: bool = False
     """Whether it came as TLS early data, so that 425 is the client's business (RFC 8470)."""
@@ -47,12 +47,12 @@ class Request:
 class Result:
     """What became of an attempt."""
 
-    kind: Kind | None
+    kind: FailureKind | None
     """How it failed; None if a response came."""
     status: int = 0
     sent: bool = True
     """Whether a byte of the request may have reached the upstream."""
-    advice: Advice = NO_ADVICE
+    advice: RetryHint = NO_HINT
     is_first: bool = True
     """Whether no attempt was made before it."""
 
@@ -71,7 +71,7 @@ class Situation:
     """The wait before this attempt; 0 if there was none."""
     was_misdirected: bool = False
     """Whether an earlier attempt was answered with 421."""
-    body_lost: Why | None = None
+    body_lost: VerdictReason | None = None
     """Why the body cannot be sent again, if it cannot."""
     expired: bool = False
     """Whether the deadline itself ended the attempt."""
@@ -84,8 +84,8 @@ class Situation:
 class Verdict:
     """What follows an attempt."""
 
-    why: Why
-    pause: Pause | None = None
+    why: VerdictReason
+    pause: RetryDelay | None = None
     """The wait before the next one; None if none follows."""
     leave: Leave = ANYWHERE
     """Where the next one may go, and until when."""
@@ -102,47 +102,47 @@ class RetryRules:
         self.statuses = retry.on.statuses | retry.on.hinted | upstream.refused
         """Those after which another attempt may follow unless the upstream itself objects."""
 
-    def would(self, request: Request, result: Result) -> Why | None:
+    def would(self, request: Request, result: Result) -> VerdictReason | None:
         """Why this outcome of this request is not repeated; None if it is."""
         if result.kind is None:
             return self._would_after_response(request, result)
         kind = result.kind
-        if kind is Kind.TRUNCATED:
-            return Why.RESPONSE_STARTED
-        if kind is Kind.CANCELLED:
-            return Why.CLIENT_GONE
+        if kind is FailureKind.TRUNCATED:
+            return VerdictReason.RESPONSE_STARTED
+        if kind is FailureKind.CANCELLED:
+            return VerdictReason.CLIENT_GONE
         if not is_listed(self.retry.on, result, self.refused):
-            return Why.NOT_RETRYABLE_KIND
-        return request.leave if isinstance(request.leave, Why) else None
+            return VerdictReason.NOT_RETRYABLE_KIND
+        return request.leave if isinstance(request.leave, VerdictReason) else None
 
-    def _would_after_response(self, request: Request, result: Result) -> Why | None:
+    def _would_after_response(self, request: Request, result: Result) -> VerdictReason | None:
         status, advice = result.status, result.advice
         listed = is_listed(self.retry.on, result, self.refused) or advice.should_retry is True
         if status < FIRST_FAILURE or not (listed or status >= FIRST_SERVER_ERROR):
-            return Why.SUCCESS
+            return VerdictReason.SUCCESS
         if advice.should_retry is False:
-            return Why.SERVER_SAID_NO
+            return VerdictReason.SERVER_SAID_NO
         if advice.is_final:
-            return Why.FINAL_ANSWER
+            return VerdictReason.FINAL_ANSWER
         if not listed or (status == TOO_EARLY and request.early_data):
-            return Why.NOT_RETRYABLE_STATUS
-        return request.leave if isinstance(request.leave, Why) else None
+            return VerdictReason.NOT_RETRYABLE_STATUS
+        return request.leave if isinstance(request.leave, VerdictReason) else None
 
-    def may(self, result: Result, situation: Situation) -> Why | None:
+    def may(self, result: Result, situation: Situation) -> VerdictReason | None:
         """Why no further attempt may be made, whatever the wait; None if one may."""
         if situation.client_gone:
-            return Why.CLIENT_GONE
+            return VerdictReason.CLIENT_GONE
         if situation.expired:
-            return Why.DEADLINE
+            return VerdictReason.DEADLINE
         # RFC 9110 15.5.20: once, on another connection.
         again_misdirected = result.status == MISDIRECTED and situation.was_misdirected
         if situation.made >= self.retry.attempts or again_misdirected:
-            return Why.ATTEMPTS_EXHAUSTED
+            return VerdictReason.ATTEMPTS_EXHAUSTED
         if result.sent and situation.body_lost is not None:
             return situation.body_lost
-        return Why.SHUTDOWN if situation.shutting_down else None
+        return VerdictReason.SHUTDOWN if situation.shutting_down else None
 
-    def wait(self, result: Result, situation: Situation) -> Pause | Why:
+    def wait(self, result: Result, situation: Situation) -> RetryDelay | VerdictReason:
         """How long to wait before the next attempt, or why that cannot be waited for."""
         retry = self.retry
         hint = None if retry.longest_hint is None else result.advice.wait
@@ -165,7 +165,7 @@ def is_listed(on: Outcomes, result: Result, refused: frozenset[int]) -> bool:
     kind = result.kind
     if kind is not None:
         unsent = not result.sent and kind in _PROVABLY_UNSENT
-        return kind.value in on.words or (unsent and Kind.CONNECT.value in on.words)
+        return kind.value in on.words or (unsent and FailureKind.CONNECT.value in on.words)
     status = result.status
     return (
         status in on.statuses
@@ -182,7 +182,7 @@ def choose_wait(
     longest: float | None,
     roll: float,
     least_attempt: float = LEAST_ATTEMPT,
-) -> Pause | Why:
+) -> RetryDelay | VerdictReason:
     """Bring our own wait, the upstream's and the deadline together.
 
     A hint is a floor: never shortened, spread only on top, and not waited for at
@@ -191,14 +191,14 @@ def choose_wait(
     """
     room = time_left - least_attempt
     if hint is None:
-        return Why.DEADLINE if backoff > room else Pause(backoff, "backoff")
+        return VerdictReason.DEADLINE if backoff > room else RetryDelay(backoff, "backoff")
     if longest is not None and hint > longest:
-        return Why.HINT_TOO_LONG
+        return VerdictReason.HINT_TOO_LONG
     if hint > room:
-        return Why.DEADLINE
+        return VerdictReason.DEADLINE
     # At most half of what is left beyond the hint: the attempt needs time, too.
     seconds = min(max(backoff, lengthened(hint, roll)), hint + (room - hint) / 2)
-    return Pause(seconds, "hint" if hint >= backoff else "backoff")
+    return RetryDelay(seconds, "hint" if hint >= backoff else "backoff")
 
 
 def decide(
@@ -220,23 +220,25 @@ def decide(
     """
     why = rules.would(request, result)
     if why is not None:
-        return Verdict(Why.RECOVERED if why is Why.SUCCESS and not result.is_first else why)
+        return Verdict(
+            VerdictReason.RECOVERED if why is VerdictReason.SUCCESS and not result.is_first else why
+        )
     situation = look()
     why = rules.may(result, situation)
     if why is not None:
         return Verdict(why)
     pause = rules.wait(result, situation)
-    if isinstance(pause, Why):
+    if isinstance(pause, VerdictReason):
         return Verdict(pause)
     leave = request.leave if isinstance(request.leave, Leave) else ANYWHERE
     obstacles = (
-        (leave.allows, Why.KEY_EXPIRED),
-        (breaker_admits, Why.BREAKER_OPEN),
-        (throttle_admits, Why.THROTTLED),
+        (leave.allows, VerdictReason.KEY_EXPIRED),
+        (breaker_admits, VerdictReason.BREAKER_OPEN),
+        (throttle_admits, VerdictReason.THROTTLED),
     )
     for admits, why_not in obstacles:
         if not admits(pause.seconds):
             return Verdict(why_not)
     if not take_budget():
-        return Verdict(Why.BUDGET)
-    return Verdict(Why.RETRIED, pause, leave)
+        return Verdict(VerdictReason.BUDGET)
+    return Verdict(VerdictReason.RETRIED, pause, leave)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 
-class Quota(NamedTuple):
+class AdvertisedQuota(NamedTuple):
     """What a server says about one quota."""
 
     exhausted: bool
@@ -24,7 +24,7 @@ class Quota(NamedTuple):
     """Seconds until there is more, if that is known."""
 
 
-def longest_wait(quotas: Sequence[Quota], *, is_429: bool) -> float | None:
+def longest_wait(quotas: Sequence[AdvertisedQuota], *, is_429: bool) -> float | None:
     """Seconds until all of *quotas* that count have something left; None: not known.
 
     One of which something is left does not count. But a 429 says that some quota
@@ -49,7 +49,7 @@ class _Malformed(Exception):
     pass
 
 
-def parse_rate_limit(text: str) -> list[Quota]:
+def parse_rate_limit(text: str) -> list[AdvertisedQuota]:
     """The quotas that *text*, all lines of the field, tells of; none if it is malformed."""
     if not text:
         return []
@@ -61,23 +61,23 @@ def parse_rate_limit(text: str) -> list[Quota]:
     return []
 
 
-def _read_list(text: str) -> list[Quota]:
+def _read_list(text: str) -> list[AdvertisedQuota]:
     quotas = []
     for item in _members(_item, text):
         parameters = dict(_parameter.findall(item["parameters"]))
         if "r" not in parameters:
             raise _Malformed
         wait = _whole_number(parameters["t"]) if "t" in parameters else None
-        quotas.append(Quota(_whole_number(parameters["r"]) == 0, wait))
+        quotas.append(AdvertisedQuota(_whole_number(parameters["r"]) == 0, wait))
     return quotas
 
 
-def _read_dictionary(text: str) -> list[Quota]:
+def _read_dictionary(text: str) -> list[AdvertisedQuota]:
     values = {member["key"]: member["value"] or "" for member in _members(_member, text)}
     if "reset" not in values:
         raise _Malformed
     exhausted = "remaining" not in values or _whole_number(values["remaining"]) == 0
-    return [Quota(exhausted, _whole_number(values["reset"]))]
+    return [AdvertisedQuota(exhausted, _whole_number(values["reset"]))]
 
 
 def _members(kind: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:

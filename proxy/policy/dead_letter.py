@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.http.refusal import RefusalReason
-from proxy.policy.failures import Category
-from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
+from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
+from proxy.policy.failure_category import FailureCategory
+from proxy.policy.retry.verdict import Result, is_listed
 from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
-from proxy.policy.verdict import Result, is_listed
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 FAILED = {
-    RefusalReason.CONNECT: Kind.CONNECT,
-    RefusalReason.RESET: Kind.RESET,
-    RefusalReason.TIMEOUT: Kind.TIMEOUT,
-    RefusalReason.PROTOCOL: Kind.PROTOCOL,
-    RefusalReason.CERTIFICATE: Kind.CERTIFICATE,
-    RefusalReason.BUSY: Kind.BUSY,
-    RefusalReason.UNKNOWN: Kind.UNKNOWN,
+    RefusalReason.CONNECT: FailureKind.CONNECT,
+    RefusalReason.RESET: FailureKind.RESET,
+    RefusalReason.TIMEOUT: FailureKind.TIMEOUT,
+    RefusalReason.PROTOCOL: FailureKind.PROTOCOL,
+    RefusalReason.CERTIFICATE: FailureKind.CERTIFICATE,
+    RefusalReason.BUSY: FailureKind.BUSY,
+    RefusalReason.UNKNOWN: FailureKind.UNKNOWN,
 }
 """Answers of ours in place of a response that no attempt brought.
 
@@ -47,7 +47,7 @@ REFUSED = frozenset(
 Not among them: what is wrong with the request itself, and what is said to a duplicate."""
 
 
-class LetterRules:
+class DeadLetterRules:
     """Which requests of a route become letters."""
 
     __slots__ = ("_methods", "_on", "_refused", "keeps_refusals")
@@ -72,10 +72,10 @@ class LetterRules:
         kind = result.kind
         if kind is None:
             return result.status >= FIRST_FAILURE and is_listed(self._on, result, self._refused)
-        return kind not in {Kind.CANCELLED, Kind.TRUNCATED}
+        return kind not in {FailureKind.CANCELLED, FailureKind.TRUNCATED}
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     """What goes on with a letter."""
 
     WAITING = "waiting"  # for somebody to look at it
@@ -114,7 +114,7 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class DeadLetterSummary:
     """What a list shows of a letter."""
 
     id: str
@@ -127,7 +127,7 @@ class Outline:
     request_id: str
     error: str
     """How it failed: a kind, or a status; of what we refused, the reason."""
-    category: Category
+    category: FailureCategory
     why: str
     """Why no further attempt was made, as in the access log; empty on a route without retries."""
     used: int
@@ -135,7 +135,7 @@ class Outline:
     allowed: int
     """Attempts that its route allowed."""
     may_have_run: bool
-    state: LetterState
+    state: DeadLetterState
     replays: int
     """How often it was sent again, in vain."""
     size: int
@@ -151,19 +151,19 @@ class Outline:
 
     def obstacle(self, *, force: bool) -> Obstacle | None:
         """Why it is not to be sent again, now or without *force*; None if it may be."""
-        if self.state is LetterState.REPLAYING:
+        if self.state is DeadLetterState.REPLAYING:
             return Obstacle.REPLAYING
         if self.missing is not None:
             return Obstacle.NO_BODY
         if force:
             return None
-        if self.state is LetterState.UNCERTAIN:
+        if self.state is DeadLetterState.UNCERTAIN:
             return Obstacle.UNCERTAIN
         return Obstacle.MAY_HAVE_RUN if self.may_have_run else None
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayRun:
     """The request as it first came, or one replay: all its attempts, never merged with others."""
 
     time: float
@@ -174,10 +174,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetter:
     """All that is kept of a request that failed for good."""
 
-    outline: Outline
+    outline: DeadLetterSummary
     headers: RawHeaders
     """End-to-end fields as they came, less those that are not kept."""
     dropped: tuple[str, ...]
@@ -192,7 +192,7 @@ class Letter:
     this name, whoever sends it: keys belong to those who sent them first."""
     fallback: str
     """The upstream that was asked in its place afterwards; ``-``: a fixed answer was given."""
-    runs: tuple[Run, ...]
+    runs: tuple[ReplayRun, ...]
     holder: str = ""
     """Whose share of the room it takes: see :mod:`proxy.policy.fair_share`."""
 
@@ -221,7 +221,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterCounts:
+class DeadLetterCounts:
     """How many letters of one route there are."""
 
     waiting: int
@@ -234,7 +234,7 @@ class LetterCounts:
     """When the oldest one was written, in seconds since the epoch."""
 
 
-def letter_id(milliseconds: int, chance: int) -> str:
+def dead_letter_id(milliseconds: int, chance: int) -> str:
     """Twenty hexadecimal digits: later letters sort behind earlier ones, and no two are alike.
 
     *chance* is a number of 36 bits.
@@ -242,14 +242,14 @@ def letter_id(milliseconds: int, chance: int) -> str:
     return f"{milliseconds:011x}{chance:09x}"
 
 
-def read_letter_id(text: str) -> str | None:
+def read_dead_letter_id(text: str) -> str | None:
     """The id that somebody typed, in any case; None if it cannot be one."""
     name = text.lower()
     is_one = len(name) == 20 and all(digit in "0123456789abcdef" for digit in name)
     return name if is_one else None
 
 
-def attempts_of(letter: Letter, offset: float) -> tuple[Attempt, ...]:
+def attempts_of(letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
     """The attempts of all its runs, as far as they bear on sending it again.
 
     *offset*: from seconds since the epoch to those of the clock by which it is sent.
@@ -270,7 +270,7 @@ def _attempt(record: Mapping[str, object], offset: float) -> Attempt:
     return attempt
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in FailureKind}
 
 
 def headers_to_keep(

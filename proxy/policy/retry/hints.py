@@ -27,12 +27,12 @@ from itertools import chain
 
 from proxy.http.dates import parse_date
 from proxy.http.durations import parse_go_duration
-from proxy.policy.outcome import FIRST_FAILURE
-from proxy.policy.rate_limit_fields import Quota, longest_wait, parse_rate_limit
+from proxy.policy.attempt import FIRST_FAILURE
+from proxy.policy.retry.rate_limit_fields import AdvertisedQuota, longest_wait, parse_rate_limit
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class RetryHint:
     """What the upstream wants us to do."""
 
     wait: float | None = None
@@ -43,7 +43,7 @@ class Advice:
     """Whether it says that this is what an earlier request with the same key was answered."""
 
 
-NO_ADVICE = Advice()
+NO_HINT = RetryHint()
 
 _MOST_LINES = 8
 _LONGEST_LINE = 1024
@@ -100,9 +100,9 @@ _is_positive = re.compile(r"0*[1-9][0-9]*").fullmatch
 _used_of_size = re.compile(r"([0-9]{1,9})/([0-9]{1,9})").fullmatch
 
 
-def read_advice(
+def read_hint(
     status: int, lines: Sequence[bytes], wall: float, *, wants_wait: bool = True
-) -> Advice:
+) -> RetryHint:
     """Read the fields of a response, each as ``b"Name: value"``.
 
     *wall* is our own time, in seconds since the epoch. A response that is no
@@ -120,11 +120,11 @@ def read_advice(
                 # Go writes a micro sign in UTF-8; all else that means something is ASCII.
                 texts.append(value.strip(b" \t").decode("utf-8", "replace"))
     if fields.keys() <= _CONTEXT:
-        return NO_ADVICE
+        return NO_HINT
     response = _Response(status, fields, wall)
     should_retry = response.should_retry()
     matters = status >= FIRST_FAILURE and (wants_wait or should_retry is True)
-    return Advice(response.wait() if matters else None, should_retry, response.is_replayed())
+    return RetryHint(response.wait() if matters else None, should_retry, response.is_replayed())
 
 
 class _Response:
@@ -182,7 +182,7 @@ class _Response:
             if reset in self._fields or remaining in self._fields:
                 left = self._fields.get(remaining)
                 exhausted = left is None or any(map(_is_nothing, left))
-                quotas.append(Quota(exhausted, self._longest(read, reset)))
+                quotas.append(AdvertisedQuota(exhausted, self._longest(read, reset)))
         return longest_wait(quotas, is_429=self._is_429)
 
     def _seconds_or_date(self, text: str) -> float | None:

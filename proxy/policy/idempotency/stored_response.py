@@ -20,7 +20,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Fallback:
+class StoredFallback:
     """The route's fixed answer: whoever waited gets its own."""
 
 
@@ -29,7 +29,7 @@ class NotKept:
     """A response that was too large to be given to anybody but its own client."""
 
 
-Result = KeptResponse | Refusal | Fallback | NotKept
+Result = KeptResponse | Refusal | StoredFallback | NotKept
 
 
 class BadResult(ValueError):
@@ -62,7 +62,7 @@ def pack(name: str, result: Result) -> bytes:
             wait = "" if result.wait is None else str(result.wait)
             texts = (result.reason.value, wait, result.cause, result.detail)
             content = "\n".join(texts).encode()
-        case Fallback():
+        case StoredFallback():
             letter, content = _FALLBACK, b""
         case NotKept():
             letter, content = _NOTHING, b""
@@ -85,7 +85,7 @@ def unpack(name: str, data: bytes) -> Result:
         case b"X":
             return _refusal(bytes(content))
         case b"F":
-            return Fallback()
+            return StoredFallback()
         case b"N":
             return NotKept()
         case _:

@@ -7,33 +7,33 @@ time, a status by which the upstream says that it refused, and those that the ro
 
 from enum import StrEnum
 
-from proxy.policy.outcome import FIRST_FAILURE, Kind
+from proxy.policy.attempt import FIRST_FAILURE, FailureKind
 from proxy.policy.settings import USUAL_OUTCOMES, RetrySettings, UpstreamSettings
 
 
-class Category(StrEnum):
+class FailureCategory(StrEnum):
     """What to expect of a failure."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
 
 
-_TRANSIENT = frozenset({Kind.CONNECT, Kind.RESET, Kind.TIMEOUT})
+_TRANSIENT = frozenset({FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT})
 
 
-def category(ending: Kind | int, transient: frozenset[int]) -> Category | None:
+def category(ending: FailureKind | int, transient: frozenset[int]) -> FailureCategory | None:
     """Of an attempt that ended in this kind or status; None if it did not fail.
 
     *transient* are the statuses that :func:`transient_statuses` has for its route and
     upstream. An attempt that we gave up ourselves has not failed.
     """
-    if isinstance(ending, Kind):
-        if ending is Kind.CANCELLED:
+    if isinstance(ending, FailureKind):
+        if ending is FailureKind.CANCELLED:
             return None
-        return Category.TRANSIENT if ending in _TRANSIENT else Category.PERMANENT
+        return FailureCategory.TRANSIENT if ending in _TRANSIENT else FailureCategory.PERMANENT
     if ending in transient:
-        return Category.TRANSIENT
-    return Category.PERMANENT if ending >= FIRST_FAILURE else None
+        return FailureCategory.TRANSIENT
+    return FailureCategory.PERMANENT if ending >= FIRST_FAILURE else None
 
 
 def transient_statuses(retry: RetrySettings | None, upstream: UpstreamSettings) -> frozenset[int]:

@@ -36,16 +36,16 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Generic, TypeVar
 
-from proxy.policy.permits import NEVER, Permits
 from proxy.policy.settings import ThrottleSettings
-from proxy.policy.spread import SPREAD, Spread
+from proxy.policy.throttle.limiter import NEVER, Limiter
+from proxy.policy.throttle.release_spread import SPREAD, ReleaseSpread
 
 _LONGEST_GAP = 0.1
 """Seconds for which others wait for one whose connection is made, at most: its address may be one
 that does not answer."""
 
 
-class Cause(StrEnum):
+class ThrottleCause(StrEnum):
     """Why somebody is not let through."""
 
     MAX_WAIT = "max_wait"
@@ -57,10 +57,10 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
+class ThrottleRefusal:
     """Why somebody is not let in line, and when it would be of use to come back."""
 
-    cause: Cause
+    cause: ThrottleCause
     wait: float
     """Seconds; 0 if nobody can tell."""
 
@@ -93,10 +93,10 @@ class Served(Generic[W]):
 
     out: list[W] = field(default_factory=list)
     """Those whose turn it is. Their permits are held, their places taken."""
-    refused: list[tuple[W, Cause]] = field(default_factory=list)
+    refused: list[tuple[W, ThrottleCause]] = field(default_factory=list)
 
 
-class Bucket(Generic[W]):
+class WaitQueue(Generic[W]):
     """The line before one set of permits, and the pause that may close it."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Bucket(Generic[W]):
         "under_way",
     )
 
-    def __init__(self, settings: ThrottleSettings, permits: Permits) -> None:
+    def __init__(self, settings: ThrottleSettings, permits: Limiter) -> None:
         self.settings = settings
         self.permits = permits
         self._line: OrderedDict[W, None] = OrderedDict()
@@ -128,7 +128,7 @@ class Bucket(Generic[W]):
         """How many have their place: from their turn on, until their call is over."""
         self._opens = -NEVER
         """When the last pause is over."""
-        self._spread: Spread | None = None
+        self._spread: ReleaseSpread | None = None
         """How those go out who waited for its end, where there is no rate."""
 
     def __repr__(self) -> str:
@@ -166,7 +166,7 @@ class Bucket(Generic[W]):
 
     def hindrance(
         self, now: float, time_left: float, later: float | None = None
-    ) -> Hindrance | None:
+    ) -> ThrottleRefusal | None:
         """Why somebody is not let in line who was not let out at once; None if it is.
 
         Or somebody who comes *later*, in so many seconds. As things stand: who knows who
@@ -176,23 +176,23 @@ class Bucket(Generic[W]):
 
     def _hindrance(
         self, now: float, ahead: int, patience: float, time_left: float, later: float | None = None
-    ) -> Hindrance | None:
+    ) -> ThrottleRefusal | None:
         """The same for somebody with so many before it, and so many seconds to wait."""
         is_here = later is None
         later = later or 0.0
         wait = max(self._wait_behind(ahead, now) - later, 0.0)
         if wait == NEVER:
-            return Hindrance(Cause.STORE, 0.0)
+            return ThrottleRefusal(ThrottleCause.STORE, 0.0)
         longest = min(patience, time_left)
         if self.paused_for(now) - later > max(longest, 0.0):
-            return Hindrance(Cause.PAUSED, wait)
+            return ThrottleRefusal(ThrottleCause.PAUSED, wait)
         if is_here and self.permits.is_unsure(now):
             return None  # a line in which nobody may stand would never learn of any permit
         if ahead >= self.settings.max_queue and (is_here or wait):
-            return Hindrance(Cause.QUEUE_FULL, wait)
+            return ThrottleRefusal(ThrottleCause.QUEUE_FULL, wait)
         if wait > longest or (is_here and patience <= 0):
-            cause = Cause.MAX_WAIT if patience <= time_left else Cause.DEADLINE
-            return Hindrance(cause, wait)
+            cause = ThrottleCause.MAX_WAIT if patience <= time_left else ThrottleCause.DEADLINE
+            return ThrottleRefusal(cause, wait)
         return None
 
     @property
@@ -247,7 +247,7 @@ class Bucket(Generic[W]):
     def _let_out(self, now: float, served: Served[W]) -> None:
         if self.waiting and self._opens > -NEVER and not self.settings.rates:
             if self._first().entered < self._opens:
-                self._spread = Spread(self._opens, self.waiting)
+                self._spread = ReleaseSpread(self._opens, self.waiting)
             self._opens = -NEVER
         while self.waiting and self._has_next(now):
             line = self._back or self._line
@@ -285,7 +285,9 @@ class Bucket(Generic[W]):
     def _refuse_all(self, served: Served[W]) -> None:
         """Nothing is given out any more: there is nothing to wait for."""
         for line in (self._back, self._line):
-            served.refused.extend((waiter, Cause.STORE) for waiter in line if not waiter.is_gone)
+            served.refused.extend(
+                (waiter, ThrottleCause.STORE) for waiter in line if not waiter.is_gone
+            )
             line.clear()
 
     def _refuse_expired(self, now: float, served: Served[W]) -> None:
@@ -299,7 +301,7 @@ class Bucket(Generic[W]):
                 return  # it may be that nobody has asked yet
             del self._line[waiter]
             if not waiter.is_gone:
-                cause = Cause.PAUSED if now < self._opens else Cause.MAX_WAIT
+                cause = ThrottleCause.PAUSED if now < self._opens else ThrottleCause.MAX_WAIT
                 served.refused.append((waiter, cause))
 
     def _refuse_guesses(self, now: float, served: Served[W]) -> None:

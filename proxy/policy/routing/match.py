@@ -2,7 +2,7 @@
 
 The conditions of one :class:`~proxy.policy.settings.Match`:
 
-- **paths**: see :mod:`proxy.policy.paths`.
+- **paths**: see :mod:`proxy.policy.routing.paths`.
 - **methods**: one of those listed. GET does not include HEAD.
 - **hosts**: the name itself, or ``*.example.com`` for every name below it, but
   not for ``example.com``.
@@ -18,7 +18,7 @@ two against the first.
 from collections.abc import Callable
 from operator import eq
 
-from proxy.policy.paths import ANY_PATH, PathIndex, path_covers, path_matches
+from proxy.policy.routing.paths import ANY_PATH, PathIndex, path_covers, path_matches
 from proxy.policy.settings import Match
 
 _RawHeaders = tuple[tuple[bytes, bytes], ...]

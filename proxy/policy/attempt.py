@@ -1,6 +1,6 @@
 """What became of one attempt, in a word that alone decides what may follow.
 
-Every attempt at an upstream ends in exactly one :class:`Kind`, or in a response
+Every attempt at an upstream ends in exactly one :class:`FailureKind`, or in a response
 that was relayed whole. The kind is chosen from what was seen on the wire (was a
 byte sent, did a byte come back), never from the text of an error.
 """
@@ -8,14 +8,14 @@ byte sent, did a byte come back), never from the text of an error.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from proxy.policy.reasons import Why
+from proxy.policy.reasons import VerdictReason
 
 FIRST_FAILURE = 400
 """From this status on a response is not what the client hoped for."""
 FIRST_SERVER_ERROR = 500
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """How an attempt failed. The values are metric labels and log words."""
 
     CONNECT = "connect"  # DNS, refused, connect timeout, TLS handshake
@@ -34,11 +34,11 @@ class Kind(StrEnum):
         return self not in _NEVER_SENT
 
 
-_NEVER_SENT = frozenset({Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY})
+_NEVER_SENT = frozenset({FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKind.BUSY})
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class RetryDelay:
     """A wait before an attempt."""
 
     seconds: float
@@ -67,7 +67,7 @@ class Attempt:
     )
 
     def __init__(
-        self, number: int, upstream: str, started: float, pause: Pause | None = None
+        self, number: int, upstream: str, started: float, pause: RetryDelay | None = None
     ) -> None:
         self.number = number
         """Counted from 1 within its request."""
@@ -87,7 +87,7 @@ class Attempt:
         """Seconds until the last byte of the response, or the failure."""
         self.status = 0
         """Status of the response; 0 while no head came."""
-        self.kind: Kind | None = None
+        self.kind: FailureKind | None = None
         """How it failed; None if the whole response arrived."""
         self.sent = False
         """Whether a byte of the request was handed to the connection."""
@@ -95,13 +95,13 @@ class Attempt:
         """Whether a byte of the response came back."""
         self.reused = False
         """Whether it went over a connection that had served before."""
-        self.why: Why | None = None
+        self.why: VerdictReason | None = None
         """Why it was the last, or was not; None on a route that does not retry."""
 
     @property
     def found_stale(self) -> bool:
         """Whether it only found that its connection had ended while it was idle."""
-        return self.kind is Kind.RESET and self.reused and not self.received
+        return self.kind is FailureKind.RESET and self.reused and not self.received
 
     @property
     def outcome(self) -> str:
@@ -112,9 +112,9 @@ class Attempt:
         return f"<attempt {self.number} {self.address or '-'} {self.kind or self.status}>"
 
 
-def outcome_label(ending: Kind | int) -> str:
+def outcome_label(ending: FailureKind | int) -> str:
     """One word of a closed set for how an attempt ended: its kind, or else its status."""
-    if isinstance(ending, Kind):
+    if isinstance(ending, FailureKind):
         return ending.value
     return STATUS_CLASSES[ending // 100] if 100 <= ending < 600 else "other"
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 
-from proxy.policy.pacing import NANOSECONDS, Pace, nanoseconds
 from proxy.policy.settings import Rate
+from proxy.policy.throttle.pacing import NANOSECONDS, Pace, nanoseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.policy.bucket import Bucket, Waiter
-from proxy.policy.budget import Budget
-from proxy.policy.hints import NO_ADVICE, Advice, read_advice
-from proxy.policy.keeping import Fate, fate_of
-from proxy.policy.letters import LetterRules
-from proxy.policy.outcome import Attempt, Kind, Pause
-from proxy.policy.permits import LocalPermits
-from proxy.policy.reasons import Why
+from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.dead_letter import DeadLetterRules
+from proxy.policy.explain.subject import Subject
+from proxy.policy.idempotency.retention import KeyOutcome, outcome_of_key
+from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import RepeatRules, longest_attempt
-from proxy.policy.settings import RetrySettings, ThrottleSettings
-from proxy.policy.subject import Subject
-from proxy.policy.verdict import (
+from proxy.policy.retry.budget import Budget
+from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
+from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     MISDIRECTED,
     Request,
@@ -37,8 +34,11 @@ from proxy.policy.verdict import (
     decide,
     is_listed,
 )
+from proxy.policy.settings import RetrySettings, ThrottleSettings
+from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
 
-_NOT_SENT = frozenset({Kind.CONNECT, Kind.CERTIFICATE, Kind.BUSY})
+_NOT_SENT = frozenset({FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKind.BUSY})
 _HALVINGS = 24
 """Steps in which a roll is found: to a ten-millionth."""
 _GRAIN = 1e-6
@@ -46,10 +46,10 @@ _GRAIN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScriptedOutcome:
     """What the upstream does to one attempt."""
 
-    kind: Kind | None = None
+    kind: FailureKind | None = None
     """How it fails; None: it responds."""
     status: int = 0
     fields: tuple[bytes, ...] = ()
@@ -62,12 +62,12 @@ class Course:
 
     attempts: list[Attempt] = field(default_factory=list)
     """As the proxy itself would have recorded them."""
-    pause: Pause | None = None
+    pause: RetryDelay | None = None
     """Before the attempt that would follow, but for which no outcome is left."""
     answer: Refusal | None = None
     """What the client gets, if Holdfast makes it."""
     falls_back: bool = False
-    fate: Fate | None = None
+    fate: KeyOutcome | None = None
     """What becomes of its key; None if it has none, or nobody can tell yet."""
     is_kept: bool = False
     """Whether it becomes a dead letter."""
@@ -85,7 +85,10 @@ AS_LATE_AS_CAN_BE = None
 
 
 def simulate(
-    subject: Subject, outcomes: Sequence[Outcome], rolls: Sequence[float | None], wall: float
+    subject: Subject,
+    outcomes: Sequence[ScriptedOutcome],
+    rolls: Sequence[float | None],
+    wall: float,
 ) -> Course:
     """Play one course: for the waits chance rolls *rolls*, the last one again if they run out.
 
@@ -118,13 +121,13 @@ class _Play:
             self._budget.first(self._now)
         self._throttles = _Throttles([t for t in (route.throttle, upstream.throttle) if t])
 
-    def until_over(self, outcomes: Sequence[Outcome]) -> Course:
+    def until_over(self, outcomes: Sequence[ScriptedOutcome]) -> Course:
         course = self._course
         refusal = self._subject.refusal()
         if refusal is not None:
             course.answer = refusal
             return course
-        pause: Pause | None = None
+        pause: RetryDelay | None = None
         for outcome in outcomes:
             course.pause = None
             attempt = self._attempt(outcome, pause)
@@ -144,13 +147,13 @@ class _Play:
 
     # One attempt.
 
-    def _attempt(self, outcome: Outcome, pause: Pause | None) -> Attempt | None:
+    def _attempt(self, outcome: ScriptedOutcome, pause: RetryDelay | None) -> Attempt | None:
         """Its record; None if its turn does not come."""
         course = self._course
         queued = self._throttles.enter(self._now, self._time_left)
         if queued is None:
             if course.attempts:
-                course.attempts[-1].why = Why.THROTTLED
+                course.attempts[-1].why = VerdictReason.THROTTLED
             course.answer = Refusal(RefusalReason.THROTTLED, "Its turn would not come in time.")
             course.fate = self._fate(0)
             return None
@@ -162,7 +165,7 @@ class _Play:
         attempt.kind, attempt.status = outcome.kind, outcome.status
         attempt.sent = outcome.kind not in _NOT_SENT
         attempt.received = outcome.status != 0
-        if outcome.kind is Kind.TIMEOUT:
+        if outcome.kind is FailureKind.TIMEOUT:
             retry = self._subject.route.retry
             limit = math.inf if retry is None else retry.attempt_timeout or math.inf
             self._expired = limit >= self._time_left
@@ -174,7 +177,7 @@ class _Play:
 
     # Deciding.
 
-    def _judge(self, attempt: Attempt, outcome: Outcome) -> Pause | None:
+    def _judge(self, attempt: Attempt, outcome: ScriptedOutcome) -> RetryDelay | None:
         """The wait before the next attempt; None if this was the last, and all is settled."""
         advice = self._heed(outcome)
         result = Result(
@@ -188,17 +191,17 @@ class _Play:
         self._end(attempt, result)
         return None
 
-    def _heed(self, outcome: Outcome) -> Advice:
+    def _heed(self, outcome: ScriptedOutcome) -> RetryHint:
         """What the response says about the next attempt, to this request and to everybody."""
         if outcome.kind is not None:
-            return NO_ADVICE
+            return NO_HINT
         wall = self._wall + self._now
         if outcome.status in self._subject.upstream.refused:
-            told = read_advice(outcome.status, outcome.fields, wall).wait
+            told = read_hint(outcome.status, outcome.fields, wall).wait
             self._throttles.pause(self._now, told or 0.0)
         fallback = self._subject.route.fallback
         listens_to = self._rules.statuses | (fallback.on.hinted if fallback else frozenset())
-        return read_advice(
+        return read_hint(
             outcome.status, outcome.fields, wall, wants_wait=outcome.status in listens_to
         )
 
@@ -236,7 +239,7 @@ class _Play:
         return fitting
 
     def _fits(self, attempt: Attempt, result: Result, roll: float) -> bool:
-        return isinstance(self._rules.wait(result, self._situation(attempt, roll)), Pause)
+        return isinstance(self._rules.wait(result, self._situation(attempt, roll)), RetryDelay)
 
     def _situation(self, attempt: Attempt, roll: float) -> Situation:
         earlier = self._course.attempts[:-1]
@@ -247,7 +250,7 @@ class _Play:
             roll=roll,
             previous=0.0 if attempt.pause is None else attempt.pause.seconds,
             was_misdirected=any(before.status == MISDIRECTED for before in earlier),
-            body_lost=Why.BODY_TOO_LARGE if is_lost else None,
+            body_lost=VerdictReason.BODY_TOO_LARGE if is_lost else None,
             expired=self._expired,
         )
 
@@ -256,7 +259,7 @@ class _Play:
     def _end(self, attempt: Attempt, result: Result) -> None:
         course, kind = self._course, attempt.kind
         course.falls_back = self._falls_back(result)
-        if kind is not None and kind is not Kind.TRUNCATED and not course.falls_back:
+        if kind is not None and kind is not FailureKind.TRUNCATED and not course.falls_back:
             course.answer = Refusal(
                 RefusalReason.TIMEOUT if self._expired else RefusalReason(kind.value),
                 "No response came.",
@@ -268,7 +271,7 @@ class _Play:
         subject, settings = self._subject, self._subject.route.dead_letter
         if settings is None:
             return False
-        rules = LetterRules(settings, subject.upstream)
+        rules = DeadLetterRules(settings, subject.upstream)
         may_be = rules.may_want(subject.method, is_tunnel=subject.is_tunnelled)
         return may_be and rules.wants(result)
 
@@ -291,14 +294,14 @@ class _Play:
             return False
         return self._repeats.may_go_elsewhere(subject, attempts)
 
-    def _fate(self, status: int) -> Fate | None:
+    def _fate(self, status: int) -> KeyOutcome | None:
         subject, course = self._subject, self._course
         keys = subject.route.idempotency
         if keys is None or not subject.is_keyed:
             return None
         if course.falls_back and subject.other is not None:
             return None
-        return fate_of(
+        return outcome_of_key(
             keys,
             status,
             course.attempts,
@@ -311,8 +314,8 @@ class _Throttles:
     """The lines that an attempt stands in, the route's first, with nobody else in them."""
 
     def __init__(self, throttles: list[ThrottleSettings]) -> None:
-        self._buckets: list[Bucket[Waiter]] = [
-            Bucket(settings, LocalPermits(settings, 0.0)) for settings in throttles
+        self._buckets: list[WaitQueue[Waiter]] = [
+            WaitQueue(settings, LocalLimiter(settings, 0.0)) for settings in throttles
         ]
 
     def enter(self, now: float, time_left: float) -> float | None:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.http.fields import CREDENTIALS, comparable_credentials
-from proxy.policy.records import make
+from proxy.policy.idempotency.record import make
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 

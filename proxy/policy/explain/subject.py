@@ -10,7 +10,7 @@ from proxy.http.header_edits import compile_edits
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.request_head import RequestHead
 from proxy.policy.caller_fields import repeated_field, single_fields
-from proxy.policy.idempotency_key import KeyReader, read_key
+from proxy.policy.idempotency.key import KeyReader, read_key
 from proxy.policy.settings import RouteSettings, UpstreamSettings
 
 _BAD_KEY = Refusal(RefusalReason.KEY_INVALID, "It is no key, or there are several.")

@@ -15,13 +15,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from proxy.policy.outcome import FIRST_FAILURE, Attempt, Kind
-from proxy.policy.records import State
+from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
+from proxy.policy.idempotency.record import RecordState
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import IdempotencySettings
 
 
-class Fate(StrEnum):
+class KeyOutcome(StrEnum):
     """What becomes of a key."""
 
     KEPT = "kept"
@@ -30,14 +30,14 @@ class Fate(StrEnum):
     FREE = "free"
 
 
-def fate_of(
+def outcome_of_key(
     settings: IdempotencySettings,
     status: int,
     attempts: Sequence[Attempt],
     refused: Mapping[str, frozenset[int]],
     *,
     fell_back: bool = False,
-) -> Fate:
+) -> KeyOutcome:
     """What becomes of the key when the client got *status*; 0 if no response of an upstream's.
 
     All attempts count: one that was refused says nothing about the one before it, which
@@ -48,21 +48,23 @@ def fate_of(
         # The other upstream has done it if it says so, and that is not kept either.
         last = attempts[-1] if attempts else None
         if last is not None and last.kind is None and last.status < FIRST_FAILURE:
-            return Fate.AMBIGUOUS
+            return KeyOutcome.AMBIGUOUS
     elif status in settings.keep:
-        return Fate.UNSTORED if attempts[-1].kind is Kind.TRUNCATED else Fate.KEPT
+        return (
+            KeyOutcome.UNSTORED if attempts[-1].kind is FailureKind.TRUNCATED else KeyOutcome.KEPT
+        )
     ambiguous = any(may_have_run(attempt, refused[attempt.upstream]) for attempt in attempts)
-    return Fate.AMBIGUOUS if ambiguous else Fate.FREE
+    return KeyOutcome.AMBIGUOUS if ambiguous else KeyOutcome.FREE
 
 
-def state_after(fate: Fate, settings: IdempotencySettings) -> State | None:
+def state_after(fate: KeyOutcome, settings: IdempotencySettings) -> RecordState | None:
     """What the record says from then on; None: nothing, the key is free."""
-    if fate is Fate.AMBIGUOUS and settings.on_ambiguous == "hold":
-        return State.HELD
+    if fate is KeyOutcome.AMBIGUOUS and settings.on_ambiguous == "hold":
+        return RecordState.HELD
     return _STATES.get(fate)
 
 
-_STATES = {Fate.KEPT: State.DONE, Fate.UNSTORED: State.UNSTORED}
+_STATES = {KeyOutcome.KEPT: RecordState.DONE, KeyOutcome.UNSTORED: RecordState.UNSTORED}
 
 
 def is_stream_of_events(head: bytes) -> bool:

@@ -4,7 +4,7 @@ SPREAD = 1.0
 """Seconds over which they do."""
 
 
-class Spread:
+class ReleaseSpread:
     """So many go out from *start* on."""
 
     __slots__ = ("_every", "_start", "out")

@@ -18,16 +18,16 @@ from functools import lru_cache
 from typing import Protocol
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.gcra import Gcra, GcraMeter
-from proxy.policy.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.settings import Rate, ThrottleSettings
-from proxy.policy.sliding_log import SlidingLog
+from proxy.policy.throttle.gcra import Gcra, GcraMeter
+from proxy.policy.throttle.pacing import NANOSECONDS, Pace, Pacing, pace
+from proxy.policy.throttle.sliding_window import SlidingWindow
 
 NEVER = math.inf
 """The wait for what will not come."""
 
 
-class Permits(Protocol):
+class Limiter(Protocol):
     """The permits and places of one bucket. Times are monotonic seconds."""
 
     def take(self, now: float, held: int) -> bool:
@@ -80,7 +80,7 @@ class Permits(Protocol):
         """What is left, rate by rate, for the answer to a caller that was refused."""
 
 
-class PermitsListener(Protocol):
+class LimiterListener(Protocol):
     """Who wants to know when permits change by themselves: those of a shared store do."""
 
     def permits_changed(self) -> None:
@@ -90,11 +90,11 @@ class PermitsListener(Protocol):
         """Another instance was told to leave the upstream alone until then (monotonic)."""
 
 
-_Meter = GcraMeter | SlidingLog
+_Meter = GcraMeter | SlidingWindow
 """What counts the calls of one rate."""
 
 
-class LocalPermits:
+class LocalLimiter:
     """The permits of one bucket that no other process shares.
 
     Several rates hold together: a call passes if all of them let it pass. Places are
@@ -201,16 +201,16 @@ class LocalPermits:
     def _meter(self, rate: Rate, now: float) -> _Meter:
         sent = self._pacing(self._settings, rate)
         if self._settings.algorithm == "window":
-            return SlidingLog(rate, window=sent.window)
+            return SlidingWindow(rate, window=sent.window)
         return GcraMeter(_rule(sent), now, rate)
 
     def _successor(self, rate: Rate, now: float) -> _Meter:
         """A meter for a new rate that knows what the old ones know."""
         meter = self._meter(rate, now)
-        logs = [old for old in self._meters if isinstance(old, SlidingLog)]
+        logs = [old for old in self._meters if isinstance(old, SlidingWindow)]
         if logs:
             log = max(logs, key=len)  # all of them hold the same calls
-            if isinstance(meter, SlidingLog):
+            if isinstance(meter, SlidingWindow):
                 return log.changed_to(rate, now, self._pacing(self._settings, rate).window)
             meter.follow_log(log.sent(), now)
             return meter

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from proxy.policy.outcome import Pause
-from proxy.policy.reasons import Why
-from proxy.policy.subject import Subject
-from proxy.policy.timeline import AS_LATE_AS_CAN_BE, Course, Outcome, simulate
+from proxy.policy.attempt import RetryDelay
+from proxy.policy.explain.subject import Subject
+from proxy.policy.explain.timeline import AS_LATE_AS_CAN_BE, Course, ScriptedOutcome, simulate
+from proxy.policy.reasons import VerdictReason
 
 _MOST_FORKS = 5
 """Waits for which every combination of shortest and longest is tried; those beyond go along
@@ -19,9 +19,9 @@ class Expected:
     """One attempt in all the courses that get so far."""
 
     number: int
-    whys: tuple[Why | None, ...]
+    whys: tuple[VerdictReason | None, ...]
     """What may be said of it: the first in most cases, others only if chance has it so."""
-    waits: tuple[Pause, ...]
+    waits: tuple[RetryDelay, ...]
     """The shortest and the longest wait before the next one, if one follows."""
     starts: tuple[float, float]
     """Seconds after the request came, at the soonest and at the latest."""
@@ -49,7 +49,7 @@ class Forecast:
 
 
 def forecast(
-    subject: Subject, outcomes: Sequence[Outcome], roll: float | None, wall: float
+    subject: Subject, outcomes: Sequence[ScriptedOutcome], roll: float | None, wall: float
 ) -> Forecast:
     """Play every course that matters: one if *roll* is given, else all extremes of chance.
 
@@ -97,6 +97,6 @@ def _expected(courses: list[Course], index: int) -> Expected:
     )
 
 
-def _pause_after(course: Course, index: int) -> Pause | None:
+def _pause_after(course: Course, index: int) -> RetryDelay | None:
     following = course.attempts[index + 1 : index + 2]
     return following[0].pause if following else course.pause

@@ -23,13 +23,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
-from proxy.policy.pacing import NANOSECONDS, nanoseconds
 from proxy.policy.settings import Rate
+from proxy.policy.throttle.pacing import NANOSECONDS, nanoseconds
 
 _LONG_AGO = -(10**30)
 
 
-class SlidingLog:
+class SlidingWindow:
     """When the latest calls of one rate were sent. Memory grows with the rate's count."""
 
     __slots__ = ("_dropped", "_opens", "_passed", "_sent", "_window", "rate")
@@ -118,9 +118,9 @@ class SlidingLog:
         evenly = (start + self._share(place) for place in range(1, spent + 1))
         self._sent = deque(evenly, self.rate.count)
 
-    def changed_to(self, rate: Rate, now: float, window: int | None = None) -> "SlidingLog":
+    def changed_to(self, rate: Rate, now: float, window: int | None = None) -> "SlidingWindow":
         """The log of another rate, for which the same calls were sent."""
-        log = SlidingLog(rate, self._sent, window)
+        log = SlidingWindow(rate, self._sent, window)
         if self._read(now) < self._opens + self._window:
             log.drain(now, self._due(0) / NANOSECONDS)
         return log

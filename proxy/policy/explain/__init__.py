@@ -1,0 +1,1 @@
+"""What would become of a request, played through for ``holdfast explain``."""

@@ -1,0 +1,35 @@
+"""What to say to a client whose last attempt brought no response."""
+
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.policy.attempt import Attempt, FailureKind
+
+TOO_LATE = Refusal(RefusalReason.TIMEOUT, "The upstream did not answer in time.")
+DRAINING = Refusal(RefusalReason.DRAINING, "This proxy is shutting down.", close=True)
+
+_ANSWERS = {
+    FailureKind.CONNECT: Refusal(
+        RefusalReason.CONNECT, "No connection to the upstream could be made."
+    ),
+    FailureKind.RESET: Refusal(
+        RefusalReason.RESET, "The upstream ended the connection without an answer."
+    ),
+    FailureKind.TIMEOUT: TOO_LATE,
+    FailureKind.PROTOCOL: Refusal(
+        RefusalReason.PROTOCOL, "The upstream's answer breaks the rules of HTTP."
+    ),
+    FailureKind.CERTIFICATE: Refusal(
+        RefusalReason.CERTIFICATE, "The upstream's certificate is not trusted."
+    ),
+    FailureKind.BUSY: Refusal(RefusalReason.BUSY, "All connections to the upstream are in use."),
+    FailureKind.UNKNOWN: Refusal(RefusalReason.UNKNOWN, "The upstream call failed."),
+}
+
+
+def answer_for(attempt: Attempt, *, expired: bool) -> Refusal | None:
+    """The answer in place of the response that *attempt* did not bring; None if it did.
+
+    *expired* says that the time for the whole exchange ended it.
+    """
+    if attempt.kind is None or attempt.kind is FailureKind.TRUNCATED:
+        return None
+    return _ANSWERS[FailureKind.TIMEOUT if expired else attempt.kind]

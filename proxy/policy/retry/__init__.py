@@ -1,0 +1,1 @@
+"""Retry decisions: the verdict after an attempt, back-off, retry hints, the retry budget."""

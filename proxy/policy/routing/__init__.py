@@ -1,0 +1,1 @@
+"""Route matching: which route takes a request, and the index of path patterns."""
