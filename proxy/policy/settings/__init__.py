@@ -1,0 +1,67 @@
+"""The configuration once it has been read: small immutable values, one module per section.
+
+All of policy/ may import these. A setting is declared here with its type; its YAML key, with
+its text and its default, in ``config/schema/`` under the same section.
+"""
+
+from proxy.policy.settings.dead_letter import ALWAYS_DROPPED, REFUSALS, DeadLetterSettings
+from proxy.policy.settings.idempotency import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings.listen import Limits, Listen, ListenTls
+from proxy.policy.settings.process import Settings
+from proxy.policy.settings.retry import (
+    USUAL_KINDS,
+    USUAL_OUTCOMES,
+    USUAL_STATUSES,
+    Backoff,
+    FallbackSettings,
+    Outcomes,
+    RetrySettings,
+)
+from proxy.policy.settings.route import Match, RouteSettings
+from proxy.policy.settings.store import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
+from proxy.policy.settings.throttle import Rate, ThrottleKey, ThrottleSettings
+from proxy.policy.settings.upstream import (
+    USUAL_REFUSALS,
+    BreakerSettings,
+    BudgetSettings,
+    HonouredKey,
+    Origin,
+    UpstreamSettings,
+    UpstreamTls,
+)
+
+__all__ = [
+    "ALWAYS_DROPPED",
+    "NEVER_KEPT_BY_CLASS",
+    "REFUSALS",
+    "USUAL_KEPT",
+    "USUAL_KINDS",
+    "USUAL_OUTCOMES",
+    "USUAL_REFUSALS",
+    "USUAL_STATUSES",
+    "Backoff",
+    "BreakerSettings",
+    "BudgetSettings",
+    "DeadLetterSettings",
+    "FallbackSettings",
+    "HonouredKey",
+    "IdempotencySettings",
+    "Limits",
+    "Listen",
+    "ListenTls",
+    "Match",
+    "MemorySettings",
+    "Origin",
+    "Outcomes",
+    "Rate",
+    "RedisSettings",
+    "RetrySettings",
+    "RouteSettings",
+    "Settings",
+    "SqliteSettings",
+    "StoreSettings",
+    "ThrottleKey",
+    "ThrottleSettings",
+    "UpstreamSettings",
+    "UpstreamTls",
+]

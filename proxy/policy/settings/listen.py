@@ -1,0 +1,41 @@
+"""Addresses to listen on, their TLS, and limits on what a client may cost."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ListenTls:
+    """Certificate and key (PEM files) of a listener."""
+
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """One address to accept connections on: host and port, or a unix path."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    tls: ListenTls | None = None
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may cost us."""
+
+    header_bytes: int = 64 * 1024
+    header_timeout: float = 10.0
+    body_rate: int | None = 500
+    """Bytes per second that a request body must bring while it is waited for; None: any."""
+    keepalive: float = 75.0
+    connections: int = 20_000
+    replay_memory: int = 256 * 1024**2
+    """Bytes of request bodies that are kept for another attempt, of all clients together."""

@@ -1,0 +1,35 @@
+"""All of a configuration file."""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+
+from proxy.policy.settings.listen import Limits, Listen
+from proxy.policy.settings.route import RouteSettings
+from proxy.policy.settings.store import MemorySettings, StoreSettings
+from proxy.policy.settings.upstream import UpstreamSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole file."""
+
+    listen: tuple[Listen, ...]
+    admin: Listen | None
+    name: str = "holdfast"
+    """Who we are in Via and Proxy-Status."""
+    admin_token: str | None = field(repr=False, default=None)
+    workers: int | None = 1
+    """How many processes serve; None: one per core."""
+    drain_timeout: float = 30.0
+    drain_delay: float = 0.0
+    access_log: str = "notable"
+    """``notable``, ``all`` or ``none``."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    trust_unix: bool = False
+    """Whether peers on a unix socket are believed too (``unix`` in trusted_proxies)."""
+    limits: Limits = field(default_factory=Limits)
+    store: StoreSettings = field(default_factory=MemorySettings)
+    state_dir: str = "state"
+    """The folder of the dead letters."""
+    upstreams: tuple[UpstreamSettings, ...] = ()
+    routes: tuple[RouteSettings, ...] = ()
