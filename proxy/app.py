@@ -16,8 +16,10 @@ from proxy import __version__
 from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
 from proxy.config import ConfigError, Fault, Loaded
-from proxy.core import Clock, StoreRecorder, SystemClock
+from proxy.core.clock import Clock, SystemClock
+from proxy.core.recorders import StoreRecorder
 from proxy.estate import Builder, Contexts, Estate
+from proxy.http.fields import RawHeaders
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.observe import logs
 from proxy.observe.access_log import AccessLog
@@ -28,7 +30,7 @@ from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
 from proxy.pipeline.flights import Flight, Flights
 from proxy.pipeline.pauses import Pauses
-from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.failure_category import transient_statuses
 from proxy.policy.idempotency.record import RecordState, Released, Shown
 from proxy.policy.settings import (

@@ -15,7 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from proxy import pipeline
-from proxy.core import Clock, Drawer, Recorder, Route, ThrottleRecorder, ThrottleState
+from proxy.core.clock import Clock
+from proxy.core.ports import DeadLetterSink
+from proxy.core.recorders import ThrottleRecorder, ThrottleState
+from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.deadlines import Deadlines
@@ -126,7 +129,7 @@ class Builder:
     digest_key: bytes
     """What the digests of callers' values are keyed with, in the names of their buckets."""
     flights: Flights
-    letters: Drawer
+    letters: DeadLetterSink
 
     def build(
         self,

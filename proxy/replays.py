@@ -15,18 +15,15 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from proxy.core import Clock, Refused, Route, new_token
+from proxy.core.clock import Clock
+from proxy.core.ids import new_token
+from proxy.core.ports import Refused
+from proxy.core.route import Route
+from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.dead_letters import described
 from proxy.policy.attempt import FIRST_FAILURE
-from proxy.policy.dead_letter import (
-    DeadLetter,
-    Obstacle,
-    RawHeaders,
-    Replayed,
-    ReplayResult,
-    ReplayRun,
-)
+from proxy.policy.dead_letter import DeadLetter, Obstacle, Replayed, ReplayResult, ReplayRun
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.server.replay_exchange import ReplayExchange, read_letter

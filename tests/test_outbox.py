@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from proxy.core import Exchange, SystemClock
+from proxy.core.clock import SystemClock
+from proxy.core.exchange import Exchange
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.net.write_coalescer import SMALL as LARGEST_DEFERRED, WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind

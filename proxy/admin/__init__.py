@@ -35,7 +35,8 @@ requests.
 from collections.abc import Sequence
 from typing import Protocol
 
-from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.http.fields import RawHeaders
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import Released, Shown
 
 

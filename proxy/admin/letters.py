@@ -16,11 +16,11 @@ from aiohttp import hdrs, web
 
 from proxy.admin import Operations, StoreSilent
 from proxy.admin.answers import STREAMED, document, problem
+from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterSummary,
     Obstacle,
-    RawHeaders,
     Replayed,
     ReplayRun,
     read_dead_letter_id,

@@ -72,7 +72,7 @@ def explain(
         read_request,
     )
     from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
-    from proxy.core import SystemClock  # noqa: PLC0415 - see above
+    from proxy.core.clock import SystemClock  # noqa: PLC0415 - see above
     from proxy.policy.caller_fields import hop_of  # noqa: PLC0415 - see above
 
     pairs = [read_field(field) for field in fields]

@@ -125,7 +125,7 @@ def _ask(method: str, record: str, admin: str, token: str | None, query: str = "
 
 def _when(answer: Answer, name: str) -> str:
     """A date as it came, and how far away it is."""
-    from proxy.core import SystemClock  # noqa: PLC0415 - keeps --help fast
+    from proxy.core.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
 
     text = answer.text(name)
     try:

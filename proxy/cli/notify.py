@@ -7,7 +7,7 @@ All that is needed of sd_notify(3): a line or two per datagram, to the socket th
 import logging
 import socket
 
-from proxy.core import SystemClock
+from proxy.core.clock import SystemClock
 
 _log = logging.getLogger("holdfast")
 

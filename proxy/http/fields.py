@@ -12,6 +12,9 @@ for each spelling.
 import re
 from collections.abc import Iterable
 
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+"""Header fields as they were received: names and values."""
+
 HOP_BY_HOP = frozenset(
     {
         b"connection",

@@ -11,7 +11,8 @@ The line is put together by hand: its shape is fixed, and 4.3 µs are less than 
 import time
 from json.encoder import encode_basestring_ascii as quoted
 
-from proxy.core import Clock, Exchange
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
 from proxy.observe.line_writer import LineWriter
 from proxy.policy.attempt import Attempt

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.series import (
     Histogram,
     LetterSeries,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from proxy.core import Exchange, StoreRecorder, ThrottleRecorder, ThrottleState
+from proxy.core.exchange import Exchange
+from proxy.core.recorders import StoreRecorder, ThrottleRecorder, ThrottleState
 from proxy.observe.collected import Collected, ThrottleName
 from proxy.observe.collector import SeriesCollector
 from proxy.observe.exposition import expose

@@ -4,7 +4,7 @@ Whether a request is notable is tested within the one call that a recorder makes
 a request costs that is not notable is that test.
 """
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.observe.access_log import AccessLog
 from proxy.observe.metrics import Log
 from proxy.observe.recent import Recent

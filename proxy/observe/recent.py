@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from proxy.core import Clock, Exchange
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
 from proxy.policy.attempt import Attempt
 
 LONGEST = 1000

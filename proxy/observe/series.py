@@ -177,7 +177,7 @@ class LetterSeries:
 class ThrottleSeries:
     """What one throttle decided. Its own recorder: to pass costs one addition.
 
-    Implements :class:`proxy.core.ThrottleRecorder`.
+    Implements :class:`proxy.core.recorders.ThrottleRecorder`.
     """
 
     __slots__ = ("_passed", "_refused", "waits")
@@ -225,7 +225,7 @@ class ThrottleSeries:
 class StoreSeries:
     """How a shared store does, operation by operation.
 
-    Implements :class:`proxy.core.StoreRecorder`.
+    Implements :class:`proxy.core.recorders.StoreRecorder`.
     """
 
     __slots__ = ("durations", "errors")

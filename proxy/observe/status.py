@@ -6,7 +6,7 @@ Quantiles are estimates from the histogram's buckets.
 
 from collections import Counter
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.collected import Collected, ThrottleName
 from proxy.observe.series import (
     Histogram,

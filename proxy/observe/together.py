@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.collected import Collected
 from proxy.observe.series import (
     Histogram,

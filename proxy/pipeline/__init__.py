@@ -24,7 +24,9 @@ over the waits between attempts, ``answers.py`` has the words for failures.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from proxy.core import Clock, Drawer, Handler
+from proxy.core.clock import Clock
+from proxy.core.ports import DeadLetterSink
+from proxy.core.route import Handler
 from proxy.pipeline.dead_letters import DeadLetters, KeptRefusals, LetterWriter
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.entrance import Entrance
@@ -57,7 +59,7 @@ class Surroundings:
     """Those of them that tell callers apart."""
     flights: Flights
     """Requests that own their idempotency keys."""
-    letters: Drawer
+    letters: DeadLetterSink
     """Where what failed for good is kept."""
     pauses: Pauses
     clock: Clock

@@ -23,7 +23,11 @@ import logging
 from collections.abc import Awaitable, Container, Mapping
 from typing import Any
 
-from proxy.core import Clock, Drawer, Exchange, Handler, Receiver, Refused, new_letter_id
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ids import new_dead_letter_id
+from proxy.core.ports import DeadLetterSink, Receiver, Refused
+from proxy.core.route import Handler
 from proxy.http.fields import HOP_BY_HOP, nominated
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
@@ -75,7 +79,7 @@ class LetterWriter:
         self,
         settings: RouteSettings,
         upstream: UpstreamSettings,
-        drawer: Drawer,
+        drawer: DeadLetterSink,
         clock: Clock,
         known_scopes: Container[str] = (),
     ) -> None:
@@ -228,7 +232,7 @@ class LetterWriter:
         wall = self._clock.wall()
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
         outline = DeadLetterSummary(
-            id=new_letter_id(wall),
+            id=new_dead_letter_id(wall),
             created=wall,
             expires=wall + settings.ttl,
             route=self._route,

@@ -11,7 +11,8 @@ else in between, gets a timer of its own: in the queue it would be late.
 import asyncio
 from collections import deque
 
-from proxy.core import Clock, Exchange
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
 
 _TIDY_ABOVE = 1024
 

@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from proxy.core import Clock, Exchange, Refused
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.pipeline.gate import Gate

@@ -1,6 +1,6 @@
 """What a client gets instead of a failure: a fixed answer, or another upstream's."""
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.pipeline.forward import Forward
 from proxy.pipeline.pauses import Pauses
 from proxy.policy.retry.verdict import LEAST_ATTEMPT, Result, is_listed

@@ -17,7 +17,9 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-from proxy.core import Clock, Recorder, StoreRecorder
+from proxy.core.clock import Clock
+from proxy.core.recorders import StoreRecorder
+from proxy.core.route import Recorder
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.idempotency.stored_response import BadResult, Result, unpack
 from proxy.policy.reasons import KeyResult

@@ -4,7 +4,9 @@ import math
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
-from proxy.core import Clock, Exchange, Refused
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.deadlines import Deadlines, Ticket
 from proxy.pipeline.entrance import Entrance, Passed

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from proxy.core import Clock, Exchange, ThrottleRecorder
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.recorders import ThrottleRecorder
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue

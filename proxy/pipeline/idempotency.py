@@ -18,7 +18,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from proxy.core import Clock, Exchange, Handler, KeyLost, Refused, new_token
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ids import new_token
+from proxy.core.ports import KeyLost, Refused
+from proxy.core.route import Handler
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import KeptResponse
 from proxy.pipeline.flights import Flight, Flights, Turn

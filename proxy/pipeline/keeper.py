@@ -7,7 +7,7 @@ as it comes, but for its end: that waits until the store has the whole.
 
 from abc import ABC, abstractmethod
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.idempotency.retention import head_to_keep, is_stream_of_events
 

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.core import Exchange, Handler, KeyLost, Refused
+from proxy.core.exchange import Exchange
+from proxy.core.ports import KeyLost, Refused
+from proxy.core.route import Handler
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.pipeline.flights import Flight, Flights, Turn

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from proxy.core import Exchange, Refused
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.throttle.wait_queue import ThrottleCause
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable
 
-from proxy.core import Clock, Exchange
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
 from proxy.pipeline.dead_letters import LetterWriter
 from proxy.pipeline.fallback import Fallback

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from proxy.core import Exchange, KeyLost, Refused
+from proxy.core.exchange import Exchange
+from proxy.core.ports import KeyLost, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.pipeline.fallback import Fallback

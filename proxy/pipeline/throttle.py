@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from proxy.core import Clock, Exchange, ThrottleRecorder, ThrottleState
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.recorders import ThrottleRecorder, ThrottleState
 from proxy.pipeline.gate import Gate
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.caller_key import digest, value_of

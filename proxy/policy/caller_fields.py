@@ -10,13 +10,11 @@ How the values count says ``http/fields.py``: byte for byte, but for the scheme 
 
 from collections.abc import Iterable
 
-from proxy.http.fields import PROTECTED
+from proxy.http.fields import PROTECTED, RawHeaders
 from proxy.http.hop import Hop
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.settings import Match, RouteSettings, Settings, ThrottleKey, UpstreamSettings
 from proxy.policy.throttle.caller_key import count_of_parameter
-
-RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 LIST_FIELDS = frozenset(
     {

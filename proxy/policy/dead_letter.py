@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.http.fields import RawHeaders
 from proxy.http.refusal import RefusalReason
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.failure_category import FailureCategory
 from proxy.policy.retry.verdict import Result, is_listed
 from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
-
-RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 FAILED = {
     RefusalReason.CONNECT: FailureKind.CONNECT,

@@ -7,7 +7,7 @@ Nothing in here waits.
 
 from aiohttp.http import HttpVersion10, HttpVersion11
 
-from proxy.core import new_request_id
+from proxy.core.ids import new_request_id
 from proxy.http.framing import CHUNKED
 from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal, RefusalReason

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.streams import StreamReader
 
-from proxy.core import Refused
+from proxy.core.ports import Refused
 from proxy.http.framing import CHUNKED
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
@@ -66,7 +66,7 @@ def _room_for(length: int) -> int:
 
 
 class ClientBody:
-    """Implements :class:`proxy.core.RequestBody`."""
+    """Implements :class:`proxy.core.ports.RequestBody`."""
 
     __slots__ = (
         "_ahead",

@@ -17,7 +17,8 @@ from aiohttp.web import StreamResponse
 from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
-from proxy.core import Clock, new_request_id
+from proxy.core.clock import Clock
+from proxy.core.ids import new_request_id
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, identity_lines, is_trusted
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.unacked import unacked_bytes

@@ -1,7 +1,7 @@
 """One request as the server sees it: aiohttp on one side, ours on the other.
 
 aiohttp makes one of these in place of its own request class and calls a few
-methods of it (at the end); everything else is :class:`proxy.core.Exchange`.
+methods of it (at the end); everything else is :class:`proxy.core.exchange.Exchange`.
 Responses are written as bytes, head and body in one piece where they come
 together.
 """
@@ -15,6 +15,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
+from proxy.core.date_header import date_line
+from proxy.core.exchange import OutgoingExchange
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead
@@ -26,8 +28,6 @@ from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.fair_share import network_of
 from proxy.policy.settings import FallbackSettings
 from proxy.server.body import ClientBody
-from proxy.server.dates import date_line
-from proxy.server.outgoing import OutgoingExchange
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel

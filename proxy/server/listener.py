@@ -11,7 +11,7 @@ from typing import cast
 from aiohttp.web import Server
 from aiohttp.web_protocol import RequestHandler
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.net.listen_socket import address_of, bind, make_way
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls

@@ -8,12 +8,12 @@ tells a client, or the next proxy, that the upstream did not say this.
 
 import json
 
+from proxy.core.date_header import date_line
 from proxy.http.hop import Hop
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.status_lines import status_line
 from proxy.policy.attempt import Attempt
 from proxy.policy.settings import FallbackSettings
-from proxy.server.dates import date_line
 
 _WITHOUT_BODY = frozenset({204, 304})
 """A fallback may have one of these; they have neither a body nor a length."""

@@ -4,19 +4,21 @@ It meets the same stages as any request. Nobody reads its response: what matters
 status, and whether all of it came.
 """
 
-from proxy.core import Clock, Route
+from proxy.core.clock import Clock
+from proxy.core.date_header import date_line
+from proxy.core.exchange import OutgoingExchange
+from proxy.core.route import Route
+from proxy.http.fields import RawHeaders
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_lines, is_trusted
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.attempt import Attempt
 from proxy.policy.caller_fields import hop_of
-from proxy.policy.dead_letter import DeadLetter, RawHeaders, attempts_of, with_headers
+from proxy.policy.dead_letter import DeadLetter, attempts_of, with_headers
 from proxy.policy.fair_share import network_of
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import FallbackSettings, Settings
-from proxy.server.dates import date_line
-from proxy.server.outgoing import OutgoingExchange
 
 
 class LetterBody:

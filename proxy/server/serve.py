@@ -6,7 +6,7 @@ from typing import cast
 
 from aiohttp.web import BaseRequest, StreamResponse
 
-from proxy.core import Refused
+from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.failure_answers import DRAINING
 from proxy.server.admission import admit

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from proxy.core import Exchange, RawHeaders, Recorder, Route
+from proxy.core.exchange import Exchange
+from proxy.core.route import Recorder, Route
+from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.caller_fields import hop_of
 from proxy.policy.routing.match import RouteTable

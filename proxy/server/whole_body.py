@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
-from proxy.core import Refused
+from proxy.core.ports import Refused
 from proxy.http.forwarded import NO_FORWARDED_FIELDS
 from proxy.http.refusal import Refusal
 from proxy.policy.reasons import VerdictReason
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WholeBody:
-    """Implements :class:`proxy.core.RequestBody`."""
+    """Implements :class:`proxy.core.ports.RequestBody`."""
 
     __slots__ = ("_caller", "_data", "_exchange", "_reserved", "is_kept", "length", "lost")
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from ipaddress import ip_address
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 
 FRESH_FOR = 30.0
 """Seconds after which an answer is asked for again (the design's 30 s)."""

@@ -7,7 +7,7 @@ not forget which address is down.
 import logging
 from collections.abc import Collection
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
 from proxy.policy.settings import BreakerSettings, Origin

@@ -3,7 +3,9 @@
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 
-from proxy.core import Clock, Exchange, Receiver
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Receiver
 from proxy.http.response_head import ResponseHead
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.upstream.breakers import Report

@@ -6,7 +6,9 @@ import ssl
 from collections.abc import Collection
 from itertools import count
 
-from proxy.core import Clock, Exchange, Refused
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind

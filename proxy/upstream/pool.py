@@ -9,7 +9,7 @@ import ssl
 from collections import OrderedDict, deque
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.breaker import Breaker

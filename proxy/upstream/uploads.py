@@ -14,7 +14,7 @@ upstream is behind, stay.
 from collections import deque
 from collections.abc import Iterable
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.fair_share import FairShare
 

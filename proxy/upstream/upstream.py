@@ -6,7 +6,9 @@ import ssl
 from collections.abc import Collection
 from math import inf
 
-from proxy.core import Clock, Exchange, KeyLost, Pass, Refused, RequestBody
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ports import KeyLost, Refused, RequestBody, SendPermit
 from proxy.http.framing import CHUNKED
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
@@ -56,7 +58,7 @@ class Upstream:
         judge: Judge | None = None,
         avoid: Collection[str] = (),
         pause: RetryDelay | None = None,
-        permit: Pass | None = None,
+        permit: SendPermit | None = None,
         url: str = "",
     ) -> Attempt:
         """Send the request once and relay what comes back.
@@ -68,8 +70,8 @@ class Upstream:
         are taken only if there is no better one, and with *url* none but those of that URL.
         *pause* is the wait that came before, for the record. A *permit* is needed where
         somebody limits how many requests are sent; it is closed at the end, however that comes.
-        Raises :class:`proxy.core.Refused` if every address is left alone for now,
-        and if the client's own body is at fault; :class:`proxy.core.KeyLost` if its
+        Raises :class:`proxy.core.ports.Refused` if every address is left alone for now,
+        and if the client's own body is at fault; :class:`proxy.core.ports.KeyLost` if its
         idempotency key may be another request's by now.
         """
         now = self._clock.monotonic()
@@ -112,7 +114,7 @@ class Upstream:
         return attempt
 
     def _pick(
-        self, now: float, avoid: Collection[str], permit: Pass | None, url: str
+        self, now: float, avoid: Collection[str], permit: SendPermit | None, url: str
     ) -> Pool | None:
         """The address to try; see :meth:`Fleet.pick`."""
         try:
@@ -143,7 +145,13 @@ class Upstream:
     # Sending.
 
     async def _connect(
-        self, call: Call, pool: Pool | None, give_up: float, permit: Pass | None, *, fresh: bool
+        self,
+        call: Call,
+        pool: Pool | None,
+        give_up: float,
+        permit: SendPermit | None,
+        *,
+        fresh: bool,
     ) -> tuple[Pool, Connection]:
         """A new connection for a request that may still be sent when it is there."""
         if permit is None:

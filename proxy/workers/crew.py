@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from proxy.app import CannotStart
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.observe.readings import Reading
 from proxy.observe.totals import Totals
 from proxy.policy.settings import Settings

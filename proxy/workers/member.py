@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from proxy.admin import StoreSilent
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.observe.readings import Reading
 from proxy.policy.settings import Settings
 from proxy.workers.channel import Channel

@@ -12,9 +12,10 @@ from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
 from proxy.app import needs_restart, parser
 from proxy.config import ConfigError, Loaded
-from proxy.core import Clock, SystemClock
+from proxy.core.clock import Clock, SystemClock
+from proxy.http.fields import RawHeaders
 from proxy.observe.totals import Totals
-from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings
 from proxy.workers.crew import Crew

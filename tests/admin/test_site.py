@@ -6,7 +6,8 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from proxy.admin.site import AdminSite
-from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, RawHeaders, Replayed
+from proxy.http.fields import RawHeaders
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import RecordState, Released, Shown
 from proxy.policy.settings import Listen
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from textwrap import dedent
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from tests.support import RunningProxy, running
 from tests.support.proxies import ROOT
 

@@ -3,7 +3,8 @@ from typing import Protocol, cast
 
 import pytest
 
-from proxy.core import Exchange, ThrottleState
+from proxy.core.exchange import Exchange
+from proxy.core.recorders import ThrottleState
 from proxy.http.refusal import Refusal
 from proxy.observe.metrics import Metrics
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay

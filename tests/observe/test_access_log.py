@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.access_log import AccessLog
 from proxy.observe.line_writer import LineWriter

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as strictly_parsed,
 )
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.metrics import UNMATCHED, Metrics, RouteRecorder
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason

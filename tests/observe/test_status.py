@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from prometheus_client import parser
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.metrics import Metrics
 
 from .conftest import metrics_of

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.core import ThrottleState
+from proxy.core.recorders import ThrottleState
 from proxy.observe.metrics import Metrics
 from proxy.observe.readings import AddressState, Reading
 from proxy.observe.totals import Totals

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 from proxy.pipeline.deadlines import Deadlines, Ticket
 from proxy.policy.attempt import FailureKind
 from tests.support import eventually

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core import Exchange, Refused
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.net.write_coalescer import WriteCoalescer

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from proxy import pipeline
-from proxy.core import SystemClock
+from proxy.core.clock import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.flights import Flights, Room

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.core import Exchange, SystemClock
+from proxy.core.clock import SystemClock
+from proxy.core.exchange import Exchange
 from proxy.pipeline.gate import Gate
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener

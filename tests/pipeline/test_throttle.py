@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core import Exchange, ThrottleState
+from proxy.core.exchange import Exchange
+from proxy.core.recorders import ThrottleState
 from proxy.pipeline.gate import Gate
 from proxy.pipeline.throttle import Throttle
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings

@@ -5,7 +5,7 @@ import gc
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-from proxy.core import Exchange
+from proxy.core.exchange import Exchange
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.settings import MemorySettings, SqliteSettings
 from proxy.stores import Claims

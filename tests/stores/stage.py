@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.core import Clock, SystemClock
+from proxy.core.clock import Clock, SystemClock
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter
 from proxy.stores import PermitStore
@@ -27,7 +27,7 @@ def per_second(count: int, burst: int | None = None, **others: object) -> Thrott
 
 
 class Tally:
-    """Implements :class:`proxy.core.StoreRecorder`: counts."""
+    """Implements :class:`proxy.core.recorders.StoreRecorder`: counts."""
 
     def __init__(self, operations: tuple[str, ...] = OPERATIONS) -> None:
         """*operations* are those that there are."""

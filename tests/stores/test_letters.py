@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core import SystemClock
+from proxy.core.clock import SystemClock
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterCounts,
@@ -319,7 +319,7 @@ async def test_what_a_dead_process_was_sending_is_uncertain(tmp_path: Path) -> N
 def _die_while_sending(folder: Path, name: str) -> int:
     program = f"""
 import asyncio, os, signal
-from proxy.core import SystemClock
+from proxy.core.ports import SystemClock
 from proxy.stores.letters import LetterStore
 async def main():
     store = LetterStore({str(folder / "state")!r}, SystemClock(), None)

@@ -7,7 +7,7 @@ import time
 class FakeClock:
     """The real time plus what the test adds to it.
 
-    Implements :class:`proxy.core.Clock`. It runs, so that what is due soon still
+    Implements :class:`proxy.core.clock.Clock`. It runs, so that what is due soon still
     falls due; and it can be moved on by half an hour at no cost.
     """
 

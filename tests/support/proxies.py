@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import App
 from proxy.config import load
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from tests.support.client import RawClient
 from tests.support.messages import Response
 from tests.support.upstream import ScriptedUpstream

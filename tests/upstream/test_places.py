@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.core import SystemClock
+from proxy.core.clock import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import Origin, UpstreamSettings

@@ -12,10 +12,8 @@ from hashlib import blake2b, sha256
 from operator import itemgetter
 from typing import NamedTuple
 
-from proxy.http.fields import CREDENTIALS, comparable_credentials
+from proxy.http.fields import CREDENTIALS, RawHeaders, comparable_credentials
 from proxy.policy.idempotency.record import make
-
-RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 LONGEST = 255
 """Characters of a key, as it reads without quotes and escapes."""

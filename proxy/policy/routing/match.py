@@ -18,15 +18,15 @@ two against the first.
 from collections.abc import Callable
 from operator import eq
 
+from proxy.http.fields import RawHeaders
 from proxy.policy.routing.paths import ANY_PATH, PathIndex, path_covers, path_matches
 from proxy.policy.settings import Match
 
-_RawHeaders = tuple[tuple[bytes, bytes], ...]
 _Header = tuple[str, str]
 
 
 def mismatch(
-    match: Match, method: str, host: str, path: str, raw_headers: _RawHeaders
+    match: Match, method: str, host: str, path: str, raw_headers: RawHeaders
 ) -> str | None:
     """The first reason why *match* does not take this request; None if it does.
 
@@ -101,7 +101,7 @@ class RouteTable:
             (host.count(".") for host, _ in contents if host and host.startswith("*.")), default=0
         )
 
-    def find(self, method: str, host: str, path: str, raw_headers: _RawHeaders) -> int:
+    def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> int:
         """The index of the first match that takes this request, or -1.
 
         *host* is in lower case, without port and final dot; *path* is raw, as
@@ -123,7 +123,7 @@ class RouteTable:
                 return index
         return -1
 
-    def _candidates(self, host: str, path: str, raw_headers: _RawHeaders) -> list[int]:
+    def _candidates(self, host: str, path: str, raw_headers: RawHeaders) -> list[int]:
         hosts: list[str | None] = [None, host]
         # `*.b.c` and `*.c` for a.b.c, as far up as any pattern goes.
         dot = len(host)
@@ -165,12 +165,12 @@ def _value_covers(wide: str, narrow: str) -> bool:
     return narrow.removesuffix("*").startswith(wide[:-1])
 
 
-def _values(raw_headers: _RawHeaders, name: str) -> list[str]:
+def _values(raw_headers: RawHeaders, name: str) -> list[str]:
     wanted = name.encode()
     return [value.decode("latin-1") for field, value in raw_headers if field.lower() == wanted]
 
 
-def _has_headers(raw_headers: _RawHeaders, headers: tuple[_Header, ...]) -> bool:
+def _has_headers(raw_headers: RawHeaders, headers: tuple[_Header, ...]) -> bool:
     return all(
         any(_value_matches(wanted, value) for value in _values(raw_headers, name))
         for name, wanted in headers

@@ -10,7 +10,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from proxy.core import Clock, new_token
+from proxy.core.clock import Clock
+from proxy.core.ids import new_token
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterCounts,

@@ -5,7 +5,8 @@ import sqlite3
 from collections.abc import Callable
 from enum import Enum, auto
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
+from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterCounts,
@@ -13,7 +14,6 @@ from proxy.policy.dead_letter import (
     DeadLetterSummary,
     Missing,
     Obstacle,
-    RawHeaders,
     ReplayRun,
 )
 from proxy.policy.failure_category import FailureCategory

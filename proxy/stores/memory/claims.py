@@ -18,7 +18,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.fair_share import FairShare, most_alone
 from proxy.policy.idempotency.record import (
     LEFT_FOR,

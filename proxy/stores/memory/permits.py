@@ -2,7 +2,7 @@
 
 from secrets import token_bytes
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener, LocalLimiter
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from hiredis import ReplyError
 
-from proxy.core import Clock, StoreRecorder
+from proxy.core.clock import Clock
+from proxy.core.recorders import StoreRecorder
 from proxy.stores import PATIENCE, StoreError
 from proxy.stores.redis.connection import Command, Connection, Reply, StoreFailure
 from proxy.stores.redis.dialling import Dialler

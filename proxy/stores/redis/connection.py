@@ -19,7 +19,7 @@ from typing import cast
 
 from hiredis import ProtocolError, Reader, ReplyError, pack_command
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.net.unacked import unacked_bytes
 
 Reply = object

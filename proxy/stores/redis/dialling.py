@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.settings import RedisSettings, UpstreamTls
 from proxy.stores.redis.connection import Connection
 

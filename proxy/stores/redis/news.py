@@ -12,7 +12,8 @@ import asyncio
 import logging
 from typing import Protocol
 
-from proxy.core import Clock, StoreRecorder
+from proxy.core.clock import Clock
+from proxy.core.recorders import StoreRecorder
 from proxy.stores.redis.connection import Connection, Reply, StoreFailure
 from proxy.stores.redis.dialling import Dialler
 from proxy.stores.redis.link import SILENCE

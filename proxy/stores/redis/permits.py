@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import replace
 from typing import Protocol
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener, LocalLimiter

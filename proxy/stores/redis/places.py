@@ -11,7 +11,7 @@ their share), no place is used again until enough calls are over.
 
 from collections.abc import Callable
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.link import SILENCE
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.leases import Leases
 from proxy.stores.redis.terms import Terms

@@ -8,7 +8,8 @@ from itertools import count
 from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
 
-from proxy.core import Clock, StoreRecorder
+from proxy.core.clock import Clock
+from proxy.core.recorders import StoreRecorder
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener
 from proxy.stores.redis.bulk import Bulk

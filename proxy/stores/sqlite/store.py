@@ -8,7 +8,8 @@ from functools import partial
 from itertools import count
 from typing import TypeVar, cast
 
-from proxy.core import Clock, StoreRecorder
+from proxy.core.clock import Clock
+from proxy.core.recorders import StoreRecorder
 from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import LARGE, PATIENCE, StoreError, room_name

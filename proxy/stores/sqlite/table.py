@@ -20,7 +20,7 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from proxy.core import Clock
+from proxy.core.clock import Clock
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
     Claim,
