@@ -9,13 +9,13 @@ The life of a request, and where to read it:
 3.  ``server/admission.py`` reads the head, finds the route (first match wins,
     ``policy/routing/match.py``) and applies its limits.
 4.  ``pipeline/__init__.py`` shows the stages of a route in their order:
-    ``pipeline/idempotency.py`` lets what carries the same key run once and gives
+    ``pipeline/idempotency/stage.py`` lets what carries the same key run once and gives
     its duplicates the result (``policy/idempotency/record.py`` has the rules of a key),
     ``pipeline/retry.py`` makes attempts until one is good enough or none may
     follow (``policy/repeatable.py`` has the one rule of what may have run and
-    may be sent again), ``pipeline/forward.py`` is all that a route without policies has.
+    may be sent again), ``pipeline/single_attempt.py`` is all that a route without policies has.
     Where there are throttles each attempt waits for its turn
-    (``pipeline/entrance.py``; who is next says ``policy/throttle/wait_queue.py``).
+    (``pipeline/throttle/chain.py``; who is next says ``policy/throttle/wait_queue.py``).
 5.  ``upstream/upstream.py`` picks an address, takes or makes a connection and
     sends. The bytes that go out are made anew from what was read.
 6.  ``upstream/connection.py`` reads the response. When its head is complete it

@@ -28,8 +28,8 @@ from proxy.observe.metrics import Metrics, RouteRecorder
 from proxy.observe.notable import hook
 from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
-from proxy.pipeline.flights import Flight, Flights
-from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
+from proxy.pipeline.retry_waits import RetryWaits
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.failure_category import transient_statuses
 from proxy.policy.idempotency.record import RecordState, Released, Shown
@@ -127,11 +127,11 @@ class App:
         self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
         outbox = WriteCoalescer()
-        self._pauses = Pauses()
+        self._pauses = RetryWaits()
         room = _ReplayRoom(
             lambda: self._listener.server.replay_memory, lambda: self.settings.limits.replay_memory
         )
-        self._flights = Flights(claims, self._clock, room, self._store_recorder)
+        self._flights = InFlightKeys(claims, self._clock, room, self._store_recorder)
         self._builder = Builder(
             self._clock,
             outbox,
@@ -435,7 +435,7 @@ class App:
                 return Released(shown, await self._take_key_away(name, flight))
             return Released(None, None)
 
-    async def _take_key_away(self, name: str, flight: Flight | None) -> Shown | None:
+    async def _take_key_away(self, name: str, flight: InFlightKey | None) -> Shown | None:
         """Let the request of a key go on without it: what is known of the key now."""
         if flight is None:
             await self._flights.claims.revoke(name)

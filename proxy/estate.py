@@ -22,9 +22,10 @@ from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.deadlines import Deadlines
-from proxy.pipeline.flights import Flights
-from proxy.pipeline.pauses import Pauses
-from proxy.pipeline.throttle import NewPermits, Throttle
+from proxy.pipeline.idempotency.in_flight import InFlightKeys
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.services import RouteServices
+from proxy.pipeline.throttle.throttle import NewLimiter, Throttle
 from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
 from proxy.policy.retry.budget import Budget
@@ -124,11 +125,11 @@ class Builder:
 
     clock: Clock
     outbox: WriteCoalescer
-    pauses: Pauses
-    new_permits: NewPermits
+    pauses: RetryWaits
+    new_permits: NewLimiter
     digest_key: bytes
     """What the digests of callers' values are keyed with, in the names of their buckets."""
-    flights: Flights
+    flights: InFlightKeys
     letters: DeadLetterSink
 
     def build(
@@ -175,7 +176,7 @@ class Builder:
                 timeouts[seconds] = Deadlines(seconds, self.clock) if kept is None else kept
             return timeouts[seconds]
 
-        around = pipeline.Surroundings(
+        around = RouteServices(
             upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
             budgets=budgets,
             throttles=throttles,

@@ -289,11 +289,9 @@ class OutgoingExchange(Exchange):
         """The head as it goes on the wire; see :class:`proxy.core.exchange.Exchange`."""
         rest = self._rest
         if not rest:
-            body = self.body
-            if body is None:
-                length = None
-            else:
-                length = body.length if whole is None else len(whole)
+            length = None if self.body is None else self.body.length
+            if whole is not None and length is not None:
+                length = len(whole)
             rest = self._rest = lines_after_host(
                 self.method,
                 self.head,

@@ -3,22 +3,23 @@
 A route's chain is built once, when the configuration is loaded. A route without
 policies gets the bare upstream call: no wrapper, no buffering, no further await.
 
-==================  =================================================================
-``idempotency.py``  what carries the same key runs once (``ownership.py`` is the one
-                    that runs), and duplicates get its result
-``dead_letters.py`` what failed for good is kept on disk before its client hears of it
-``retry.py``        attempts until one is good (``run.py`` is one request's), and then
-                    the fallback (``fallback.py``)
-``forward.py``      one attempt, within the time for the whole exchange; where there are
-                    throttles, when its turn has come (``entrance.py``)
-==================  =================================================================
+======================  =============================================================
+``idempotency/``        requests with the same key run once (``key_owner.py`` is the one
+                        that runs), and duplicates get its result
+``dead_letters.py``     what failed for good is kept on disk before its client is answered
+``retry.py``            attempts until one is good (``retry_session.py`` has those of one
+                        request), and then the fallback (``fallback.py``)
+``single_attempt.py``   one attempt, within the time for the whole exchange; where there are
+                        throttles, when its turn has come (``throttle/chain.py``)
+======================  =============================================================
 
-A throttle (``throttle.py``) has a gate (``gate.py``) for all callers, or one for each.
-What owns a key is a flight (``flights.py``), and its response passes a keeper
-(``keeper.py``) on its way to the client.
+A throttle (``throttle/throttle.py``) has one rate limiter for all callers, or one for each
+(``throttle/async_limiter.py``). A key that is owned is in flight (``idempotency/in_flight.py``),
+and the response passes a capture (``idempotency/capture.py``) on its way to the client.
 
-What they share: ``deadlines.py`` watches over exchanges and attempts, ``pauses.py``
-over the waits between attempts, ``answers.py`` has the words for failures.
+What they share: ``deadlines.py`` watches over exchanges and attempts, ``retry_waits.py`` over the
+waits between attempts, ``services.py`` holds what the routes of one configuration share.
+May import ``upstream/``, ``stores/`` (its ports), ``core/``, ``policy/`` and ``http/``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,16 +28,17 @@ from dataclasses import dataclass
 from proxy.core.clock import Clock
 from proxy.core.ports import DeadLetterSink
 from proxy.core.route import Handler
-from proxy.pipeline.dead_letters import DeadLetters, KeptRefusals, LetterWriter
+from proxy.pipeline.dead_letters import DeadLetters, DeadLetterWriter, KeptRefusals
 from proxy.pipeline.deadlines import Deadlines
-from proxy.pipeline.entrance import Entrance
-from proxy.pipeline.fallback import Fallback
-from proxy.pipeline.flights import Flights
-from proxy.pipeline.forward import NO_LIMIT, Forward
-from proxy.pipeline.idempotency import Idempotency
-from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.fallback import FallbackStage
+from proxy.pipeline.idempotency.in_flight import InFlightKeys
+from proxy.pipeline.idempotency.stage import Idempotency
 from proxy.pipeline.retry import Retry
-from proxy.pipeline.throttle import Throttle
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.services import RouteServices
+from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
+from proxy.pipeline.throttle.chain import ThrottleChain
+from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules
@@ -44,44 +46,14 @@ from proxy.policy.settings import RetrySettings, RouteSettings
 from proxy.upstream.upstream import Upstream
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the routes share."""
-
-    upstreams: Mapping[str, Upstream]
-    budgets: Mapping[str, Budget]
-    """By upstream; those without a budget are left out."""
-    deadlines: Callable[[float], Deadlines]
-    """The watch over all that last at most that many seconds."""
-    throttles: Mapping[tuple[str, str], Throttle]
-    """By scope and name."""
-    keyed: Collection[tuple[str, str]]
-    """Those of them that tell callers apart."""
-    flights: Flights
-    """Requests that own their idempotency keys."""
-    letters: DeadLetterSink
-    """Where what failed for good is kept."""
-    pauses: Pauses
-    clock: Clock
-
-    def entrance(self, route: str, upstream: Upstream) -> Entrance | None:
-        """What an attempt of *route* has to pass on its way to *upstream*; None if nothing."""
-        labels = (("route", route), ("upstream", upstream.settings.name))
-        throttles = [self.throttles[label] for label in labels if label in self.throttles]
-        if not throttles:
-            return None
-        keyed = any(label in self.keyed for label in labels)
-        return Entrance(throttles, upstream, self.pauses, self.clock, keyed=keyed)
-
-
-def build(settings: RouteSettings, around: Surroundings) -> Handler:
+def build(settings: RouteSettings, around: RouteServices) -> Handler:
     """What a route does with a request."""
     upstream = around.upstreams[settings.upstream]
     forward = _forward(settings, upstream, around)
     handle: Handler = forward.handle
     letters = None
     if settings.dead_letter is not None:
-        letters = LetterWriter(
+        letters = DeadLetterWriter(
             settings,
             upstream.settings,
             around.letters,
@@ -107,18 +79,18 @@ def build(settings: RouteSettings, around: Surroundings) -> Handler:
     return handle
 
 
-def _asked(settings: RouteSettings, around: Surroundings) -> Iterator[Upstream]:
+def _asked(settings: RouteSettings, around: RouteServices) -> Iterator[Upstream]:
     """The upstreams that a request of this route may be sent to."""
     yield around.upstreams[settings.upstream]
     if settings.fallback is not None and settings.fallback.upstream:
         yield around.upstreams[settings.fallback.upstream]
 
 
-def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Forward:
+def _forward(settings: RouteSettings, upstream: Upstream, around: RouteServices) -> SingleAttempt:
     """One attempt at *upstream*."""
     retry = settings.retry
     limit = None if retry is None else retry.attempt_timeout
-    return Forward(
+    return SingleAttempt(
         upstream,
         around.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
         RepeatRules(
@@ -135,7 +107,10 @@ def _forward(settings: RouteSettings, upstream: Upstream, around: Surroundings) 
 
 
 def _retry(
-    settings: RouteSettings, forward: Forward, around: Surroundings, letters: LetterWriter | None
+    settings: RouteSettings,
+    forward: SingleAttempt,
+    around: RouteServices,
+    letters: DeadLetterWriter | None,
 ) -> Retry:
     """Attempts until one is good, and what follows if none is."""
     upstream = forward.upstream
@@ -143,7 +118,7 @@ def _retry(
     if settings.fallback is not None:
         other = around.upstreams.get(settings.fallback.upstream)
         way_out = None if other is None else _forward(settings, other, around)
-        fallback = Fallback(settings.fallback, forward, way_out, around.pauses)
+        fallback = FallbackStage(settings.fallback, forward, way_out, around.pauses)
     return Retry(
         forward,
         RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
@@ -155,12 +130,12 @@ def _retry(
     )
 
 
-def _sees_host(settings: RouteSettings, around: Surroundings) -> bool:
+def _sees_host(settings: RouteSettings, around: RouteServices) -> bool:
     """Whether an upstream that the route sends to gets the client's own host."""
     return any(up.settings.preserve_host for up in _asked(settings, around))
 
 
-def _budget(settings: RouteSettings, upstream: Upstream, around: Surroundings) -> Budget | None:
+def _budget(settings: RouteSettings, upstream: Upstream, around: RouteServices) -> Budget | None:
     """What retries of this route are charged to, and first attempts add to."""
     retries = settings.retry is not None and settings.retry.attempts > 1
     # The way out is no retry, whatever its upstream's budget.

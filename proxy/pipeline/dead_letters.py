@@ -72,7 +72,7 @@ _LOST = {
 }
 
 
-class LetterWriter:
+class DeadLetterWriter:
     """Knows which requests of a route become letters, and writes them."""
 
     def __init__(
@@ -286,7 +286,7 @@ class DeadLetters:
 
     __slots__ = ("_inner", "_writer")
 
-    def __init__(self, inner: Handler, writer: LetterWriter) -> None:
+    def __init__(self, inner: Handler, writer: DeadLetterWriter) -> None:
         self._inner = inner
         self._writer = writer
 
@@ -298,7 +298,7 @@ class DeadLetters:
 
     async def _watched(self, exchange: Exchange) -> Refusal | None:
         writer, outer = self._writer, exchange.keeper
-        withholder = exchange.keeper = Withholder(exchange, outer or exchange, writer)
+        withholder = exchange.keeper = DelayedRelay(exchange, outer or exchange, writer)
         try:
             refusal = await self._inner(exchange)
             if refusal is None:
@@ -324,7 +324,7 @@ class KeptRefusals:
 
     __slots__ = ("_inner", "_writer")
 
-    def __init__(self, inner: Handler, writer: LetterWriter) -> None:
+    def __init__(self, inner: Handler, writer: DeadLetterWriter) -> None:
         self._inner = inner
         self._writer = writer
 
@@ -345,7 +345,7 @@ class KeptRefusals:
             await self._writer.after(exchange, refusal)
 
 
-class Withholder:
+class DelayedRelay:
     """Between an upstream's response and whoever gets it (core.Receiver).
 
     A response that is no failure passes through. The head of one that is waits until the
@@ -364,7 +364,7 @@ class Withholder:
         "_writing",
     )
 
-    def __init__(self, exchange: Exchange, outer: Receiver, writer: LetterWriter) -> None:
+    def __init__(self, exchange: Exchange, outer: Receiver, writer: DeadLetterWriter) -> None:
         self._exchange = exchange
         self._outer = outer
         self._writer = writer

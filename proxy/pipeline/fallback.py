@@ -1,13 +1,13 @@
 """What a client gets instead of a failure: a fixed answer, or another upstream's."""
 
 from proxy.core.exchange import Exchange
-from proxy.pipeline.forward import Forward
-from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.single_attempt import SingleAttempt
 from proxy.policy.retry.verdict import LEAST_ATTEMPT, Result, is_listed
 from proxy.policy.settings import FallbackSettings
 
 
-class Fallback:
+class FallbackStage:
     """The last resort of a route."""
 
     __slots__ = ("_failed", "_pauses", "covers_open_breaker", "forward", "settings")
@@ -15,9 +15,9 @@ class Fallback:
     def __init__(
         self,
         settings: FallbackSettings,
-        failed: Forward,
-        forward: Forward | None,
-        pauses: Pauses,
+        failed: SingleAttempt,
+        forward: SingleAttempt | None,
+        pauses: RetryWaits,
     ) -> None:
         """*failed* leads to the upstream that did; *forward* to the other, if there is one."""
         self.settings = settings

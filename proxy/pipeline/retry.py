@@ -5,11 +5,11 @@ from collections.abc import Awaitable
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
-from proxy.pipeline.dead_letters import LetterWriter
-from proxy.pipeline.fallback import Fallback
-from proxy.pipeline.forward import Forward
-from proxy.pipeline.pauses import Pauses
-from proxy.pipeline.run import Run
+from proxy.pipeline.dead_letters import DeadLetterWriter
+from proxy.pipeline.fallback import FallbackStage
+from proxy.pipeline.retry_session import RetrySession
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.single_attempt import SingleAttempt
 from proxy.policy.failure_answers import TOO_LATE, answer_for
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules
@@ -31,14 +31,14 @@ class Retry:
 
     def __init__(
         self,
-        forward: Forward,
+        forward: SingleAttempt,
         rules: RetryRules,
         *,
         budget: Budget | None,
-        pauses: Pauses,
+        pauses: RetryWaits,
         clock: Clock,
-        fallback: Fallback | None,
-        letters: LetterWriter | None = None,
+        fallback: FallbackStage | None,
+        letters: DeadLetterWriter | None = None,
     ) -> None:
         """*letters*: who keeps what failed for good, before a *fallback* hides that it did."""
         self.forward = forward
@@ -54,7 +54,11 @@ class Retry:
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
         """Relay a response, the first good one or the last, or say why there is none."""
-        return self._tunnel(exchange) if exchange.upgrade else Run(self, exchange).until_over()
+        return (
+            self._tunnel(exchange)
+            if exchange.upgrade
+            else RetrySession(self, exchange).until_over()
+        )
 
     async def _tunnel(self, exchange: Exchange) -> Refusal | None:
         """One attempt, and no verdict: what went through a tunnel cannot be sent again."""

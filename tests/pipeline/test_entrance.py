@@ -13,10 +13,10 @@ from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.pipeline.entrance import Entrance, Passed
-from proxy.pipeline.gate import Gate
-from proxy.pipeline.pauses import Pauses
-from proxy.pipeline.throttle import Throttle
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.pipeline.throttle.chain import ChainPermit, ThrottleChain
+from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.attempt import Attempt
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.settings import (
@@ -59,7 +59,7 @@ class Stage:
     ) -> None:
         """*permits* are what its gates give out, unless each has its own."""
         self.clock = FakeClock()
-        self.pauses = Pauses()
+        self.pauses = RetryWaits()
         self.decisions = Decisions()
         labels = [("route", route)] if upstream is None else [("route", route), ("up", upstream)]
         self.throttles = [
@@ -76,7 +76,7 @@ class Stage:
         ]
         breakers = None if breaker is None else Breakers("up", breaker)
         self.upstream = Upstream(SETTINGS, None, self.clock, WriteCoalescer(), breakers)
-        self.entrance = Entrance(
+        self.entrance = ThrottleChain(
             self.throttles,
             self.upstream,
             self.pauses,
@@ -89,7 +89,7 @@ class Stage:
         return self.clock.monotonic()
 
     @property
-    def gates(self) -> list[Gate]:
+    def gates(self) -> list[AsyncLimiter]:
         return [throttle.common for throttle in self.throttles]
 
     @property
@@ -100,7 +100,7 @@ class Stage:
     def waiting(self) -> list[int]:
         return [throttle.state(self.now).waiting for throttle in self.throttles]
 
-    def at_once(self, exchange: Exchange | None = None) -> Passed:
+    def at_once(self, exchange: Exchange | None = None) -> ChainPermit:
         """Somebody who passes at once, and sends."""
         passed = self.entrance.pass_at_once(exchange or visitor())
         assert passed is not None
@@ -108,7 +108,7 @@ class Stage:
 
     async def enter(
         self, exchange: Exchange | None = None, within: float = math.inf, *, retry: bool = False
-    ) -> "asyncio.Task[Passed]":
+    ) -> "asyncio.Task[ChainPermit]":
         """Somebody who is on its way in."""
         made = exchange or visitor()
         return await begun(self.entrance.enter(made, self.now + within, is_retry=retry))

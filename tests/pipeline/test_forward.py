@@ -9,9 +9,10 @@ from proxy import pipeline
 from proxy.core.clock import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.deadlines import Deadlines
-from proxy.pipeline.flights import Flights, Room
-from proxy.pipeline.forward import NO_LIMIT, Forward
-from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.idempotency.in_flight import InFlightKeys, ResultMemory
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.services import RouteServices
+from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
 from proxy.policy.attempt import FailureKind
 from proxy.policy.failure_answers import _ANSWERS
 from proxy.policy.settings import (
@@ -66,13 +67,13 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
 
     letters = LetterStore("nowhere", clock, cast("LetterLosses", None))
     claims = MemoryClaims(MemorySettings(), clock, lambda: None)
-    flights = Flights(claims, clock, cast("Room", None))
-    around = pipeline.Surroundings(
-        {"a": upstream}, {}, deadlines, {}, (), flights, letters, Pauses(), clock
+    flights = InFlightKeys(claims, clock, cast("ResultMemory", None))
+    around = RouteServices(
+        {"a": upstream}, {}, deadlines, {}, (), flights, letters, RetryWaits(), clock
     )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
     forward = getattr(handler, "__self__", None)
-    assert isinstance(forward, Forward)
+    assert isinstance(forward, SingleAttempt)
     assert handler == forward.handle
     assert asked == [NO_LIMIT if limit is None else limit]
     upstream.fleet.close()

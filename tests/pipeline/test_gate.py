@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.clock import SystemClock
 from proxy.core.exchange import Exchange
-from proxy.pipeline.gate import Gate
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
@@ -34,7 +34,7 @@ class Stage:
         def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
             return permits or textbook_permits(settings, self.clock.monotonic())
 
-        self.gate = Gate(settings, make, self.decisions, self.clock)
+        self.gate = AsyncLimiter(settings, make, self.decisions, self.clock)
         self.bucket = self.gate.bucket
 
     @property
@@ -467,7 +467,7 @@ async def test_permits_that_tell_us_to_look_while_we_look() -> None:
         hasty.listener = listener
         return hasty
 
-    gate = Gate(settings, make, Decisions(), SystemClock())
+    gate = AsyncLimiter(settings, make, Decisions(), SystemClock())
     waiting = await begun(gate.wait_for_turn(visitor(), math.inf))
     assert hasty.asked == [1, 1]
     assert timers() == 1

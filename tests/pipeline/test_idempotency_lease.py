@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from proxy.pipeline.flights import Flight
+from proxy.pipeline.idempotency.in_flight import InFlightKey
 from tests.pipeline.instances import instances
 from tests.pipeline.keyed_storms import opened
 from tests.support import (
@@ -68,7 +68,7 @@ async def two_on_redis(
             yield server, proxies
 
 
-def only_flight(proxy: RunningProxy) -> Flight:
+def only_flight(proxy: RunningProxy) -> InFlightKey:
     (flight,) = proxy.app._flights._by_name.values()
     return flight
 

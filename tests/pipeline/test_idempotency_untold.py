@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.pipeline import flights
+from proxy.pipeline.idempotency import in_flight
 from tests.pipeline.instances import everybody_sees_it, instances
 from tests.pipeline.keyed_storms import opened
 from tests.pipeline.outages import stalled
@@ -156,7 +156,7 @@ async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> 
 async def test_too_many_untold_ends_and_no_key_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flights, "_MOST_UNTOLD", 1)
+    monkeypatch.setattr(in_flight, "_MOST_UNTOLD", 1)
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.pipeline.pauses import Pauses
+from proxy.pipeline.retry_waits import RetryWaits
 from tests.support import both_loops, eventually
 
 LONG = 3600.0
@@ -16,7 +16,7 @@ LONG = 3600.0
 @both_loops
 @pytest.mark.parametrize("milliseconds", [1, 1.4, 2.45, 3])
 async def test_no_wait_is_shorter_than_was_asked_for(milliseconds: float) -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     for phase in range(40):
         # Somewhere inside one of the milliseconds that uvloop counts.
         begin = time.monotonic() + phase / 40_000
@@ -35,7 +35,7 @@ async def begun(wait: Coroutine[Any, Any, bool]) -> "asyncio.Task[bool]":
 
 
 async def test_they_are_over_when_their_time_is_whatever_the_order() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     done: list[float] = []
 
     async def wait(seconds: float) -> None:
@@ -48,13 +48,13 @@ async def test_they_are_over_when_their_time_is_whatever_the_order() -> None:
 
 
 async def test_no_time_at_all_is_still_a_turn_of_the_loop() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     waiting = await begun(pauses.wait(0.0))
     assert await waiting is True
 
 
 async def test_the_end_wakes_everybody_at_once() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     waiting = [await begun(pauses.wait(LONG)) for _ in range(100)]
     assert len(pauses) == 100
     pauses.end()
@@ -63,7 +63,7 @@ async def test_the_end_wakes_everybody_at_once() -> None:
 
 
 async def test_after_the_end_nobody_waits() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     pauses.end()
     assert pauses.is_over
     assert await pauses.wait(LONG) is False
@@ -72,7 +72,7 @@ async def test_after_the_end_nobody_waits() -> None:
 
 
 async def test_ending_twice_is_ending_once() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     waiting = await begun(pauses.wait(LONG))
     pauses.end()
     pauses.end()
@@ -81,7 +81,7 @@ async def test_ending_twice_is_ending_once() -> None:
 
 @both_loops
 async def test_one_that_is_cancelled_leaves_nothing_and_the_others_alone() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     leaving, staying = await begun(pauses.wait(LONG)), await begun(pauses.wait(0.02))
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -92,7 +92,7 @@ async def test_one_that_is_cancelled_leaves_nothing_and_the_others_alone() -> No
 
 
 async def test_one_that_is_cancelled_as_its_time_comes_leaves_nothing() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     for microseconds in range(0, 4000, 40):
         waiting = await begun(pauses.wait(0.001))
         asyncio.get_running_loop().call_later(microseconds / 1_000_000, waiting.cancel)
@@ -102,7 +102,7 @@ async def test_one_that_is_cancelled_as_its_time_comes_leaves_nothing() -> None:
 
 
 async def test_one_that_ends_as_it_is_cancelled_is_cancelled() -> None:
-    pauses = Pauses()
+    pauses = RetryWaits()
     waiting = await begun(pauses.wait(LONG))
     waiting.cancel()
     pauses.end()

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleState
-from proxy.pipeline.gate import Gate
-from proxy.pipeline.throttle import Throttle
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
@@ -49,7 +49,7 @@ class Stage:
     def now(self) -> float:
         return self.clock.monotonic()
 
-    def gate(self, account: str) -> Gate:
+    def gate(self, account: str) -> AsyncLimiter:
         return self.throttle.gate_for(of(account))
 
     def state(self) -> ThrottleState:

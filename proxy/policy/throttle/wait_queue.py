@@ -26,8 +26,8 @@ When the connection is there, it comes back. So that not everybody in line gets 
 made meanwhile, turns are as far apart as calls are, but no further than it may take to make
 one.
 
-Time is an argument, and whoever waits is only an object: ``pipeline/gate.py`` adds the
-clock, the timer and the waking.
+Time is an argument, and whoever waits is only an object: the clock, the timer and the waking
+are added by ``pipeline/throttle/async_limiter.py``.
 """
 
 from collections import OrderedDict

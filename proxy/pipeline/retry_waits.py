@@ -14,7 +14,7 @@ _GRAIN = 0.0015
 counts whole ones."""
 
 
-class Pauses:
+class RetryWaits:
     """All waits of the process: nothing of them is left when they are over."""
 
     __slots__ = ("_loop", "_queued", "_waiting", "is_over")

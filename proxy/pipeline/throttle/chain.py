@@ -1,6 +1,6 @@
 """Where an attempt waits for its turn: at its route's throttle, then at its upstream's.
 
-Mostly nobody waits. Then all that happens is :meth:`Entrance.pass_at_once`, and
+Mostly nobody waits. Then all that happens is :meth:`ThrottleChain.pass_at_once`, and
 whoever passes sends within the same turn of the loop.
 """
 
@@ -14,9 +14,9 @@ from proxy.core.exchange import Exchange
 from proxy.core.ports import Refused
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.pipeline.gate import Gate
-from proxy.pipeline.pauses import Pauses
-from proxy.pipeline.throttle import Throttle
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.attempt import FIRST_FAILURE, Attempt
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.retry.hints import read_hint
@@ -38,7 +38,7 @@ _DETAILS = {
 _NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that does not answer.")
 
 
-class Entrance:
+class ThrottleChain:
     """The throttles between a route and an upstream, in the order in which they are passed."""
 
     __slots__ = ("_gates", "_new_pass", "clock", "loop", "pauses", "throttles", "upstream")
@@ -47,7 +47,7 @@ class Entrance:
         self,
         throttles: list[Throttle],
         upstream: Upstream,
-        pauses: Pauses,
+        pauses: RetryWaits,
         clock: Clock,
         *,
         keyed: bool,
@@ -60,13 +60,13 @@ class Entrance:
         self.pauses = pauses
         self._gates = None if keyed else [throttle.common for throttle in throttles]
         """The same for every request, if they are."""
-        self._new_pass = KeyedPass if keyed else Passed
+        self._new_pass = KeyedPermit if keyed else ChainPermit
 
-    def _gates_for(self, exchange: Exchange) -> Iterable[Gate]:
+    def _gates_for(self, exchange: Exchange) -> Iterable[AsyncLimiter]:
         """One after the other: one that nobody uses for a while is replaced."""
         return self._gates or (throttle.gate_for(exchange) for throttle in self.throttles)
 
-    def pass_at_once(self, exchange: Exchange) -> "Passed | None":
+    def pass_at_once(self, exchange: Exchange) -> "ChainPermit | None":
         """The right to send now, if nobody has to be waited for.
 
         Raises :class:`Refused` if no breaker lets it through.
@@ -86,7 +86,7 @@ class Entrance:
             earlier.bucket.undo(now)
         return None
 
-    async def enter(self, exchange: Exchange, deadline: float, *, is_retry: bool) -> "Passed":
+    async def enter(self, exchange: Exchange, deadline: float, *, is_retry: bool) -> "ChainPermit":
         """The right to send now, when its turn has come.
 
         Raises :class:`Refused` if it will not come, or not before *deadline*.
@@ -108,7 +108,7 @@ class Entrance:
         return passed
 
     async def _pass(
-        self, gate: Gate, passed: "Passed", exchange: Exchange, deadline: float
+        self, gate: AsyncLimiter, passed: "ChainPermit", exchange: Exchange, deadline: float
     ) -> None:
         """Get a permit of one gate, to be held."""
         now = self.clock.monotonic()
@@ -139,7 +139,9 @@ class Entrance:
             gate.bucket.hindrance(now, time_left, later) for gate in self._gates_for(exchange)
         )
 
-    def refusal(self, gate: Gate, cause: ThrottleCause, wait: float | None = None) -> Refusal:
+    def refusal(
+        self, gate: AsyncLimiter, cause: ThrottleCause, wait: float | None = None
+    ) -> Refusal:
         """What to tell a client that does not get through *gate*."""
         if cause is ThrottleCause.DRAINING:
             return DRAINING
@@ -164,7 +166,7 @@ class Entrance:
         if not fleet.admits(now):
             raise Refused(fleet.left_alone(now))
 
-    def heed(self, head: ResponseHead, gates: list[Gate]) -> None:
+    def heed(self, head: ResponseHead, gates: list[AsyncLimiter]) -> None:
         """If the upstream refused a call and said for how long, leave it alone for so long."""
         wait = read_hint(head.status, head.fields(), self.clock.wall()).wait
         if wait:
@@ -174,7 +176,7 @@ class Entrance:
                 gate.pause(now, wait)
 
 
-class Passed:
+class ChainPermit:
     """An attempt whose turn has come (core.Pass).
 
     Its permits are spent; or left to others, while a connection is made for it, until they are
@@ -193,12 +195,14 @@ class Passed:
         "then",
     )
 
-    def __init__(self, entrance: Entrance, exchange: Exchange, gates: list[Gate]) -> None:
+    def __init__(
+        self, entrance: ThrottleChain, exchange: Exchange, gates: list[AsyncLimiter]
+    ) -> None:
         """It has spent a permit at each of the *gates*."""
         self._entrance = entrance
         self._exchange = exchange
         self._gates = gates
-        self._held: list[Gate] = []
+        self._held: list[AsyncLimiter] = []
         """Where its permit is held."""
         self._is_spent = True
         self._is_aside = False
@@ -214,7 +218,7 @@ class Passed:
             self._entrance.heed(head, self._gates)
         return self.then is not None and self.then(attempt, head)
 
-    def hold_at(self, gate: Gate) -> None:
+    def hold_at(self, gate: AsyncLimiter) -> None:
         """Its permit of one more gate is held."""
         self._is_spent = False
         self._gates.append(gate)
@@ -284,7 +288,7 @@ class Passed:
         """Spend all permits in one moment, or none."""
         if len(self._held) < len(self._gates):
             return False
-        spent: list[Gate] = []
+        spent: list[AsyncLimiter] = []
         for gate in self._gates:
             self._held.remove(gate)
             if not gate.bucket.spend(now):
@@ -309,7 +313,7 @@ class Passed:
                 gate.look()
 
 
-class KeyedPass(Passed):
+class KeyedPermit(ChainPermit):
     """A pass where a throttle tells callers apart: it hears whose calls are answered well."""
 
     __slots__ = ()

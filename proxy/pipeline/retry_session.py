@@ -14,7 +14,7 @@ from proxy.core.exchange import Exchange
 from proxy.core.ports import KeyLost, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.pipeline.fallback import Fallback
+from proxy.pipeline.fallback import FallbackStage
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, FailureKind, RetryDelay
 from proxy.policy.failure_answers import DRAINING, TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
@@ -46,7 +46,7 @@ _SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
-class Run:
+class RetrySession:
     """All that is known of one request while it is being tried."""
 
     __slots__ = (
@@ -333,7 +333,7 @@ class Run:
             self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise
 
-    async def _fall_back(self, fallback: Fallback) -> Refusal | None:
+    async def _fall_back(self, fallback: FallbackStage) -> Refusal | None:
         """Give the fixed answer, or make one more attempt, at another upstream."""
         exchange = self._exchange
         if fallback.forward is None:

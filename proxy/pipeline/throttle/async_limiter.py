@@ -16,11 +16,11 @@ _GRAIN = 0.001
 _ASKING = 0.005
 """Seconds that it may take to ask a store for permits before it counts as a wait."""
 
-MakePermits = Callable[[ThrottleSettings, LimiterListener], Limiter]
+MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
 """Where a gate gets its permits from: this process, or a store that others share."""
 
 
-class Gate:
+class AsyncLimiter:
     """One bucket, and those who wait at it."""
 
     __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_known", "recorder")
@@ -28,7 +28,7 @@ class Gate:
     def __init__(
         self,
         settings: ThrottleSettings,
-        make_permits: MakePermits,
+        make_permits: MakeLimiter,
         recorder: ThrottleRecorder,
         clock: Clock,
     ) -> None:
@@ -38,7 +38,7 @@ class Gate:
         self.recorder = recorder
         self.is_known = False
         """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
-        self.bucket: WaitQueue[_Turn] = WaitQueue(settings, make_permits(settings, self))
+        self.bucket: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_permits(settings, self))
 
     def __repr__(self) -> str:
         return f"<gate {self.bucket!r}>"
@@ -55,7 +55,7 @@ class Gate:
 
         Whose turn has come has its place, and its permit is held.
         """
-        turn = _Turn(self._loop, self._clock.monotonic(), deadline)
+        turn = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
         self.bucket.join(turn, turn.entered)
         asks = turn.is_guess
         cause = await self._wait(exchange, turn)
@@ -74,13 +74,13 @@ class Gate:
         now = self._clock.monotonic()
         if self.bucket.hold_again(now):
             return None
-        turn = _Turn(self._loop, now, deadline, has_place=True)
+        turn = _AsyncWaiter(self._loop, now, deadline, has_place=True)
         if not self.bucket.come_back(turn):
             return ThrottleCause.PAUSED
         return await self._wait(exchange, turn)
 
-    async def _wait(self, exchange: Exchange, turn: "_Turn") -> ThrottleCause | None:
-        line = exchange.place = _Place(self, turn)
+    async def _wait(self, exchange: Exchange, turn: "_AsyncWaiter") -> ThrottleCause | None:
+        line = exchange.place = _QueueEntry(self, turn)
         exchange.begin_wait("queue")
         try:
             self.look()
@@ -148,7 +148,7 @@ class Gate:
         self.pause(now, until - now, is_news=False)
 
 
-class _Turn(Waiter):
+class _AsyncWaiter(Waiter):
     """One who stands in line, and how it gets to know of its turn."""
 
     __slots__ = ("called", "has_place")
@@ -182,12 +182,12 @@ class _Turn(Waiter):
             self.called.set_result(cause)
 
 
-class _Place:
+class _QueueEntry:
     """Where an exchange stands in line (core.Place)."""
 
     __slots__ = ("_gate", "_turn")
 
-    def __init__(self, gate: Gate, turn: _Turn) -> None:
+    def __init__(self, gate: AsyncLimiter, turn: _AsyncWaiter) -> None:
         self._gate = gate
         self._turn = turn
 

@@ -48,7 +48,7 @@ _KNOWN_SCOPES = 10_000
 """Callers that are remembered as known; the rest are told apart by their addresses."""
 
 
-class Turn(Enum):
+class Promotion(Enum):
     """What somebody hears who waited for a flight that brought no result."""
 
     YOURS = "yours"
@@ -57,7 +57,7 @@ class Turn(Enum):
     """The key is not in flight any more: ask for it again."""
 
 
-class Room(Protocol):
+class ResultMemory(Protocol):
     """The memory for what is kept of requests, which all of them share."""
 
     def take(self, size: int) -> bool:
@@ -67,14 +67,14 @@ class Room(Protocol):
         """Count *size* bytes as kept no longer."""
 
 
-class Owner(Protocol):
+class OwnerToken(Protocol):
     """The request that runs while it owns a key."""
 
     def end_early(self) -> "asyncio.Future[Any]":
         """Let it go on without its key; the result is done once the store was told."""
 
 
-class Flight:
+class InFlightKey:
     """One request that owns its key."""
 
     __slots__ = (
@@ -96,13 +96,13 @@ class Flight:
         """Monotonic seconds up to which nobody else can have its key (core.OwnedKey)."""
         self.is_lost = False
         """Whether the store said that the key is another's."""
-        self.owner: Owner | None = None
+        self.owner: OwnerToken | None = None
         """Told if its time is over before it has ended; None while no request runs."""
         self.recorder: Recorder | None = None
         """Told if the key was another's when the store heard of the end."""
         self.ending: Ending | None = None
         """How it ended, where the store could not be told yet."""
-        self.waiting: deque[asyncio.Future[Result | Turn]] | None = None
+        self.waiting: deque[asyncio.Future[Result | Promotion]] | None = None
         """Made for the first who waits, for mostly nobody does."""
 
     def __repr__(self) -> str:
@@ -113,15 +113,15 @@ class Flight:
         """Let no further attempt be sent."""
         self.mine_until = _NOT_MINE
 
-    def join(self) -> "asyncio.Future[Result | Turn]":
+    def join(self) -> "asyncio.Future[Result | Promotion]":
         """Wait for it, behind all who do so already."""
-        turn: asyncio.Future[Result | Turn] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
         if self.waiting is None:
             self.waiting = deque()
         self.waiting.append(turn)
         return turn
 
-    def leave(self, turn: "asyncio.Future[Result | Turn]") -> None:
+    def leave(self, turn: "asyncio.Future[Result | Promotion]") -> None:
         """Wait no longer."""
         if self.waiting is not None and turn in self.waiting:
             self.waiting.remove(turn)
@@ -132,11 +132,11 @@ class Flight:
         while self.waiting:
             turn = self.waiting.popleft()
             if not turn.done():
-                turn.set_result(Turn.YOURS)
+                turn.set_result(Promotion.YOURS)
                 return True
         return False
 
-    def conclude(self, result: Result | Turn) -> None:
+    def conclude(self, result: Result | Promotion) -> None:
         """Tell all who wait."""
         waiting, self.waiting = self.waiting, None
         for turn in waiting or ():
@@ -144,11 +144,15 @@ class Flight:
                 turn.set_result(result)
 
 
-class Flights:
+class InFlightKeys:
     """All flights of the process."""
 
     def __init__(
-        self, claims: Claims, clock: Clock, room: Room, recorder: StoreRecorder | None = None
+        self,
+        claims: Claims,
+        clock: Clock,
+        room: ResultMemory,
+        recorder: StoreRecorder | None = None,
     ) -> None:
         """*room* is where results count that the store could not take.
 
@@ -160,7 +164,7 @@ class Flights:
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._by_name: dict[str, Flight] = {}
+        self._by_name: dict[str, InFlightKey] = {}
         self.get = self._by_name.get
         """Called with the name of a record: the flight that owns its key, or None."""
         self.known_scopes: dict[str, None] = {}
@@ -193,11 +197,11 @@ class Flights:
         """Whether another key may be claimed: not while too many ends are untold."""
         return self.untold < _MOST_UNTOLD
 
-    def begin(self, claim: Claim, asked: float) -> Flight:
+    def begin(self, claim: Claim, asked: float) -> InFlightKey:
         """The key was claimed; the store was *asked* for it then."""
         # In this process nobody gets a key that has a flight, whatever became of its lease.
         mine_until = asked + claim.lease if self.at_once is None else _FOR_EVER
-        flight = self._by_name[claim.name] = Flight(claim, asked, mine_until)
+        flight = self._by_name[claim.name] = InFlightKey(claim, asked, mine_until)
         terms = (claim.lease, claim.ttl)
         if terms not in self._timers:
             self._look_after_later(terms, _at_the_latest(*terms))
@@ -211,14 +215,14 @@ class Flights:
         if len(known) > _KNOWN_SCOPES:
             del known[next(iter(known))]
 
-    def settle_at_once(self, claims: ClaimsAtOnce, flight: Flight, ending: Ending) -> bool:
+    def settle_at_once(self, claims: ClaimsAtOnce, flight: InFlightKey, ending: Ending) -> bool:
         """As :meth:`settle`, where the store does not keep us waiting."""
         claim = flight.claim
         is_kept = claims.settle_at_once(claim.name, claim.owner, ending)
         self._end(flight, ending.result)
         return is_kept
 
-    async def settle(self, flight: Flight, ending: Ending, result: Result | Turn) -> bool:
+    async def settle(self, flight: InFlightKey, ending: Ending, result: Result | Promotion) -> bool:
         """Tell the store how it ended, then those who wait; False if the key was lost meanwhile.
 
         If the store cannot be told, those who wait are, and the flight stays until it was.
@@ -239,11 +243,11 @@ class Flights:
             self._count_lost(flight)
         return is_kept
 
-    def _count_lost(self, flight: Flight) -> None:
+    def _count_lost(self, flight: InFlightKey) -> None:
         if flight.recorder is not None:
             flight.recorder.keyed(KeyResult.LEASE_LOST)
 
-    def _end(self, flight: Flight, result: Result | Turn | bytes) -> None:
+    def _end(self, flight: InFlightKey, result: Result | Promotion | bytes) -> None:
         name = flight.claim.name
         # A lost lease may have brought another one of the same name.
         if self._by_name.get(name) is flight:
@@ -273,10 +277,10 @@ class Flights:
         """The same for what nobody waits for."""
         self._tasks.add(self.run(work))
 
-    def pass_on(self, flight: Flight) -> None:
+    def pass_on(self, flight: InFlightKey) -> None:
         """The owner gave up before anything was sent: let another one have the key."""
         if not flight.hand_over():
-            self.see_to(self.settle(flight, Ending(None, 0.0), Turn.AGAIN))
+            self.see_to(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
 
     # Ends that the store was not told of.
 
@@ -289,7 +293,7 @@ class Flights:
                 raise
         return await self.claims.settle(claim.name, claim.owner, _without_result(ending))
 
-    def _keep_untold(self, flight: Flight, ending: Ending) -> None:
+    def _keep_untold(self, flight: InFlightKey, ending: Ending) -> None:
         """The store did not answer: keep *ending* for it, and tell it again until it does.
 
         The result of what has ended goes if there is no memory for it; that it ran does not.
@@ -301,21 +305,21 @@ class Flights:
         self.untold += 1
         self.see_to(self._tell_until_told(flight, size))
 
-    async def _tell_until_told(self, flight: Flight, size: int) -> None:
+    async def _tell_until_told(self, flight: InFlightKey, size: int) -> None:
         is_told = False
         try:
             is_told = await self._has_told(flight)
         finally:
             self.untold -= 1
             self._room.give_back(size)
-            self._end(flight, Turn.AGAIN)
+            self._end(flight, Promotion.AGAIN)
             if not is_told:
                 self._left_untold.append(flight.claim.name)
             if self._is_deaf and not self.untold:
                 self._is_deaf = False
                 self._say_what_was_left()
 
-    async def _has_told(self, flight: Flight) -> bool:
+    async def _has_told(self, flight: InFlightKey) -> bool:
         """Tell the store until it answers; False if there is no more time for that."""
         claim, ending = flight.claim, flight.ending
         give_up = self._clock.monotonic() + claim.ttl
@@ -425,7 +429,7 @@ class Flights:
         if flights:
             self._look_after_later(terms, next_look)
 
-    async def _renew(self, flight: Flight) -> None:
+    async def _renew(self, flight: InFlightKey) -> None:
         claim, asked = flight.claim, self._clock.monotonic()
         try:
             is_mine = await self.claims.renew(claim.name, claim.owner, claim.lease, claim.ttl)
@@ -437,7 +441,7 @@ class Flights:
         elif flight.mine_until != _NOT_MINE:
             flight.mine_until = max(flight.mine_until, asked + claim.lease)
 
-    async def end(self, flight: Flight) -> None:
+    async def end(self, flight: InFlightKey) -> None:
         """Take the key away from its owner, by hand: no attempt follows, no result is kept."""
         if flight.ending is not None:
             flight.ending = _without_result(flight.ending)

@@ -9,7 +9,7 @@ from proxy.core.exchange import Exchange
 from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.deadlines import Deadlines, Ticket
-from proxy.pipeline.entrance import Entrance, Passed
+from proxy.pipeline.throttle.chain import ChainPermit, ThrottleChain
 from proxy.policy.attempt import Attempt, RetryDelay
 from proxy.policy.failure_answers import TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
@@ -25,7 +25,7 @@ _AFTERWARDS = 0.005
 """Seconds by which dialling outlives the deadline, so that the deadline names the reason."""
 
 
-class Forward:
+class SingleAttempt:
     """Sends a request on and relays its response as it comes."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Forward:
         repeats: RepeatRules,
         clock: Clock,
         *,
-        entrance: Entrance | None = None,
+        entrance: ThrottleChain | None = None,
         attempt_deadlines: Deadlines | None = None,
         budget: Budget | None = None,
     ) -> None:
@@ -133,7 +133,7 @@ class Forward:
         judge: Judge | None = None,
         avoid: Collection[str] = (),
         pause: RetryDelay | None = None,
-        passed: Passed | None = None,
+        passed: ChainPermit | None = None,
         url: str = "",
         begin_by: float = math.inf,
     ) -> Awaitable[Attempt]:
@@ -180,7 +180,7 @@ class Forward:
 
     async def _stand_in_line(
         self,
-        entrance: Entrance,
+        entrance: ThrottleChain,
         exchange: Exchange,
         deadline: float,
         attempt: Callable[..., Awaitable[Attempt]],

@@ -9,8 +9,8 @@ from proxy.core.ports import KeyLost, Refused
 from proxy.core.route import Handler
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
-from proxy.pipeline.flights import Flight, Flights, Turn
-from proxy.pipeline.keeper import Keeper
+from proxy.pipeline.idempotency.capture import ResponseCapture
+from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys, Promotion
 from proxy.policy.attempt import FIRST_FAILURE
 from proxy.policy.idempotency.record import Ending, RecordState, make
 from proxy.policy.idempotency.retention import (
@@ -30,7 +30,7 @@ _DONE = RecordState.DONE  # speed: as in policy/idempotency/record.py
 _FAILED = Refusal(RefusalReason.UNKNOWN, "The request could not be served.")
 
 
-class Ownership(Keeper):
+class KeyOwner(ResponseCapture):
     """One request while it owns its key."""
 
     __slots__ = (
@@ -46,13 +46,13 @@ class Ownership(Keeper):
     def __init__(
         self,
         exchange: Exchange,
-        flight: Flight,
-        flights: Flights,
+        flight: InFlightKey,
+        flights: InFlightKeys,
         settings: IdempotencySettings,
         refused: Mapping[str, frozenset[int]],
     ) -> None:
         """*refused*: by upstream the statuses by which it says that it did not do the work."""
-        Keeper.__init__(self, exchange, settings.max_response)  # super() takes longer
+        ResponseCapture.__init__(self, exchange, settings.max_response)  # super() takes longer
         self._flight = flight
         self._flights = flights
         self._settings = settings
@@ -238,7 +238,7 @@ class Ownership(Keeper):
         flight = self._flight
         flight.recorder = self.exchange.route.recorder
         ending = Ending(state_after(fate, self._settings), self._settings.ttl)
-        return await self._flights.settle(flight, ending, Turn.AGAIN)
+        return await self._flights.settle(flight, ending, Promotion.AGAIN)
 
     def _give_up(self) -> None:
         """No attempt is under way, and none is to follow: let somebody else have the key.
@@ -254,4 +254,4 @@ class Ownership(Keeper):
         if state is None and not self.exchange.was_cut and self._flight.hand_over():
             return
         ending = Ending(state, self._settings.ttl)
-        self._flights.see_to(self._flights.settle(self._flight, ending, Turn.AGAIN))
+        self._flights.see_to(self._flights.settle(self._flight, ending, Promotion.AGAIN))

@@ -25,8 +25,8 @@ from proxy.core.ports import KeyLost, Refused
 from proxy.core.route import Handler
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import KeptResponse
-from proxy.pipeline.flights import Flight, Flights, Turn
-from proxy.pipeline.ownership import Ownership
+from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys, Promotion
+from proxy.pipeline.idempotency.key_owner import KeyOwner
 from proxy.policy.caller_fields import display_name, repeated_field
 from proxy.policy.idempotency.key import (
     KeyFields,
@@ -91,7 +91,7 @@ class Idempotency:
         self,
         settings: RouteSettings,
         inner: Handler,
-        flights: Flights,
+        flights: InFlightKeys,
         *,
         refused: Mapping[str, frozenset[int]],
         covers_host: bool,
@@ -278,7 +278,9 @@ class Idempotency:
 
     # Waiting for somebody else's result.
 
-    async def _beside(self, exchange: Exchange, claim: Claim, flight: Flight) -> Refusal | None:
+    async def _beside(
+        self, exchange: Exchange, claim: Claim, flight: InFlightKey
+    ) -> Refusal | None:
         """The owner is in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
             return self._turn_away(exchange, Claimed(ClaimAnswer.MISMATCH))
@@ -290,17 +292,17 @@ class Idempotency:
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
             return self._turn_away(exchange, _BUSY)
-        if result is Turn.YOURS:
+        if result is Promotion.YOURS:
             return await self._take_over(exchange, flight)
-        if result is Turn.AGAIN:
+        if result is Promotion.AGAIN:
             return await self._behind(exchange, claim)
         return await self._give(exchange, result, KeyResult.JOINED)
 
-    async def _join(self, exchange: Exchange, flight: Flight) -> Result | Turn | None:
+    async def _join(self, exchange: Exchange, flight: InFlightKey) -> Result | Promotion | None:
         """What comes of *flight*; None if there is no more time to wait for it."""
         left = self._time_left(exchange, self._clock.monotonic())
         turn = flight.join()
-        result: Result | Turn | None = None
+        result: Result | Promotion | None = None
         self._flights.waiting += 1
         exchange.begin_wait("queue")
         try:
@@ -314,9 +316,9 @@ class Idempotency:
         exchange.end_wait()
         return result
 
-    def _leave(self, flight: Flight, turn: "asyncio.Future[Result | Turn]") -> None:
+    def _leave(self, flight: InFlightKey, turn: "asyncio.Future[Result | Promotion]") -> None:
         """Wait no longer."""
-        if turn.done() and not turn.cancelled() and turn.result() is Turn.YOURS:
+        if turn.done() and not turn.cancelled() and turn.result() is Promotion.YOURS:
             # It has come in the very moment in which we stopped waiting for it.
             self._flights.pass_on(flight)
         flight.leave(turn)
@@ -384,12 +386,12 @@ class Idempotency:
         if claimed is not None and claimed.answer is ClaimAnswer.NEW:
             # Nobody has it, and perhaps the store has forgotten it: what was sent still counts.
             begun, ending = self._flights.begin(claim, asked), self._ending_of(exchange)
-            self._flights.see_to(self._flights.settle(begun, ending, Turn.AGAIN))
+            self._flights.see_to(self._flights.settle(begun, ending, Promotion.AGAIN))
             return refusal
         flight = self._flights.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
             result = await self._join(exchange, flight)
-            if result is Turn.YOURS:
+            if result is Promotion.YOURS:
                 self._flights.pass_on(flight)
         elif claimed is None:
             result = None
@@ -400,7 +402,7 @@ class Idempotency:
                 return refused.refusal
         else:
             return self._turn_away(exchange, claimed)
-        if result is None or isinstance(result, Turn):
+        if result is None or isinstance(result, Promotion):
             return refusal
         return await self._give(exchange, result, KeyResult.JOINED)
 
@@ -413,18 +415,18 @@ class Idempotency:
 
     # Running it.
 
-    async def _take_over(self, exchange: Exchange, flight: Flight) -> Refusal | None:
+    async def _take_over(self, exchange: Exchange, flight: InFlightKey) -> Refusal | None:
         """The key is ours after a wait, which may have used up all the time there was."""
         if self._time_left(exchange, self._clock.monotonic()) <= 0:
             self._flights.pass_on(flight)  # it would be sent only to be given up
             return self._turn_away(exchange, _BUSY)
         return await self._own(exchange, flight)
 
-    def _own(self, exchange: Exchange, flight: Flight) -> Awaitable[Refusal | None]:
+    def _own(self, exchange: Exchange, flight: InFlightKey) -> Awaitable[Refusal | None]:
         """The key is ours: run, whatever becomes of the client."""
         exchange.key_result = _RUNS
         exchange.route.recorder.keyed(_RUNS)
-        ownership = Ownership(exchange, flight, self._flights, self._settings, self._refused)
+        ownership = KeyOwner(exchange, flight, self._flights, self._settings, self._refused)
         return ownership.run(self._inner)
 
     async def _without_store(self, exchange: Exchange) -> Refusal | None:

@@ -12,7 +12,7 @@ from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.idempotency.retention import head_to_keep, is_stream_of_events
 
 
-class Keeper(ABC):
+class ResponseCapture(ABC):
     """Keeps one response while it is relayed (core.Receiver)."""
 
     __slots__ = (

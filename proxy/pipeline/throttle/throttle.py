@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleRecorder, ThrottleState
-from proxy.pipeline.gate import Gate
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.caller_key import digest, value_of
 from proxy.policy.throttle.caller_table import CallerTable
@@ -15,7 +15,7 @@ from proxy.policy.throttle.limiter import Limiter, LimiterListener
 _SWEEP_EVERY = 10.0
 """Seconds after which callers are looked for that nobody would miss."""
 
-NewPermits = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
+NewLimiter = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
 """The permits of the bucket with that name."""
 
 
@@ -39,7 +39,7 @@ class Throttle:
         self,
         label: tuple[str, str],
         settings: ThrottleSettings,
-        new_permits: NewPermits,
+        new_permits: NewLimiter,
         recorder: ThrottleRecorder,
         clock: Clock,
         *,
@@ -55,7 +55,7 @@ class Throttle:
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
         self._digest_key = digest_key
-        self._callers: CallerTable[Gate] = CallerTable(settings.max_keys)
+        self._callers: CallerTable[AsyncLimiter] = CallerTable(settings.max_keys)
         """By the digest of the key's value."""
         self.common = self._gate("")
         """For all; with a key for those without a value."""
@@ -63,20 +63,20 @@ class Throttle:
     def __repr__(self) -> str:
         return f"<throttle {':'.join(self.label)}, {len(self._callers) + 1} gates>"
 
-    def _gate(self, key: str) -> Gate:
+    def _gate(self, key: str) -> AsyncLimiter:
         name = ":".join((*self.label, key)) if key else ":".join(self.label)
-        return Gate(
+        return AsyncLimiter(
             self.settings,
             lambda settings, gate: self._new_permits(name, settings, gate),
             self._recorder,
             self._clock,
         )
 
-    def _gates(self) -> Iterator[Gate]:
+    def _gates(self) -> Iterator[AsyncLimiter]:
         yield self.common
         yield from self._callers.buckets()
 
-    def gate_for(self, exchange: Exchange) -> Gate:
+    def gate_for(self, exchange: Exchange) -> AsyncLimiter:
         """Where a request has to pass."""
         name = self._name_of(exchange)
         if name is None:
@@ -103,7 +103,7 @@ class Throttle:
         value = value_of(key, exchange.raw_headers, exchange.target, client_ip)
         return None if value is None else digest(value, self._digest_key)
 
-    def answered_well(self, exchange: Exchange, gate: Gate) -> None:
+    def answered_well(self, exchange: Exchange, gate: AsyncLimiter) -> None:
         """A call that passed *gate* was answered below 400: its caller is known from now on."""
         if gate.is_known or gate is self.common:
             return
@@ -113,7 +113,7 @@ class Throttle:
             gate.is_known = self._callers.find(name) is gate
 
     @staticmethod
-    def _idle_at(now: float) -> Callable[[Gate], bool]:
+    def _idle_at(now: float) -> Callable[[AsyncLimiter], bool]:
         return lambda gate: gate.bucket.is_idle(now)
 
     def _sweep(self) -> None:
