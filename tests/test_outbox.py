@@ -11,7 +11,7 @@ from proxy.net.write_coalescer import SMALL as LARGEST_DEFERRED, WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
-from proxy.upstream.connection import Connection
+from proxy.upstream.connection import UpstreamConnection
 from tests.support import (
     End,
     ScriptedUpstream,
@@ -194,11 +194,11 @@ class Home:
     def __init__(self) -> None:
         self.given_back = 0
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: UpstreamConnection) -> None:
         del connection
         self.given_back += 1
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: UpstreamConnection) -> None:
         del connection
 
 
@@ -208,7 +208,7 @@ class Upstream:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.transport, self.home, self.exchange = Written(), Home(), Silent()
-        self.connection = Connection(self.home, loop, WriteCoalescer(), 30.0)
+        self.connection = UpstreamConnection(self.home, loop, WriteCoalescer(), 30.0)
         self.connection.connection_made(self.transport)
         self.attempt = Attempt(1, "upstream", 0.0)
         self.call = Call(self.exchange, self.attempt, None, loop, SystemClock())

@@ -23,7 +23,7 @@ def label_of(origin: Origin, address: str) -> str:
     return f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
 
 
-class Report:
+class BreakerReport:
     """What one attempt tells the breaker of its address: once, whatever comes first."""
 
     __slots__ = ("_breaker", "_clock", "_refused", "_ticket")

@@ -8,8 +8,8 @@ from proxy.core.exchange import Exchange
 from proxy.core.ports import Receiver
 from proxy.http.response_head import ResponseHead
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
-from proxy.upstream.breakers import Report
-from proxy.upstream.connection import Connection
+from proxy.upstream.breakers import BreakerReport
+from proxy.upstream.connection import UpstreamConnection
 
 Judge = Callable[[Attempt, ResponseHead], bool]
 """Asked about a response that tells of a failure: True sets it aside, unseen by the client."""
@@ -56,7 +56,7 @@ class Call:
         self._receiver: Receiver = exchange.keeper or exchange
         """Who gets the response."""
         self.attempt = attempt
-        self.report: Report | None = None
+        self.report: BreakerReport | None = None
         """What the breaker of its address learns of it."""
         self._judge = judge
         self._loop = loop
@@ -70,7 +70,7 @@ class Call:
         """Whether the attempt's record is complete."""
         self.is_relaying = False
         """Whether the head has gone to the client."""
-        self.connection: Connection | None = None
+        self.connection: UpstreamConnection | None = None
         self.done: Future[None] = loop.create_future()
 
     # From the connection.

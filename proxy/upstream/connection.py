@@ -16,7 +16,7 @@ end before the head is complete        reset
 end inside the body                    truncated
 =====================================  ==========================================
 
-Whether a connection may carry another request is decided in :meth:`Connection.is_spent`
+Whether a connection may carry another request is decided in :meth:`UpstreamConnection.is_spent`
 and nowhere else. It may if nothing of this exchange can reach the next one:
 
 =====================================  ==========================================
@@ -69,17 +69,17 @@ _to_websocket = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*(?=\r\n)", re.IGN
 _IDLE, _HEAD, _COUNT, _CHUNKS, _UNTIL_CLOSE, _TUNNEL = range(6)
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Where a connection comes from and goes back to."""
 
-    def give_back(self, connection: "Connection") -> None:
+    def give_back(self, connection: "UpstreamConnection") -> None:
         """It is idle and fit for another request."""
 
-    def lost(self, connection: "Connection") -> None:
+    def lost(self, connection: "UpstreamConnection") -> None:
         """It is closed."""
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """Carries one call at a time; goes back to its pool between two."""
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: ConnectionOwner,
         loop: asyncio.AbstractEventLoop,
         outbox: WriteCoalescer,
         keepalive: float,

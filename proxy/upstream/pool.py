@@ -15,7 +15,7 @@ from proxy.policy.attempt import FailureKind
 from proxy.policy.breaker import Breaker
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.breakers import label_of
-from proxy.upstream.connection import Connection
+from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.uploads import Uploads
 
 LOOK_FOR_SLOW_EVERY = 0.25
@@ -92,10 +92,10 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         # The most recently used is at the right end and is taken first, so that
         # the others grow old enough to be closed.
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[UpstreamConnection] = deque()
         self._open = 0
         # In the order of their coming, and quick to leave: a crowd may do so at once.
-        self._waiters: OrderedDict[asyncio.Future[Connection | None], str] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[UpstreamConnection | None], str] = OrderedDict()
         """Those who wait for a place, each with its caller."""
         self.uploads = Uploads()
         """Requests whose bodies are on their way."""
@@ -126,7 +126,7 @@ class Pool:
         """Whether it may be tried: its breaker, if it has one, lets requests through."""
         return self.breaker is None or self.breaker.would_admit(now)
 
-    def take_idle(self, now: float, longest_idle: float | None) -> Connection | None:
+    def take_idle(self, now: float, longest_idle: float | None) -> UpstreamConnection | None:
         """A connection that was idle for no longer than that, if there is one."""
         idle = self._idle
         while idle:
@@ -143,7 +143,7 @@ class Pool:
 
     async def connect(
         self, within: float, *, blame: bool, fresh: bool = False, caller: str = ""
-    ) -> Connection:
+    ) -> UpstreamConnection:
         """A new connection, or one that another request gives back while we wait.
 
         With *fresh* that one is closed to make room for a new one.
@@ -183,9 +183,9 @@ class Pool:
         self._failed_at = None
         return connection
 
-    async def _wait_for_place(self, within: float, caller: str) -> Connection | None:
+    async def _wait_for_place(self, within: float, caller: str) -> UpstreamConnection | None:
         """A connection that became free, or None: the place for a new one."""
-        place: asyncio.Future[Connection | None] = self._loop.create_future()
+        place: asyncio.Future[UpstreamConnection | None] = self._loop.create_future()
         self._waiters[place] = caller
         if self._relief is None:
             self._relieve()
@@ -211,7 +211,7 @@ class Pool:
         if self._waiters:
             self._relief = self._loop.call_later(LOOK_FOR_SLOW_EVERY, self._relieve)
 
-    def _pass_on(self, granted: Connection | None) -> None:
+    def _pass_on(self, granted: UpstreamConnection | None) -> None:
         if granted is not None:
             self.give_back(granted)
         else:
@@ -222,13 +222,15 @@ class Pool:
         if not self._offer(None):
             self._open -= 1
 
-    async def _dial(self, within: float, *, blame: bool) -> Connection:
+    async def _dial(self, within: float, *, blame: bool) -> UpstreamConnection:
         secure = self._tls is not None
         server_name = self._settings.tls.server_name or self.origin.host
         try:
             async with asyncio.timeout(within):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._loop, self._outbox, self._settings.keepalive),
+                    lambda: UpstreamConnection(
+                        self, self._loop, self._outbox, self._settings.keepalive
+                    ),
                     self.address,
                     self.origin.port,
                     ssl=self._tls,
@@ -252,7 +254,7 @@ class Pool:
 
     # From connections.
 
-    def give_back(self, connection: Connection, *, used: bool = True) -> None:
+    def give_back(self, connection: UpstreamConnection, *, used: bool = True) -> None:
         """Keep it for the next request, unless there are enough."""
         transport = connection.transport
         if self._closed or transport is None or transport.is_closing():
@@ -267,7 +269,7 @@ class Pool:
             if self._sweep is None:
                 self._sweep = self._loop.call_later(self._settings.keepalive, self._close_old)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: UpstreamConnection) -> None:
         """It is closed: somebody else may have its place."""
         if not connection.is_member:
             return  # never got past being dialled, and was uncounted there
@@ -276,7 +278,7 @@ class Pool:
             self._idle.remove(connection)
         self._give_up_place()
 
-    def _offer(self, connection: Connection | None) -> bool:
+    def _offer(self, connection: UpstreamConnection | None) -> bool:
         """Hand a connection (or the place for a new one) to whoever waits longest."""
         while self._waiters:
             place, _ = self._waiters.popitem(last=False)

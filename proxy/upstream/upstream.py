@@ -16,8 +16,8 @@ from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
 from proxy.policy.settings import UpstreamSettings
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
-from proxy.upstream.connection import Connection
-from proxy.upstream.fleet import Fleet
+from proxy.upstream.connection import UpstreamConnection
+from proxy.upstream.endpoints import Endpoints
 from proxy.upstream.pool import DialError, Pool
 
 _log = logging.getLogger("holdfast")
@@ -44,7 +44,7 @@ class Upstream:
             self._honoured_key = settings.honours_key.header.encode()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.fleet = Fleet(settings, tls, clock, outbox, breakers)
+        self.fleet = Endpoints(settings, tls, clock, outbox, breakers)
 
     def __repr__(self) -> str:
         return f"<upstream {self.settings.name} {self.fleet!r}>"
@@ -116,7 +116,7 @@ class Upstream:
     def _pick(
         self, now: float, avoid: Collection[str], permit: SendPermit | None, url: str
     ) -> Pool | None:
-        """The address to try; see :meth:`Fleet.pick`."""
+        """The address to try; see :meth:`Endpoints.pick`."""
         try:
             return self.fleet.pick(now, avoid, url)
         except BaseException:
@@ -152,7 +152,7 @@ class Upstream:
         permit: SendPermit | None,
         *,
         fresh: bool,
-    ) -> tuple[Pool, Connection]:
+    ) -> tuple[Pool, UpstreamConnection]:
         """A new connection for a request that may still be sent when it is there."""
         if permit is None:
             return await self.fleet.connect(call, pool, give_up, fresh=fresh)
@@ -165,7 +165,7 @@ class Upstream:
             raise
         return pool, connection
 
-    def _send(self, call: Call, pool: Pool, connection: Connection) -> RequestBody | None:
+    def _send(self, call: Call, pool: Pool, connection: UpstreamConnection) -> RequestBody | None:
         """Put the request on the wire; returns its body if that is still to be sent."""
         exchange = call.exchange
         if exchange.expired or exchange.attempt_expired:
@@ -200,7 +200,7 @@ class Upstream:
         return body if whole is None else None
 
     async def _upload(
-        self, call: Call, pool: Pool, connection: Connection, body: RequestBody
+        self, call: Call, pool: Pool, connection: UpstreamConnection, body: RequestBody
     ) -> None:
         """Send the body while the response may already be coming."""
         pool.uploads.begin(call.exchange)
@@ -217,7 +217,7 @@ class Upstream:
             raise error
 
 
-async def _upload(call: Call, connection: Connection, body: RequestBody) -> None:
+async def _upload(call: Call, connection: UpstreamConnection, body: RequestBody) -> None:
     chunked = body.length == CHUNKED
     longest_silence = call.exchange.route.settings.idle_timeout
     try:

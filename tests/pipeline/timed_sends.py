@@ -11,20 +11,22 @@ import time
 
 from proxy.cli import main
 from proxy.upstream.call import Call
-from proxy.upstream.connection import Connection
+from proxy.upstream.connection import UpstreamConnection
 
-_send = Connection.send
+_send = UpstreamConnection.send
 
 
 def _timed(file: int) -> None:
-    def send(connection: Connection, call: Call, head: bytes, body: bytes, *, more: bool) -> bool:
+    def send(
+        connection: UpstreamConnection, call: Call, head: bytes, body: bytes, *, more: bool
+    ) -> bool:
         moment = time.monotonic()
         was_sent = _send(connection, call, head, body, more=more)
         if was_sent:
             os.write(file, b"%.6f %s\n" % (moment, head.split(b" ", 2)[1]))
         return was_sent
 
-    Connection.send = send  # type: ignore[method-assign, assignment]  # it calls what it takes the place of
+    UpstreamConnection.send = send  # type: ignore[method-assign, assignment]  # it calls what it takes the place of
 
 
 if __name__ == "__main__":

@@ -2,18 +2,18 @@
 
 import asyncio
 
-from proxy.upstream.addresses import AT_LEAST_BETWEEN, FRESH_FOR, Addresses
+from proxy.upstream.resolver import AT_LEAST_BETWEEN, FRESH_FOR, Resolver
 from tests.support.clock import FakeClock
 from tests.support.names import Names
 
 
 class Watched:
-    """An :class:`Addresses` with the changes that it announced."""
+    """An :class:`Resolver` with the changes that it announced."""
 
     def __init__(self, host: str) -> None:
         self.clock = FakeClock()
         self.changes: list[tuple[str, ...]] = []
-        self.addresses = Addresses(host, 80, self.clock, self._changed)
+        self.addresses = Resolver(host, 80, self.clock, self._changed)
 
     def _changed(self) -> None:
         self.changes.append(self.addresses.found)

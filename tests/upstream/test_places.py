@@ -9,11 +9,11 @@ from proxy.core.clock import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import Origin, UpstreamSettings
-from proxy.upstream.connection import Connection
+from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.pool import DialError, Pool
 from tests.support import PATIENCE, ScriptedUpstream, eventually
 
-Waiting = asyncio.Task[Connection]
+Waiting = asyncio.Task[UpstreamConnection]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def ask_and_wait(pool: Pool) -> Waiting:
     return waiting
 
 
-def end(pool: Pool, connection: Connection) -> None:
+def end(pool: Pool, connection: UpstreamConnection) -> None:
     """The connection ends, and the pool hears of it in this very turn."""
     connection.abandon()
     pool.lost(connection)

@@ -14,14 +14,14 @@ from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.breaker import BreakerState
 from proxy.policy.settings import Origin, UpstreamSettings
-from proxy.upstream.addresses import FRESH_FOR, Addresses
-from proxy.upstream.breakers import Breakers, Report
+from proxy.upstream.breakers import BreakerReport, Breakers
 from proxy.upstream.call import Call
-from proxy.upstream.connection import Connection
+from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.pool import DialError, Pool
+from proxy.upstream.resolver import FRESH_FOR, Resolver
 
 
-class Fleet:
+class Endpoints:
     """A pool for each address that the URLs of an upstream stand for."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Fleet:
         self._retired = False
         self._renew_at = float("-inf")
         self._addresses = {
-            origin: Addresses(origin.host, origin.port, clock, self._rearrange)
+            origin: Resolver(origin.host, origin.port, clock, self._rearrange)
             for origin in settings.origins
         }
         self._arrange()
@@ -132,17 +132,17 @@ class Fleet:
         wait = max(1, math.ceil(min(waits)))
         return Refusal(RefusalReason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
-    def admitted(self, pool: Pool, now: float) -> Report | None:
+    def admitted(self, pool: Pool, now: float) -> BreakerReport | None:
         """The right to try *pool*, to be used or given back; None if it is not to be had."""
         if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
             return None
-        return Report(pool.breaker, ticket, self._settings.refused, self._clock)
+        return BreakerReport(pool.breaker, ticket, self._settings.refused, self._clock)
 
     # Connecting.
 
     async def connect(
         self, call: Call, pool: Pool | None, give_up: float, *, fresh: bool
-    ) -> tuple[Pool, Connection]:
+    ) -> tuple[Pool, UpstreamConnection]:
         """A new connection to *pool*, or to another address of the same name.
 
         Without a pool, because no name was looked up yet: to any address that the call may go to.

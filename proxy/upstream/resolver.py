@@ -19,7 +19,7 @@ AT_LEAST_BETWEEN = 1.0
 """Seconds between two look-ups, however many connects fail."""
 
 
-class Addresses:
+class Resolver:
     """The addresses of one host."""
 
     __slots__ = (
