@@ -1,7 +1,7 @@
 """Wires configuration, routes, upstreams, listeners and metrics; starts, reloads, drains.
 
 The only module that knows all the others. What serves at any moment is one
-immutable :class:`~proxy.server.site.Site`; a reload builds another and swaps it.
+immutable :class:`~proxy.server.router.Router`; a reload builds another and swaps it.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ from proxy.policy.settings import (
     SqliteSettings,
     StoreSettings,
 )
-from proxy.replays import Replays
+from proxy.replay.service import ReplayService
+from proxy.server.aiohttp_adapter.parser import parser_name
+from proxy.server.body.replay_memory import FairMemory
 from proxy.server.listener import Listener
-from proxy.server.parser import parser_name
-from proxy.server.shared_room import SharedRoom
-from proxy.server.site import Site
+from proxy.server.router import Router
 from proxy.stores import Claims, PermitStore, StoreError
 from proxy.stores.letters import LetterStore
 from proxy.stores.memory import MemoryClaims, MemoryStore
@@ -141,7 +141,7 @@ class App:
             self._flights,
             self._letters,
         )
-        self._replays = Replays(self._letters, self._clock, self._metrics.replayed)
+        self._replays = ReplayService(self._letters, self._clock, self._metrics.replayed)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
         if membership is not None:
@@ -300,7 +300,7 @@ class App:
         estate = self._builder.build(
             settings, contexts, self._estate, recorder, self._metrics.throttle
         )
-        site = Site(settings, estate.routes, self._metrics.unmatched(log))
+        site = Router(settings, estate.routes, self._metrics.unmatched(log))
         return _Built(loaded, estate, site)
 
     def _put_in_force(self, built: "_Built") -> None:
@@ -510,7 +510,7 @@ class App:
 class _ReplayRoom:
     """The part of ``limits.replay_memory`` for results that the store could not take."""
 
-    def __init__(self, memory: Callable[[], SharedRoom], limit: Callable[[], int]) -> None:
+    def __init__(self, memory: Callable[[], FairMemory], limit: Callable[[], int]) -> None:
         self._memory = memory
         self._limit = limit
 
@@ -529,7 +529,7 @@ class _Built:
 
     loaded: Loaded
     estate: Estate
-    site: Site
+    site: Router
 
 
 @contextmanager

@@ -103,7 +103,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room_of(name: str) -> str:
-    """``server`` for ``proxy.server.body``; ``__init__`` for ``proxy.__version__``."""
+    """``server`` for ``proxy.server.body.streaming``; ``__init__`` for ``proxy.__version__``."""
     room = f"{name}.__init__".split(".")[1]
     return room if room in ARROWS else "__init__"
 

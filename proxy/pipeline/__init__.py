@@ -22,23 +22,15 @@ waits between attempts, ``services.py`` holds what the routes of one configurati
 May import ``upstream/``, ``stores/`` (its ports), ``core/``, ``policy/`` and ``http/``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from proxy.core.clock import Clock
-from proxy.core.ports import DeadLetterSink
 from proxy.core.route import Handler
 from proxy.pipeline.dead_letters import DeadLetters, DeadLetterWriter, KeptRefusals
-from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.fallback import FallbackStage
-from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.idempotency.stage import Idempotency
 from proxy.pipeline.retry import Retry
-from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
 from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
-from proxy.pipeline.throttle.chain import ThrottleChain
-from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules

@@ -13,11 +13,11 @@ from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.target import ASTERISK, split_target
-from proxy.server.body import MALFORMED, TOO_LARGE, ClientBody, take_room
+from proxy.server.aiohttp_adapter.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD
+from proxy.server.body.buffered import BufferedBody, take_whole
+from proxy.server.body.memory_budget import LARGE_HEAD, NO_MEMORY
+from proxy.server.body.streaming import MALFORMED, TOO_LARGE, StreamingBody, take_room
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD
-from proxy.server.waiting_bytes import LARGE_HEAD, NO_MEMORY
-from proxy.server.whole_body import WholeBody, take_whole
 
 _VERSION = Refusal(RefusalReason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
 _METHOD = Refusal(RefusalReason.METHOD, "CONNECT and TRACE are not served here.", close=True)
@@ -100,7 +100,7 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
             data = take_whole(payload)
             if settings.max_body is not None and len(data) > settings.max_body:
                 return TOO_LARGE
-            exchange.body = WholeBody(exchange, data)
+            exchange.body = BufferedBody(exchange, data)
         elif (refusal := _expect_body(exchange, length, expects=expects)) is not None:
             return refusal
     if exchange.message.upgrade:
@@ -123,5 +123,5 @@ def _expect_body(exchange: ClientExchange, length: int, *, expects: bool) -> Ref
         return MALFORMED
     if not take_room(exchange, length):
         return NO_MEMORY
-    exchange.body = ClientBody(exchange, exchange.payload, length, expects=expects)
+    exchange.body = StreamingBody(exchange, exchange.payload, length, expects=expects)
     return None

@@ -23,16 +23,21 @@ from proxy.http.forwarded import NO_FORWARDED_FIELDS, identity_lines, is_trusted
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.unacked import unacked_bytes
 from proxy.policy.fair_share import network_of
-from proxy.policy.trailers import END, ends_with_trailer, is_first_field, worth_keeping
+from proxy.server.aiohttp_adapter.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD, refusal_for
+from proxy.server.aiohttp_adapter.responses import CLOSE, AlreadyWritten, LingeringClose
+from proxy.server.aiohttp_adapter.trailers import (
+    END,
+    ends_with_trailer,
+    is_first_field,
+    worth_keeping,
+)
+from proxy.server.body.memory_budget import COPIES, LARGE_HEAD, MOST, NO_MEMORY
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD, refusal_for
-from proxy.server.responses import CLOSE, LingeringClose, Written
 from proxy.server.serve import serve
-from proxy.server.waiting_bytes import COPIES, LARGE_HEAD, MOST, NO_MEMORY
 
 if TYPE_CHECKING:
     from proxy.server.listener import ProxyServer
-    from proxy.server.site import Site
+    from proxy.server.router import Router
 
 MOST_FIELDS = 256
 READ_BUFFER = 16 * 1024
@@ -117,7 +122,7 @@ class ClientConnection(RequestHandler):
         self.caller = ""
         """Whose share of a common room its requests take, unless it speaks for others."""
         self.scheme = "http"
-        self._identity: tuple[Site | None, bytes, bytes] = (None, b"", b"")
+        self._identity: tuple[Router | None, bytes, bytes] = (None, b"", b"")
         self.largest_head = 0
         """No head that waits to be served has more bytes than this."""
         self._last_body: StreamReader = EMPTY_PAYLOAD
@@ -290,7 +295,8 @@ class ClientConnection(RequestHandler):
         if exchange is not None and self.has_broken_body(exchange):
             exchange.break_body()
 
-    # Trailers, which the parser would take for fields of the next request (policy/trailers.py).
+    # Trailers, which the parser would take for fields of the next request
+    # (server/aiohttp_adapter/trailers.py).
 
     def _remember(self, data: bytes) -> None:
         """Keep what came behind a chunked request, for as long as it may tell trailers apart."""
@@ -510,7 +516,7 @@ class ClientConnection(RequestHandler):
         status: int = 500,  # noqa: ARG002 - aiohttp's signature
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
-    ) -> Written:
+    ) -> AlreadyWritten:
         """The parser gave up (aiohttp's hook): answer in our own words, and close."""
         exchange = cast("ClientExchange", request)
         if exchange.code:

@@ -27,11 +27,11 @@ from proxy.net.write_coalescer import SMALL
 from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.fair_share import network_of
 from proxy.policy.settings import FallbackSettings
-from proxy.server.body import ClientBody
+from proxy.server.body.buffered import BufferedBody
+from proxy.server.body.streaming import StreamingBody
+from proxy.server.idle_timer import IdleTimer
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
-from proxy.server.silence import Silence
 from proxy.server.tunnel import Tunnel
-from proxy.server.whole_body import WholeBody
 
 if TYPE_CHECKING:
     from proxy.server.connection import ClientConnection
@@ -62,7 +62,7 @@ class ClientExchange(OutgoingExchange):
         "writer",
     )
 
-    body: ClientBody | WholeBody | None
+    body: StreamingBody | BufferedBody | None
 
     def __init__(  # noqa: PLR0915 - a line for each thing that is known of a request
         self,
@@ -121,7 +121,7 @@ class ClientExchange(OutgoingExchange):
         self._rest = b""
         self._chunked = False
         self._drop_body = False
-        self._silence: Silence | None = None
+        self._silence: IdleTimer | None = None
         self.came_in_parts = payload is not EMPTY_PAYLOAD and not payload.is_eof()
         """Whether its body was not all here when its turn came."""
         protocol.exchange = self
@@ -360,7 +360,7 @@ class ClientExchange(OutgoingExchange):
             self._silence.stop()
             self._silence = None
         if limit is not None:
-            self._silence = Silence(self.loop, limit, transport.abort, self._unsent)
+            self._silence = IdleTimer(self.loop, limit, transport.abort, self._unsent)
         is_whole, self.is_answered = self.is_answered, False  # who knows whether it arrives
         await self.client.until_read()
         self.is_answered = is_whole
@@ -444,7 +444,7 @@ class ClientExchange(OutgoingExchange):
     def _watch(self) -> None:
         limit = self.route.settings.idle_timeout
         if limit is not None:
-            self._silence = Silence(self.loop, limit, self._fell_silent, self._unsent)
+            self._silence = IdleTimer(self.loop, limit, self._fell_silent, self._unsent)
 
     def _unsent(self) -> int:
         """Bytes that the client has not taken yet: shrinking, it is reading."""

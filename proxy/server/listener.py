@@ -16,13 +16,13 @@ from proxy.net.listen_socket import address_of, bind, make_way
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls
 from proxy.server.acceptor import Acceptor
+from proxy.server.aiohttp_adapter.same_task import same_task
+from proxy.server.body.replay_memory import FairMemory
 from proxy.server.connection import UNREAD_GRACE, ClientConnection
+from proxy.server.disconnect_watch import DisconnectWatch
 from proxy.server.exchange import ClientExchange
-from proxy.server.leaving import Lookout
-from proxy.server.same_task import same_task
+from proxy.server.router import Router
 from proxy.server.serve import serve
-from proxy.server.shared_room import SharedRoom
-from proxy.server.site import Site
 
 BACKLOG = 1024
 _TO_BE_TOLD = 8
@@ -34,18 +34,18 @@ CUT_TIME = 0.05
 class ProxyServer(Server):
     """Makes our connections instead of aiohttp's, and counts them."""
 
-    def __init__(self, site: Site, clock: Clock, outbox: WriteCoalescer) -> None:
+    def __init__(self, site: Router, clock: Clock, outbox: WriteCoalescer) -> None:
         super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
         self.site = site
         """Replaced by a reload; requests under way keep what they began with."""
         self.clock = clock
         self.outbox = outbox
         self.same_task = same_task(self._loop)
-        self.replay_memory = SharedRoom()
+        self.replay_memory = FairMemory()
         """For bodies that may be needed again."""
-        self.waiting_bytes = SharedRoom()
+        self.waiting_bytes = FairMemory()
         """For requests that are still coming (``waiting_bytes.py``)."""
-        self.lookout = Lookout()
+        self.lookout = DisconnectWatch()
         self.is_draining = False
         self.on_left: Callable[[], object] = _nobody_asks
         """Called when a connection has ended, for whoever deals them out."""
@@ -126,7 +126,7 @@ class Listener:
     """
 
     def __init__(
-        self, addresses: Sequence[Listen], site: Site, clock: Clock, outbox: WriteCoalescer
+        self, addresses: Sequence[Listen], site: Router, clock: Clock, outbox: WriteCoalescer
     ) -> None:
         self.server = ProxyServer(site, clock, outbox)
         self._addresses = tuple(addresses)

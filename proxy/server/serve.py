@@ -10,8 +10,8 @@ from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.failure_answers import DRAINING
 from proxy.server.admission import admit
+from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE, LingeringClose
 from proxy.server.exchange import ClientExchange
-from proxy.server.responses import CLOSE, KEEP_ALIVE, LingeringClose
 
 _UNKNOWN = Refusal(RefusalReason.UNKNOWN, "The request could not be served.", close=True)
 _CLIENT_LEFT = 499

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from proxy.server.waiting_bytes import COPIES, UNREAD_BODY
+from proxy.server.body.memory_budget import COPIES, UNREAD_BODY
 from tests.support import (
     RawClient,
     RunningProxy,

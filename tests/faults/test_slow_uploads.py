@@ -24,7 +24,7 @@ WINDOW = 30.0
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time that counts is the clock's; how often it is looked at is not."""
-    monkeypatch.setattr("proxy.server.body.SAMPLE_EVERY", 0.01)
+    monkeypatch.setattr("proxy.server.body.streaming.SAMPLE_EVERY", 0.01)
 
 
 async def some_looks() -> None:

@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from proxy.policy.trailers import ends_with_trailer, is_first_field, worth_keeping
+from proxy.server.aiohttp_adapter.trailers import ends_with_trailer, is_first_field, worth_keeping
 
 NEXT = b"GET /victim HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n"
 

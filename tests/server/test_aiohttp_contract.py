@@ -18,11 +18,11 @@ from aiohttp.http_parser import HttpRequestParser
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import ERROR, RequestHandler
 
+from proxy.server.aiohttp_adapter.parse_errors import refusal_for
+from proxy.server.aiohttp_adapter.parser import parser_name
+from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE
+from proxy.server.aiohttp_adapter.same_task import same_task
 from proxy.server.exchange import ClientExchange
-from proxy.server.parse_errors import refusal_for
-from proxy.server.parser import parser_name
-from proxy.server.responses import CLOSE, KEEP_ALIVE
-from proxy.server.same_task import same_task
 
 LINE, FIELD, FIELDS = 100, 101, 20
 HOST = b"Host: a\r\n"

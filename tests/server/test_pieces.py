@@ -4,7 +4,7 @@ import sys
 
 from hypothesis import given, strategies as st
 
-from proxy.server.pieces import Pieces
+from proxy.server.body.pieces import Pieces
 
 bodies = st.lists(st.binary(min_size=1, max_size=20), max_size=30)
 

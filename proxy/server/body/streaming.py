@@ -19,9 +19,9 @@ from proxy.http.framing import CHUNKED
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
 from proxy.policy.reasons import VerdictReason
-from proxy.server.pieces import Pieces
-from proxy.server.silence import Silence
-from proxy.server.waiting_bytes import MOST, NO_MEMORY, UNREAD_BODY
+from proxy.server.body.memory_budget import MOST, NO_MEMORY, UNREAD_BODY
+from proxy.server.body.pieces import Pieces
+from proxy.server.idle_timer import IdleTimer
 
 if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
@@ -55,7 +55,7 @@ _IN_ONE_GO = 64
 def take_room(exchange: "ClientExchange", length: int) -> bool:
     """Count a body that is still coming against the memory for all; False: no room for it.
 
-    The :class:`ClientBody` that is made next gives it back.
+    The :class:`StreamingBody` that is made next gives it back.
     """
     room, caller, size = exchange.client.server.waiting_bytes, exchange.caller(), _room_for(length)
     return room.take(caller, size, MOST) or room.make_room(caller, size, MOST)
@@ -65,7 +65,7 @@ def _room_for(length: int) -> int:
     return UNREAD_BODY if length == CHUNKED else min(length, UNREAD_BODY)
 
 
-class ClientBody:
+class StreamingBody:
     """Implements :class:`proxy.core.ports.RequestBody`."""
 
     __slots__ = (
@@ -106,7 +106,7 @@ class ClientBody:
         self._payload = payload
         self._limit = route.settings.max_body
         self._seen = 0
-        self._silence: Silence | None = None
+        self._silence: IdleTimer | None = None
         self._rate: BodyRate | None = None
         """Set when it is first waited for, if there is a rate that it must keep to."""
         self._rate_timer: asyncio.TimerHandle | None = None
@@ -373,7 +373,7 @@ class ClientBody:
         if self._silence is not None:
             self._silence.moved()
         elif limit is not None:
-            self._silence = Silence(exchange.loop, limit, self._fell_silent)
+            self._silence = IdleTimer(exchange.loop, limit, self._fell_silent)
         if self._rate is None and (rate := exchange.site.settings.limits.body_rate) is not None:
             self._rate = BodyRate(rate)
             self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)

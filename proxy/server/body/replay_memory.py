@@ -23,7 +23,7 @@ class GiveWay(Protocol):
         """Give back what it holds; False if that is needed, or *if_slow* and it is not."""
 
 
-class SharedRoom(FairShare[str]):
+class FairMemory(FairShare[str]):
     """One count for the whole process, in bytes."""
 
     __slots__ = ("_uploads",)

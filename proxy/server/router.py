@@ -9,13 +9,13 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.caller_fields import hop_of
 from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
-from proxy.server.waiting_bytes import LARGE_HEAD
+from proxy.server.body.memory_budget import LARGE_HEAD
 
 _NO_ROUTE = Refusal(RefusalReason.NO_ROUTE, "No route of this proxy matches the request.")
 _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 
 
-class Site:
+class Router:
     """The routes of one configuration, ready to serve."""
 
     __slots__ = ("_routes", "_table", "hop", "itself", "settings", "unmatched", "usual_head")

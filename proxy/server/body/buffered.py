@@ -13,13 +13,13 @@ from proxy.core.ports import Refused
 from proxy.http.forwarded import NO_FORWARDED_FIELDS
 from proxy.http.refusal import Refusal
 from proxy.policy.reasons import VerdictReason
-from proxy.server.body import NO_ROOM, TOO_LARGE_TO_KEEP
+from proxy.server.body.streaming import NO_ROOM, TOO_LARGE_TO_KEEP
 
 if TYPE_CHECKING:
     from proxy.server.exchange import ClientExchange
 
 
-class WholeBody:
+class BufferedBody:
     """Implements :class:`proxy.core.ports.RequestBody`."""
 
     __slots__ = ("_caller", "_data", "_exchange", "_reserved", "is_kept", "length", "lost")

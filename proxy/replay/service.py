@@ -26,7 +26,7 @@ from proxy.policy.attempt import FIRST_FAILURE
 from proxy.policy.dead_letter import DeadLetter, Obstacle, Replayed, ReplayResult, ReplayRun
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
-from proxy.server.replay_exchange import ReplayExchange, read_letter
+from proxy.replay.exchange import ReplayExchange, read_dead_letter
 from proxy.stores import StoreError
 from proxy.stores.letters import LetterStore
 
@@ -42,7 +42,7 @@ _FELL_BACK = "Only the fallback answered: the letter stays."
 _INTERRUPTED = "Holdfast was told to end: look at the letter again once it runs."
 
 
-class Replays:
+class ReplayService:
     """All letters that this process is sending."""
 
     def __init__(
@@ -151,7 +151,7 @@ class Replays:
         route = find(letter.outline.route)
         if route is None:
             return Obstacle.NO_ROUTE
-        exchange = read_letter(letter, given, route, settings, self._clock)
+        exchange = read_dead_letter(letter, given, route, settings, self._clock)
         return exchange if isinstance(exchange, ReplayExchange) else Obstacle.BAD_HEADERS
 
     async def _send(

@@ -21,7 +21,7 @@ from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import FallbackSettings, Settings
 
 
-class LetterBody:
+class DeadLetterBody:
     """The body of a letter (core.RequestBody): all of it is here."""
 
     __slots__ = ("_data", "length", "lost")
@@ -70,7 +70,7 @@ class LetterBody:
         return b""
 
 
-def read_letter(
+def read_dead_letter(
     letter: DeadLetter, given: RawHeaders, route: Route, settings: Settings, clock: Clock
 ) -> "ReplayExchange | Refusal":
     """The exchange of *letter* on *route*, with the header fields that were *given* besides."""
@@ -125,7 +125,7 @@ class ReplayExchange(OutgoingExchange):
         self._rest = b""
         self.peer = letter.peer
         self.route = route
-        self.body = LetterBody(letter.body) if letter.body else None
+        self.body = DeadLetterBody(letter.body) if letter.body else None
         self.upgrade = False
         self.started = clock.monotonic()
         self.asked_timeout = None

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from proxy.server.connection import ClientConnection
 
 
-class Written(StreamResponse):
+class AlreadyWritten(StreamResponse):
     """A response that needs nothing more: aiohttp only learns whether to close."""
 
     __slots__ = ()
@@ -26,11 +26,11 @@ class Written(StreamResponse):
 
 
 # Two serve all requests: they carry no state.
-KEEP_ALIVE = Written(keep_alive=True)
-CLOSE = Written(keep_alive=False)
+KEEP_ALIVE = AlreadyWritten(keep_alive=True)
+CLOSE = AlreadyWritten(keep_alive=False)
 
 
-class LingeringClose(Written):
+class LingeringClose(AlreadyWritten):
     """Closes after the client had time to read why."""
 
     __slots__ = ("_client",)

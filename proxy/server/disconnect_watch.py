@@ -18,13 +18,13 @@ from typing import Protocol
 _HAS_EPOLL = hasattr(select, "epoll")
 
 
-class Client(Protocol):
+class WatchedClient(Protocol):
     """A client's connection."""
 
     transport: asyncio.Transport | None
 
 
-class Lookout:
+class DisconnectWatch:
     """Aborts the connections of waiting clients whose other end is gone."""
 
     __slots__ = ("_by_descriptor", "_descriptors", "_epoll", "_loop")
@@ -33,10 +33,10 @@ class Lookout:
         self._loop = asyncio.get_running_loop()
         self._epoll: select.epoll | None = None
         """Opened for the first client that waits."""
-        self._descriptors: dict[Client, int] = {}
-        self._by_descriptor: dict[int, Client] = {}
+        self._descriptors: dict[WatchedClient, int] = {}
+        self._by_descriptor: dict[int, WatchedClient] = {}
 
-    def watch(self, client: Client) -> None:
+    def watch(self, client: WatchedClient) -> None:
         """Look after *client* until :meth:`forget`."""
         transport = client.transport
         if transport is None or client in self._descriptors or not _HAS_EPOLL:
@@ -55,7 +55,7 @@ class Lookout:
         self._descriptors[client] = descriptor
         self._by_descriptor[descriptor] = client
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: WatchedClient) -> None:
         """Look after *client* no longer."""
         descriptor = self._descriptors.pop(client, -1)
         # A connection that was closed is forgotten by the system, and its number may be

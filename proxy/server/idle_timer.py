@@ -8,7 +8,7 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 
 
-class Silence:
+class IdleTimer:
     """Calls *on_silence* once nothing has moved for *limit* seconds."""
 
     __slots__ = ("_limit", "_loop", "_moved_at", "_on_silence", "_progress", "_seen", "_timer")

@@ -1,0 +1,1 @@
+"""Every private hook of aiohttp, each pinned by a contract test."""

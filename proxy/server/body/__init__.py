@@ -1,0 +1,1 @@
+"""Request bodies: streamed or buffered, kept for a replay within shared memory."""
