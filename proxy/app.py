@@ -46,9 +46,9 @@ from proxy.server.aiohttp_adapter.parser import parser_name
 from proxy.server.body.replay_memory import FairMemory
 from proxy.server.listener import Listener
 from proxy.server.router import Router
-from proxy.stores import Claims, PermitStore, StoreError
-from proxy.stores.letters import LetterStore
-from proxy.stores.memory import MemoryClaims, MemoryStore
+from proxy.stores import IdempotencyStore, LimiterStore, StoreError
+from proxy.stores.dead_letters import DeadLetterStore
+from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
 
 if TYPE_CHECKING:
     from proxy.stores.redis import RedisStore
@@ -122,7 +122,7 @@ class App:
             letter_counts=lambda: self._letters.counts,
             letters_counted=lambda: self._letters.counted,
         )
-        self._letters = LetterStore(self.settings.state_dir, self._clock, self._metrics)
+        self._letters = DeadLetterStore(self.settings.state_dir, self._clock, self._metrics)
         self._shared: RedisStore | SqliteStore | None = None
         self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
@@ -148,7 +148,7 @@ class App:
             self._listener.server.on_left = membership.on_left
         self._put_in_force(built)
 
-    def _open_store(self, settings: StoreSettings) -> tuple[PermitStore, Claims]:
+    def _open_store(self, settings: StoreSettings) -> tuple[LimiterStore, IdempotencyStore]:
         """Where limits and keys are kept; a connection is made at the start."""
         # Imported only now: to load redis's library takes a fifth of the time to start.
         match settings:
@@ -166,10 +166,12 @@ class App:
 
                 recorder = self._store_recorder = self._metrics.store(sqlite.OPERATIONS)
                 self._shared = sqlite.SqliteStore(settings, self._clock, recorder)
-                return MemoryStore(self._clock), self._shared
+                return MemoryLimiterStore(self._clock), self._shared
             case MemorySettings():
                 evicted = self._metrics.evicted
-                return MemoryStore(self._clock), MemoryClaims(settings, self._clock, evicted)
+                return MemoryLimiterStore(self._clock), MemoryIdempotencyStore(
+                    settings, self._clock, evicted
+                )
 
     # Start and stop.
 

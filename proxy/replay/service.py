@@ -28,7 +28,7 @@ from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.replay.exchange import ReplayExchange, read_dead_letter
 from proxy.stores import StoreError
-from proxy.stores.letters import LetterStore
+from proxy.stores.dead_letters import DeadLetterStore
 
 _log = logging.getLogger("holdfast")
 
@@ -46,7 +46,7 @@ class ReplayService:
     """All letters that this process is sending."""
 
     def __init__(
-        self, letters: LetterStore, clock: Clock, count: Callable[[str, ReplayResult], None]
+        self, letters: DeadLetterStore, clock: Clock, count: Callable[[str, ReplayResult], None]
     ) -> None:
         """*count* is told of each replay that began: its route, and how it ended."""
         self._letters = letters

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.policy.idempotency.record import ClaimAnswer, RecordState, Shown
-from proxy.stores.memory import MemoryClaims
+from proxy.stores.memory import MemoryIdempotencyStore
 from tests.support import Response, RunningProxy, one_route, running
 from tests.support.clock import FakeClock
 from tests.support.redis_server import redis_server
@@ -154,7 +154,7 @@ class TestRelease:
     ) -> None:
         states = [before, after]
 
-        class Overtaken(MemoryClaims):
+        class Overtaken(MemoryIdempotencyStore):
             """A store in which the key changes between one step and the next."""
 
             async def show(self, name: str) -> Shown | None:
@@ -164,7 +164,7 @@ class TestRelease:
 
         async with running(CONFIG) as proxy:
             claims = claims_of(proxy)
-            assert isinstance(claims, MemoryClaims)
+            assert isinstance(claims, MemoryIdempotencyStore)
             proxy.app._flights.claims = Overtaken(claims._settings, claims._clock, lambda: None)
             assert (await proxy.admin("DELETE", PATH)).status == status
 

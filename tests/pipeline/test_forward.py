@@ -22,9 +22,9 @@ from proxy.policy.settings import (
     RouteSettings,
     UpstreamSettings,
 )
-from proxy.stores.letters import LetterStore
-from proxy.stores.letters.store import LetterLosses
-from proxy.stores.memory import MemoryClaims
+from proxy.stores.dead_letters import DeadLetterStore
+from proxy.stores.dead_letters.store import DeadLetterLosses
+from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.upstream.upstream import Upstream
 
 ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
@@ -65,8 +65,8 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    letters = LetterStore("nowhere", clock, cast("LetterLosses", None))
-    claims = MemoryClaims(MemorySettings(), clock, lambda: None)
+    letters = DeadLetterStore("nowhere", clock, cast("DeadLetterLosses", None))
+    claims = MemoryIdempotencyStore(MemorySettings(), clock, lambda: None)
     flights = InFlightKeys(claims, clock, cast("ResultMemory", None))
     around = RouteServices(
         {"a": upstream}, {}, deadlines, {}, (), flights, letters, RetryWaits(), clock

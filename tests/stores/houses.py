@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from proxy.core.clock import Clock
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.settings import MemorySettings, SqliteSettings
-from proxy.stores import Claims
-from proxy.stores.memory import MemoryClaims
+from proxy.stores import IdempotencyStore
+from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
 from tests.stores.stage import CLOCK, Tally, running_store
 from tests.support.clock import FakeClock
@@ -64,7 +64,7 @@ class House(ABC):
         self._stores = AsyncExitStack()
 
     @abstractmethod
-    async def open(self) -> Claims:
+    async def open(self) -> IdempotencyStore:
         """Another store on the same ground."""
 
     @abstractmethod
@@ -88,9 +88,9 @@ class MemoryHouse(House):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self._claims = MemoryClaims(MemorySettings(), self.clock, lambda: None)
+        self._claims = MemoryIdempotencyStore(MemorySettings(), self.clock, lambda: None)
 
-    async def open(self) -> Claims:
+    async def open(self) -> IdempotencyStore:
         return self._claims
 
     def wall(self) -> float:
@@ -122,7 +122,7 @@ class SqliteHouse(House):
         self.clock = FakeClock()
         self.path = folder / f"{uuid4().hex}.db"
 
-    async def open(self) -> Claims:
+    async def open(self) -> IdempotencyStore:
         return await self._stores.enter_async_context(running_file(self.path, self.clock))
 
     def wall(self) -> float:
@@ -140,7 +140,7 @@ class RedisHouse(House):
         self._settings = server.settings(prefix=f"test-{uuid4().hex}")
         self._server = server
 
-    async def open(self) -> Claims:
+    async def open(self) -> IdempotencyStore:
         store = await self._stores.enter_async_context(running_store(self._settings))
         return store.claims
 

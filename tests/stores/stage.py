@@ -10,7 +10,7 @@ import pytest
 from proxy.core.clock import Clock, SystemClock
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter
-from proxy.stores import PermitStore
+from proxy.stores import LimiterStore
 from proxy.stores.redis import OPERATIONS, RedisStore
 from tests.support.redis_server import SERVERS, program_name
 from tests.support.waiting import eventually
@@ -70,7 +70,7 @@ class Line:
 
     def __init__(
         self,
-        store: PermitStore,
+        store: LimiterStore,
         settings: ThrottleSettings,
         *,
         callers: int = 0,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.idempotency.record import LEFT_FOR, ClaimAnswer, Claimed, Ending, RecordState
-from proxy.stores import LARGE, Claims
+from proxy.stores import LARGE, IdempotencyStore
 from tests.stores.houses import (
     LEASE,
     NAME,
@@ -65,17 +65,17 @@ async def house(where: str | RedisServer, tmp_path: Path) -> AsyncIterator[House
 
 
 @pytest.fixture
-async def store(house: House) -> Claims:
+async def store(house: House) -> IdempotencyStore:
     return await house.open()
 
 
 @pytest.fixture
-async def other(house: House, store: Claims) -> Claims:
+async def other(house: House, store: IdempotencyStore) -> IdempotencyStore:
     """Another store on the same ground; in memory there is only one."""
     return await house.open() if house.is_shared else store
 
 
-async def answer(store: Claims, owner: str = "two", **terms: object) -> ClaimAnswer:
+async def answer(store: IdempotencyStore, owner: str = "two", **terms: object) -> ClaimAnswer:
     return (await store.claim(ask(owner, **terms))).answer  # type: ignore[arg-type]  # as named there
 
 
@@ -83,7 +83,9 @@ async def answer(store: Claims, owner: str = "two", **terms: object) -> ClaimAns
 
 
 @both_loops
-async def test_a_new_key_is_busy_and_then_done(store: Claims, other: Claims) -> None:
+async def test_a_new_key_is_busy_and_then_done(
+    store: IdempotencyStore, other: IdempotencyStore
+) -> None:
     assert await store.claim(ask("one")) == Claimed(ClaimAnswer.NEW)
     busy = await other.claim(ask("two"))
     assert (busy.answer, busy.owner) == (ClaimAnswer.BUSY, "one")
@@ -94,7 +96,7 @@ async def test_a_new_key_is_busy_and_then_done(store: Claims, other: Claims) -> 
 
 
 async def test_another_request_is_a_mismatch_whatever_the_state(
-    store: Claims, house: House
+    store: IdempotencyStore, house: House
 ) -> None:
     stranger = b"x" * 32
     assert await answer(store, "one") is ClaimAnswer.NEW
@@ -108,7 +110,7 @@ async def test_another_request_is_a_mismatch_whatever_the_state(
 
 @pytest.mark.parametrize("state", [RecordState.UNSTORED, RecordState.HELD])
 async def test_it_ran_and_there_is_no_result(
-    store: Claims, other: Claims, house: House, state: RecordState
+    store: IdempotencyStore, other: IdempotencyStore, house: House, state: RecordState
 ) -> None:
     await store.claim(ask("one"))
     assert await store.settle(NAME, "one", Ending(state, TTL))
@@ -119,7 +121,7 @@ async def test_it_ran_and_there_is_no_result(
 
 
 async def test_a_silent_owner_is_followed_by_another(
-    store: Claims, other: Claims, house: House
+    store: IdempotencyStore, other: IdempotencyStore, house: House
 ) -> None:
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
@@ -131,7 +133,7 @@ async def test_a_silent_owner_is_followed_by_another(
     assert (await store.claim(ask("three"))).result == b"of two"
 
 
-async def test_a_silent_owner_is_left_to_a_person(store: Claims, house: House) -> None:
+async def test_a_silent_owner_is_left_to_a_person(store: IdempotencyStore, house: House) -> None:
     await store.claim(ask("one"))
     await house.advance(LEASE + 2)
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD
@@ -140,7 +142,9 @@ async def test_a_silent_owner_is_left_to_a_person(store: Claims, house: House) -
     assert (await store.claim(ask("two", takes_over=False))).result == b"better late"
 
 
-async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: House) -> None:
+async def test_who_renews_stays_the_owner(
+    store: IdempotencyStore, other: IdempotencyStore, house: House
+) -> None:
     await store.claim(ask("one"))
     for _ in range(3):
         await house.advance(LEASE - 2)
@@ -153,7 +157,7 @@ async def test_who_renews_stays_the_owner(store: Claims, other: Claims, house: H
     assert (await other.claim(ask("two"))).lease_left == pytest.approx(LEASE * 3, abs=2)
 
 
-async def test_only_the_owner_ends_it(store: Claims, other: Claims) -> None:
+async def test_only_the_owner_ends_it(store: IdempotencyStore, other: IdempotencyStore) -> None:
     await store.claim(ask("one"))
     for ending in (done(b"theft"), freed(b"theft"), Ending(RecordState.HELD, TTL, b"theft")):
         assert not await other.settle(NAME, "two", ending)
@@ -165,7 +169,9 @@ async def test_only_the_owner_ends_it(store: Claims, other: Claims) -> None:
     assert await answer(other) is ClaimAnswer.DONE
 
 
-async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house: House) -> None:
+async def test_a_result_is_forgotten_in_time(
+    store: IdempotencyStore, other: IdempotencyStore, house: House
+) -> None:
     await store.claim(ask("one"))
     await house.advance(50)
     assert await store.settle(NAME, "one", done(b"result", TTL))
@@ -177,7 +183,7 @@ async def test_a_result_is_forgotten_in_time(store: Claims, other: Claims, house
     assert await answer(other, fingerprint=b"y" * 32) is ClaimAnswer.NEW
 
 
-async def test_who_fell_silent_is_forgotten_in_time(store: Claims, house: House) -> None:
+async def test_who_fell_silent_is_forgotten_in_time(store: IdempotencyStore, house: House) -> None:
     await store.claim(ask("one", ttl=50))
     await house.advance(LEASE + 45)
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD, "ttl counts from its end"
@@ -188,7 +194,7 @@ async def test_who_fell_silent_is_forgotten_in_time(store: Claims, house: House)
 
 
 async def test_a_key_whose_owner_lives_does_not_expire(
-    store: Claims, other: Claims, house: House
+    store: IdempotencyStore, other: IdempotencyStore, house: House
 ) -> None:
     await store.claim(ask("one", ttl=5))
     for _ in range(4):
@@ -205,7 +211,7 @@ async def test_a_key_whose_owner_lives_does_not_expire(
 
 
 async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
-    store: Claims, house: House
+    store: IdempotencyStore, house: House
 ) -> None:
     await store.claim(ask("one", ttl=20))
     for _ in range(4):
@@ -221,7 +227,7 @@ async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
 
 
 async def test_those_who_waited_get_what_was_left(
-    store: Claims, other: Claims, house: House
+    store: IdempotencyStore, other: IdempotencyStore, house: House
 ) -> None:
     await store.claim(ask("one"))
     assert (await other.claim(ask("two"))).owner == "one"
@@ -238,7 +244,9 @@ async def test_those_who_waited_get_what_was_left(
     assert (await store.claim(ask("two", waited_for="one"))).result == b"success"
 
 
-async def test_nothing_is_left_and_who_waited_may_claim(store: Claims, other: Claims) -> None:
+async def test_nothing_is_left_and_who_waited_may_claim(
+    store: IdempotencyStore, other: IdempotencyStore
+) -> None:
     await store.claim(ask("one"))
     assert await store.settle(NAME, "one", freed())
     assert await answer(other, waited_for="one") is ClaimAnswer.NEW
@@ -246,7 +254,7 @@ async def test_nothing_is_left_and_who_waited_may_claim(store: Claims, other: Cl
 
 @pytest.mark.parametrize("size", [1, LARGE + 1], ids=["small", "large"])
 async def test_nothing_is_left_behind_where_nobody_waits(
-    store: Claims, other: Claims, size: int
+    store: IdempotencyStore, other: IdempotencyStore, size: int
 ) -> None:
     for ending in (freed(bytes(size)), Ending(RecordState.HELD, TTL, bytes(size))):
         await store.claim(ask("one"))
@@ -256,10 +264,10 @@ async def test_nothing_is_left_behind_where_nobody_waits(
 
 @in_shared_stores
 async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
-    store: Claims, other: Claims, monkeypatch: pytest.MonkeyPatch
+    store: IdempotencyStore, other: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("sqlite.table", "redis.claims"):
-        monkeypatch.setattr(f"proxy.stores.{module}.MOST_OPEN", 3)
+        monkeypatch.setattr(f"proxy.stores.ports.{module}.MOST_OPEN", 3)
     for name in "abc":
         claimed = await store.claim(ask(name=name, caller="stranger"))
         assert claimed.answer is ClaimAnswer.NEW
@@ -278,7 +286,7 @@ async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
 
 
 async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
-    store: Claims, other: Claims
+    store: IdempotencyStore, other: IdempotencyStore
 ) -> None:
     await store.claim(ask("one"))
     assert await answer(other) is ClaimAnswer.BUSY
@@ -291,7 +299,7 @@ async def test_a_key_that_is_held_leaves_its_outcome_to_those_who_waited(
     assert shown.size == 0
 
 
-async def test_a_result_is_not_left_behind(store: Claims) -> None:
+async def test_a_result_is_not_left_behind(store: IdempotencyStore) -> None:
     await store.claim(ask("one"))
     await store.settle(NAME, "one", done(b"result"))
     assert await store.claim(ask("two", waited_for="one")) == Claimed(
@@ -302,7 +310,9 @@ async def test_a_result_is_not_left_behind(store: Claims) -> None:
 # What a person sees and does.
 
 
-async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None:
+async def test_what_is_shown(
+    store: IdempotencyStore, other: IdempotencyStore, house: House
+) -> None:
     assert await store.show(NAME) is None
     await store.claim(ask("one"))
     first = await other.show(NAME)
@@ -328,7 +338,7 @@ async def test_what_is_shown(store: Claims, other: Claims, house: House) -> None
 
 
 async def test_a_key_can_be_taken_from_its_owner(
-    store: Claims, other: Claims, house: House
+    store: IdempotencyStore, other: IdempotencyStore, house: House
 ) -> None:
     assert not await store.revoke(NAME), "there is none"
     await store.claim(ask("one"))
@@ -349,7 +359,9 @@ async def test_a_key_can_be_taken_from_its_owner(
 
 
 @in_shared_stores
-async def test_who_waits_is_woken_when_a_key_is_taken_away(store: Claims, other: Claims) -> None:
+async def test_who_waits_is_woken_when_a_key_is_taken_away(
+    store: IdempotencyStore, other: IdempotencyStore
+) -> None:
     woken = asyncio.Event()
     await store.claim(ask("one"))
     await other.claim(ask("two"))
@@ -360,7 +372,9 @@ async def test_who_waits_is_woken_when_a_key_is_taken_away(store: Claims, other:
     leave()
 
 
-async def test_what_may_be_dropped(store: Claims, other: Claims, house: House) -> None:
+async def test_what_may_be_dropped(
+    store: IdempotencyStore, other: IdempotencyStore, house: House
+) -> None:
     assert not await store.drop(NAME)
     await store.claim(ask("one"))
     assert not await other.drop(NAME), "somebody alive has it"
@@ -387,7 +401,9 @@ async def test_what_may_be_dropped(store: Claims, other: Claims, house: House) -
         pytest.param(os.urandom(1024**2 + 17), id="more than a MiB"),
     ],
 )
-async def test_results_are_bytes(store: Claims, other: Claims, result: bytes) -> None:
+async def test_results_are_bytes(
+    store: IdempotencyStore, other: IdempotencyStore, result: bytes
+) -> None:
     await store.claim(ask("one", fingerprint=bytes(32)))
     assert await store.settle(NAME, "one", done(result))
     kept = await other.claim(ask("two", fingerprint=bytes(32)))
@@ -402,7 +418,9 @@ async def test_results_are_bytes(store: Claims, other: Claims, result: bytes) ->
     assert await other.fetch("m", "one") == (result or None)
 
 
-async def test_a_large_outcome_is_fetched_by_those_who_waited(store: Claims, other: Claims) -> None:
+async def test_a_large_outcome_is_fetched_by_those_who_waited(
+    store: IdempotencyStore, other: IdempotencyStore
+) -> None:
     left = bytes(LARGE + 1)
     await store.claim(ask("one"))
     assert (await other.claim(ask("two"))).answer is ClaimAnswer.BUSY
@@ -414,7 +432,7 @@ async def test_a_large_outcome_is_fetched_by_those_who_waited(store: Claims, oth
 
 
 async def test_what_is_not_there_cannot_be_fetched(
-    store: Claims, other: Claims, house: House
+    store: IdempotencyStore, other: IdempotencyStore, house: House
 ) -> None:
     assert await store.fetch(NAME) is None
     assert await store.fetch(NAME, "one") is None
@@ -425,7 +443,7 @@ async def test_what_is_not_there_cannot_be_fetched(
     assert await other.fetch(NAME) is None, "it has expired"
 
 
-async def test_keys_do_not_touch_each_other(store: Claims) -> None:
+async def test_keys_do_not_touch_each_other(store: IdempotencyStore) -> None:
     names = [f"{number:064x}" for number in range(20)]
     for name in names:
         assert await answer(store, f"of {name}", name=name) is ClaimAnswer.NEW
@@ -439,13 +457,15 @@ async def test_keys_do_not_touch_each_other(store: Claims) -> None:
 
 
 @both_loops
-async def test_of_many_at_once_one_gets_it(store: Claims, other: Claims) -> None:
+async def test_of_many_at_once_one_gets_it(
+    store: IdempotencyStore, other: IdempotencyStore
+) -> None:
     asked = [(other if number % 2 else store).claim(ask(f"owner {number}")) for number in range(50)]
     answers = Counter(claimed.answer for claimed in await asyncio.gather(*asked))
     assert answers == {ClaimAnswer.NEW: 1, ClaimAnswer.BUSY: 49}
 
 
-async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
+async def test_every_key_runs_once(store: IdempotencyStore, other: IdempotencyStore) -> None:
     """Callers that come back until it is done; some owners set the key free first."""
     ran: Counter[str] = Counter()
     failed: set[str] = set()
@@ -478,7 +498,9 @@ async def test_every_key_runs_once(store: Claims, other: Claims) -> None:
 
 @in_shared_stores
 @pytest.mark.parametrize("ending", [done(b"x"), freed(b"x"), Ending(RecordState.HELD, TTL)])
-async def test_who_waits_elsewhere_is_woken(store: Claims, other: Claims, ending: Ending) -> None:
+async def test_who_waits_elsewhere_is_woken(
+    store: IdempotencyStore, other: IdempotencyStore, ending: Ending
+) -> None:
     woken: list[float] = []
     await store.claim(ask("one"))
     await other.claim(ask("two"))
@@ -500,7 +522,7 @@ async def test_who_waits_elsewhere_is_woken(store: Claims, other: Claims, ending
 
 @in_shared_stores
 async def test_who_waits_is_woken_though_the_next_one_has_it_already(
-    store: Claims, other: Claims
+    store: IdempotencyStore, other: IdempotencyStore
 ) -> None:
     woken = asyncio.Event()
     await store.claim(ask("one"))

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from proxy.policy.settings import Rate, ThrottleSettings
-from proxy.stores import PermitStore
-from proxy.stores.memory import MemoryStore
+from proxy.stores import LimiterStore
+from proxy.stores.memory import MemoryLimiterStore
 from tests.stores.stage import CLOCK, Line, per_second, running_store
 from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
 from tests.support.waiting import PATIENCE, eventually
@@ -27,9 +27,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
 
 
 @pytest.fixture
-async def store(server: RedisServer | None) -> AsyncIterator[PermitStore]:
+async def store(server: RedisServer | None) -> AsyncIterator[LimiterStore]:
     if server is None:
-        yield MemoryStore(CLOCK)
+        yield MemoryLimiterStore(CLOCK)
         return
     async with server.client() as client:
         await client.flushall()
@@ -69,7 +69,7 @@ async def take(line: Line, count: int) -> int:
     return taken
 
 
-async def test_a_burst_goes_out_and_then_no_more(store: PermitStore) -> None:
+async def test_a_burst_goes_out_and_then_no_more(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 5))
     assert await take(line, 10) == 5
     wait = line.permits.wait(CLOCK.monotonic(), 1)
@@ -77,7 +77,7 @@ async def test_a_burst_goes_out_and_then_no_more(store: PermitStore) -> None:
     assert line.permits.wait(CLOCK.monotonic(), 3) == pytest.approx(wait + 120, abs=2)
 
 
-async def test_all_rates_hold_and_none_is_charged_alone(store: PermitStore) -> None:
+async def test_all_rates_hold_and_none_is_charged_alone(store: LimiterStore) -> None:
     rates = (Rate(60, 3600.0), Rate(1000, 3600.0))
     line = Line(store, ThrottleSettings(rates=rates, burst=4))
     assert await take(line, 10) == 4
@@ -86,13 +86,13 @@ async def test_all_rates_hold_and_none_is_charged_alone(store: PermitStore) -> N
     assert line.permits.wait(CLOCK.monotonic(), 1) <= 60
 
 
-async def test_without_a_rate_everything_passes(store: PermitStore) -> None:
+async def test_without_a_rate_everything_passes(store: LimiterStore) -> None:
     line = Line(store, ThrottleSettings())
     assert await take(line, 1000) == 1000
     assert line.permits.wait(CLOCK.monotonic(), 1000) == 0
 
 
-async def test_what_did_not_happen_costs_nothing(store: PermitStore) -> None:
+async def test_what_did_not_happen_costs_nothing(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 5, concurrency=5))
     await take(line, 3)
     await settled(line)
@@ -103,7 +103,7 @@ async def test_what_did_not_happen_costs_nothing(store: PermitStore) -> None:
     assert await take(line, 5) == 2
 
 
-async def test_a_held_permit_is_kept_free_until_it_is_spent(store: PermitStore) -> None:
+async def test_a_held_permit_is_kept_free_until_it_is_spent(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 3, concurrency=9))
     await settled(line, 3)
     now = CLOCK.monotonic()
@@ -116,7 +116,7 @@ async def test_a_held_permit_is_kept_free_until_it_is_spent(store: PermitStore) 
     assert not line.permits.take(now, 0)
 
 
-async def test_places_are_taken_and_given_back(store: PermitStore) -> None:
+async def test_places_are_taken_and_given_back(store: LimiterStore) -> None:
     line = Line(store, ThrottleSettings(concurrency=2))
     assert await take(line, 3) == 2
     assert not line.permits.has_room()
@@ -126,7 +126,7 @@ async def test_places_are_taken_and_given_back(store: PermitStore) -> None:
     assert not line.permits.has_room()
 
 
-async def test_a_permit_and_a_place_or_neither(store: PermitStore) -> None:
+async def test_a_permit_and_a_place_or_neither(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 5, concurrency=1))
     assert await take(line, 3) == 1
     line.permits.vacate()
@@ -136,7 +136,7 @@ async def test_a_permit_and_a_place_or_neither(store: PermitStore) -> None:
         assert await take(line, 1) == 1, "what was refused for want of a place cost a permit"
 
 
-async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: PermitStore) -> None:
+async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: LimiterStore) -> None:
     line = Line(store, per_second(10, 10))
     now = CLOCK.monotonic()
     line.permits.drain(now, now + 0.2)
@@ -147,16 +147,16 @@ async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: PermitSt
     assert await take(line, 10) <= 2
 
 
-async def test_a_pause_without_a_rate(store: PermitStore) -> None:
+async def test_a_pause_without_a_rate(store: LimiterStore) -> None:
     line = Line(store, ThrottleSettings())
     now = CLOCK.monotonic()
     line.permits.drain(now, now + 30)
     assert line.permits.wait(now, 1) == pytest.approx(30, abs=0.01) or isinstance(
-        store, MemoryStore
+        store, MemoryLimiterStore
     ), "the bucket knows of it as well"
 
 
-async def test_a_changed_limit_holds_at_once(store: PermitStore) -> None:
+async def test_a_changed_limit_holds_at_once(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 9, concurrency=9))
     assert await take(line, 3) == 3
     line.permits.change(per_hour(60, 5, concurrency=4), CLOCK.monotonic())
@@ -165,14 +165,14 @@ async def test_a_changed_limit_holds_at_once(store: PermitStore) -> None:
     assert await take(line, 50) == 50
 
 
-async def test_what_was_sent_counts_for_a_larger_burst_too(store: PermitStore) -> None:
+async def test_what_was_sent_counts_for_a_larger_burst_too(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 3))
     assert await take(line, 3) == 3
     line.permits.change(per_hour(60, 50), CLOCK.monotonic())
     assert await take(line, 50) == 47
 
 
-async def test_idle_is_what_a_new_one_would_be_like(store: PermitStore) -> None:
+async def test_idle_is_what_a_new_one_would_be_like(store: LimiterStore) -> None:
     line = Line(store, per_second(50, 5, concurrency=3))
     assert line.permits.is_idle(CLOCK.monotonic())
     assert await take(line, 2) == 2
@@ -182,7 +182,7 @@ async def test_idle_is_what_a_new_one_would_be_like(store: PermitStore) -> None:
     await eventually(lambda: line.permits.is_idle(CLOCK.monotonic()))
 
 
-async def test_quotas_are_told_alike(store: PermitStore) -> None:
+async def test_quotas_are_told_alike(store: LimiterStore) -> None:
     line = Line(store, per_hour(60, 5, concurrency=5))
     assert await take(line, 9) == 5
     rate, places = line.permits.quotas(CLOCK.monotonic())

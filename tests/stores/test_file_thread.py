@@ -11,9 +11,9 @@ import pytest
 
 from proxy.policy.idempotency.record import ClaimAnswer
 from proxy.stores import StoreError
-from proxy.stores.letters.table import Table as LetterTable
-from proxy.stores.sqlite.table import Table
-from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
+from proxy.stores.dead_letters.table import DeadLetterTable as LetterTable
+from proxy.stores.sqlite.table import KeyTable
+from proxy.stores.sqlite_file.thread import FileFailure, FileThread, Job
 from tests.stores.houses import ask, running_file
 from tests.stores.stage import CLOCK
 from tests.stores.test_letters import opened
@@ -132,7 +132,7 @@ async def test_a_file_that_others_have_is_asked_for_once(tmp_path: Path) -> None
 async def test_a_bad_question_costs_no_key(tmp_path: Path) -> None:
     async with running_file(tmp_path / "keys.db", CLOCK, answers_within=5.0) as store:
 
-        def bad(table: Table) -> object:
+        def bad(table: KeyTable) -> object:
             return table._run("SELECT ?", (TOO_LARGE,))
 
         asked = [

@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.stores.redis.leases import Leases
+from proxy.stores.redis.rates import LeasedPermits
 
 OFTEN = 0.0001
 """Seconds from one permit to the next where the rate is no matter."""
 
 
-def used_up_to(leases: Leases, begin: float, end: float, per_second: int) -> int:
+def used_up_to(leases: LeasedPermits, begin: float, end: float, per_second: int) -> int:
     """Take at a steady pace, and get more as soon as it is low; how often that was."""
     asked = 0
     for step in range(round((end - begin) * per_second)):
@@ -21,7 +21,7 @@ def used_up_to(leases: Leases, begin: float, end: float, per_second: int) -> int
 
 
 def test_a_lot_lapses_when_its_time_is_over() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(2, 0.1, 0.0)
     leases.put(2, 0.2, 0.05)
     assert leases.take(0.05, 0)
@@ -32,13 +32,13 @@ def test_a_lot_lapses_when_its_time_is_over() -> None:
 
 
 def test_what_comes_too_late_is_not_used() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(5, 0.1, 0.15)
     assert leases.count(0.15) == 0
 
 
 def test_those_that_are_held_are_not_given_to_others() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(2, 0.1, 0.0)
     assert leases.take(0.0, 1)
     assert not leases.take(0.0, 1)
@@ -46,7 +46,7 @@ def test_those_that_are_held_are_not_given_to_others() -> None:
 
 
 def test_what_is_taken_back_lapses_as_before() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0)
     assert leases.take(0.0, 0)
     leases.take_back()
@@ -55,7 +55,7 @@ def test_what_is_taken_back_lapses_as_before() -> None:
 
 
 def test_the_last_of_a_lot_may_be_taken_back_too() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0)
     leases.put(1, 0.2, 0.0)
     for _ in range(5):
@@ -65,7 +65,7 @@ def test_the_last_of_a_lot_may_be_taken_back_too() -> None:
 
 
 def test_what_is_taken_back_is_there_even_if_somebody_has_looked() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0)
     assert leases.take(0.0, 0)
     assert leases.count(0.0) == 0
@@ -75,7 +75,7 @@ def test_what_is_taken_back_is_there_even_if_somebody_has_looked() -> None:
 
 
 def test_what_was_dropped_is_not_taken_back() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0)
     assert leases.take(0.0, 0)
     leases.drop()
@@ -85,13 +85,13 @@ def test_what_was_dropped_is_not_taken_back() -> None:
 
 
 def test_steady_use_is_served_by_few_lots() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     used_up_to(leases, 0.0, 1.0, 5000)
     assert used_up_to(leases, 1.0, 2.0, 5000) <= 30
 
 
 def test_now_and_then_nothing_is_got_ahead() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     used_up_to(leases, 0.0, 5.0, 2)
     assert leases.reckon(5.0) == 0
     assert leases.low < 1
@@ -108,7 +108,7 @@ def test_now_and_then_nothing_is_got_ahead() -> None:
     ],
 )
 def test_no_more_is_got_ahead_than_comes_anew(interval: float, ahead: int) -> None:
-    leases = Leases(0.1, interval, 0.0)
+    leases = LeasedPermits(0.1, interval, 0.0)
     leases.put(500, 0.1, 0.0)
     for step in range(500):
         assert leases.take(step / 5000, 0)
@@ -116,7 +116,7 @@ def test_no_more_is_got_ahead_than_comes_anew(interval: float, ahead: int) -> No
 
 
 def test_after_a_rest_the_use_of_yesterday_is_forgotten() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     used_up_to(leases, 0.0, 1.0, 5000)
     assert leases.reckon(60.0) < 10
 
@@ -132,7 +132,7 @@ def test_after_a_rest_the_use_of_yesterday_is_forgotten() -> None:
     )
 )
 def test_what_is_said_to_be_there_can_be_taken(steps: list[tuple[str, int, float]]) -> None:
-    leases, now, was_taken = Leases(0.1, OFTEN, 0.0), 0.0, False
+    leases, now, was_taken = LeasedPermits(0.1, OFTEN, 0.0), 0.0, False
     for step, number, seconds in steps:
         if step == "put":
             leases.put(number, now + seconds, now)
@@ -150,7 +150,7 @@ def test_what_is_said_to_be_there_can_be_taken(steps: list[tuple[str, int, float
 
 
 def test_what_was_given_ahead_is_not_used_before_its_time() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0, opens=0.0)
     leases.put(1, 0.1, 0.0, opens=0.02)
     leases.put(1, 0.1, 0.0, opens=0.04)
@@ -162,7 +162,7 @@ def test_what_was_given_ahead_is_not_used_before_its_time() -> None:
 
 
 def test_those_held_are_kept_of_what_is_open() -> None:
-    leases = Leases(0.1, OFTEN, 0.0)
+    leases = LeasedPermits(0.1, OFTEN, 0.0)
     leases.put(1, 0.1, 0.0, opens=0.0)
     leases.put(1, 0.1, 0.0, opens=0.02)
     assert not leases.take(0.0, 1), "the other one is not open yet"

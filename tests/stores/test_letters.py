@@ -22,7 +22,7 @@ from proxy.policy.dead_letter import (
     ReplayRun,
 )
 from proxy.stores import StoreError
-from proxy.stores.letters import FILE, LetterStore
+from proxy.stores.dead_letters import FILE, DeadLetterStore
 from tests.support.letters import CREATED, DAY, letter, locked
 from tests.support.waiting import eventually
 
@@ -55,8 +55,8 @@ async def opened(
     most_letters: int = 1000,
     most_bytes: int = 1024**2,
     patience: float = 5.0,
-) -> AsyncIterator[LetterStore]:
-    store = LetterStore(
+) -> AsyncIterator[DeadLetterStore]:
+    store = DeadLetterStore(
         str(folder / "state"),
         At(wall),
         losses or Losses(),
@@ -71,11 +71,11 @@ async def opened(
         await store.close()
 
 
-async def ids(store: LetterStore, route: str | None = None, **options: object) -> list[str]:
+async def ids(store: DeadLetterStore, route: str | None = None, **options: object) -> list[str]:
     return [found.id for found in await store.page(route, **options)]  # type: ignore[arg-type]  # as named there
 
 
-async def state_of(store: LetterStore, wanted: DeadLetter) -> tuple[DeadLetterState, bool]:
+async def state_of(store: DeadLetterStore, wanted: DeadLetter) -> tuple[DeadLetterState, bool]:
     found = await store.find(wanted.id)
     assert found is not None
     return found.outline.state, found.outline.may_have_run
@@ -320,7 +320,7 @@ def _die_while_sending(folder: Path, name: str) -> int:
     program = f"""
 import asyncio, os, signal
 from proxy.core.ports import SystemClock
-from proxy.stores.letters import LetterStore
+from proxy.stores.dead_letters import LetterStore
 async def main():
     store = LetterStore({str(folder / "state")!r}, SystemClock(), None)
     await store.start()
@@ -390,7 +390,7 @@ async def test_a_file_that_somebody_holds_is_not_waited_for_without_end(tmp_path
         assert await store.keep(letter(3))
 
 
-async def eventually_found(store: LetterStore, wanted: DeadLetter) -> None:
+async def eventually_found(store: DeadLetterStore, wanted: DeadLetter) -> None:
     for _ in range(100):
         found = await store.find(wanted.id)
         if found is not None and found.outline.state is DeadLetterState.WAITING:

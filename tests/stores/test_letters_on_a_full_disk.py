@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.dead_letter import DeadLetter, ReplayRun
-from proxy.stores.letters import FILE, LetterStore
-from proxy.stores.sqlite.thread import DiskFull
+from proxy.stores.dead_letters import FILE, DeadLetterStore
+from proxy.stores.sqlite_file.thread import DiskFull
 from tests.stores.test_letters import ids, opened
 from tests.support.disks import fill, free, small_disk
 from tests.support.letters import CREATED, letter
@@ -24,7 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-async def kept_until_full(store: LetterStore, size: int, start: int = 1) -> list[DeadLetter]:
+async def kept_until_full(store: DeadLetterStore, size: int, start: int = 1) -> list[DeadLetter]:
     """Keep letters until there is no room."""
     kept: list[DeadLetter] = []
     for number in range(start, start + 10_000):

@@ -13,9 +13,9 @@ from proxy.policy.idempotency.record import (
     RecordState,
 )
 from proxy.policy.settings import MemorySettings
-from proxy.stores.memory import MemoryClaims
-from proxy.stores.memory.claims import RECORD
-from proxy.stores.memory.rooms import ROOM
+from proxy.stores.memory import MemoryIdempotencyStore
+from proxy.stores.memory.caller_usage import CALLER_USAGE_BYTES
+from proxy.stores.memory.idempotency import RECORD
 from tests.stores.houses import LEASE, TTL, ask, done, freed
 from tests.support.clock import FakeClock
 
@@ -28,7 +28,7 @@ class Memory:
     def __init__(self, entries: int = 1000, room: int = 10**6) -> None:
         self.clock = FakeClock()
         self.evicted = 0
-        self.claims = MemoryClaims(MemorySettings(entries, room), self.clock, self._count)
+        self.claims = MemoryIdempotencyStore(MemorySettings(entries, room), self.clock, self._count)
 
     def _count(self) -> None:
         self.evicted += 1
@@ -100,10 +100,10 @@ async def test_what_is_in_flight_stays_whatever_the_date() -> None:
 
 
 async def test_results_make_room_for_each_other_and_that_they_ran_is_known() -> None:
-    memory = Memory(room=ROOM + 4 * RECORD + 3000)
+    memory = Memory(room=CALLER_USAGE_BYTES + 4 * RECORD + 3000)
     for name in "abc":
         await memory.run(name, done(b"x" * 1000))
-    assert memory.claims.used == ROOM + 3 * (RECORD + 1000)
+    assert memory.claims.used == CALLER_USAGE_BYTES + 3 * (RECORD + 1000)
     await memory.run("d", done(b"y" * 1500))
     assert memory.evicted == 2, "results, and no record"
     assert (await memory.claim("d")).result == b"y" * 1500
@@ -113,7 +113,7 @@ async def test_results_make_room_for_each_other_and_that_they_ran_is_known() -> 
 
 
 async def test_a_result_that_never_fits_is_not_kept_and_that_it_ran_is() -> None:
-    memory = Memory(room=ROOM + 3 * RECORD)
+    memory = Memory(room=CALLER_USAGE_BYTES + 3 * RECORD)
     await memory.run("a", done(b"small"))
     await memory.run("b", done(b"x" * 1000))
     assert await memory.claim("b") == Claimed(ClaimAnswer.UNSTORED)
@@ -137,7 +137,7 @@ async def test_markers_leave_a_quarter_to_results() -> None:
 
 
 async def test_room_that_is_in_use_is_no_room() -> None:
-    memory = Memory(room=ROOM + 3 * RECORD)
+    memory = Memory(room=CALLER_USAGE_BYTES + 3 * RECORD)
     for name in "abc":
         assert (await memory.claim(name)).answer is ClaimAnswer.NEW
     assert await memory.claim("d") == Claimed(ClaimAnswer.FULL)
@@ -162,14 +162,14 @@ async def test_what_is_left_behind_counts_and_goes() -> None:
     assert (await memory.claim("b", waited_for="one")).result == b"x" * 200
     memory.clock.advance(LEFT_FOR + 1)
     assert (await memory.claim("b", waited_for="one")).answer is ClaimAnswer.NEW
-    assert memory.claims.used == ROOM + RECORD
+    assert memory.claims.used == CALLER_USAGE_BYTES + RECORD
 
 
 async def test_what_is_left_behind_may_not_fit() -> None:
     memory = Memory(room=1000)
     await memory.run_while_another_waits("a", freed(b"x" * 2000))
     assert (await memory.claim("a", waited_for="one")).answer is ClaimAnswer.NEW
-    assert memory.claims.used == ROOM + RECORD
+    assert memory.claims.used == CALLER_USAGE_BYTES + RECORD
 
 
 async def test_a_storm_of_failures_leaves_results_alone() -> None:
@@ -263,11 +263,11 @@ async def test_a_record_moves_to_who_it_turns_out_to_be() -> None:
 
 
 async def test_made_up_callers_cost_room_as_well() -> None:
-    memory = Memory(entries=100_000, room=100 * (ROOM + RECORD))
+    memory = Memory(entries=100_000, room=100 * (CALLER_USAGE_BYTES + RECORD))
     for number in range(1000):
         await memory.run(f"{number}", done(b""), f"caller {number}")
     assert len(memory.claims) <= 100
-    assert memory.claims.used <= 100 * (ROOM + RECORD)
+    assert memory.claims.used <= 100 * (CALLER_USAGE_BYTES + RECORD)
     assert len(memory.claims._rooms) == len(memory.claims)
 
 
@@ -303,13 +303,16 @@ async def test_whatever_happens_the_count_is_right(seed: int) -> None:
     assert memory.evicted > 0
 
 
-def _assert_counted(claims: MemoryClaims) -> None:
+def _assert_counted(claims: MemoryIdempotencyStore) -> None:
     records = {**claims._open, **claims._ended}
     results = sum(len(record.result) for record in claims._ended.values())
     rooms = claims._rooms
     assert claims._count == len(records) <= 60
     assert claims._results_used == results == sum(room.bytes for room in rooms.values())
-    assert claims.used == len(records) * RECORD + results + len(rooms) * ROOM + claims._left_used
+    assert (
+        claims.used
+        == len(records) * RECORD + results + len(rooms) * CALLER_USAGE_BYTES + claims._left_used
+    )
     assert claims.used <= 40_000
     assert {record.caller for record in records.values()} == set(rooms)
     assert sum(room.open for room in rooms.values()) == len(claims._open)

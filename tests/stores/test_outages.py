@@ -9,8 +9,8 @@ import pytest
 
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER
-from proxy.stores.redis.outage import stand_in
-from proxy.stores.redis.permits import SharedPermits
+from proxy.stores.redis.degraded import stand_in
+from proxy.stores.redis.limiter import SharedLimiter
 from tests.stores.stage import (
     CLOCK,
     Line,
@@ -172,7 +172,7 @@ async def test_the_store_is_told_what_was_sent_without_it() -> None:
         line = Line(store, per_second(5), callers=5)
         await calls_out(line, 1)
         permits = line.permits
-        assert isinstance(permits, SharedPermits)
+        assert isinstance(permits, SharedLimiter)
         for _ in range(4):
             store.went_down()
             await calls_out(line, len(line.sent) + 1)
@@ -195,7 +195,7 @@ async def test_what_was_told_in_vain_is_told_again() -> None:
         await eventually(lambda: store.state == "down")
         server.resume()
         await eventually(lambda: store.state == "up")
-        assert isinstance(line.permits, SharedPermits)
+        assert isinstance(line.permits, SharedLimiter)
         line.permits.trust_store()
         await calls_out(line, len(line.sent) + 2)
         line.stop()

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.policy.idempotency.record import ClaimAnswer
-from proxy.stores import Claims, StoreError
+from proxy.stores import IdempotencyStore, StoreError
 from tests.stores.houses import NAME, TTL, ask, done, freed
 from tests.stores.stage import CLOCK, Tally, on_every_server, running_store
 from tests.support import both_loops
@@ -22,7 +22,7 @@ SOON = 0.6
 """Seconds: 200 ms, and what a busy machine adds to them."""
 
 
-async def of_all_calls(claims: Claims) -> tuple[object, ...]:
+async def of_all_calls(claims: IdempotencyStore) -> tuple[object, ...]:
     """How a call of each kind ends."""
     return await asyncio.gather(
         claims.claim(ask("two")),

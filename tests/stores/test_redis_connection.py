@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.policy.settings import RedisSettings
-from proxy.stores.redis.connection import Connection, Reply
-from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.connection import RedisConnection, Reply
 from tests.stores.stage import CLOCK
 from tests.support import both_loops
 from tests.support.waiting import eventually
@@ -24,7 +24,7 @@ class Talk:
     """A connection to a server that behaves as it is told, and what came of it."""
 
     def __init__(self) -> None:
-        self.connection: Connection
+        self.connection: RedisConnection
         self.replies: list[Reply] = []
         self.late = 0
         self.lost: list[str] = []
@@ -55,7 +55,7 @@ async def talking(behaviour: Behaviour) -> AsyncIterator[Talk]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=MIB)
     port = server.sockets[0].getsockname()[1]
     settings = RedisSettings("127.0.0.1", port, timeout=TIMEOUT)
-    talk.connection = await Dialler(settings, CLOCK).dial(talk.lost.append)
+    talk.connection = await RedisConnector(settings, CLOCK).dial(talk.lost.append)
     try:
         yield talk
     finally:

@@ -17,9 +17,9 @@ import pytest
 
 from proxy.policy.idempotency.record import ClaimAnswer, Claimed, Ending, RecordState
 from proxy.policy.settings import SqliteSettings
-from proxy.stores import StoreError, room_name
+from proxy.stores import StoreError, caller_share_name
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
-from proxy.stores.sqlite.table import Table
+from proxy.stores.sqlite.table import KeyTable
 from tests.stores.houses import LEASE, NAME, TTL, ask, done, freed, running_file
 from tests.stores.stage import CLOCK, Tally
 from tests.support import both_loops
@@ -433,7 +433,7 @@ async def test_who_never_heard_of_a_claim_has_not_got_it(path: Path) -> None:
     async with running_file(path, CLOCK, answers_within=0.1) as store:
         begun, stuck = threading.Event(), threading.Event()
 
-        def slow(table: Table) -> Claimed:
+        def slow(table: KeyTable) -> Claimed:
             begun.set()
             claimed = table.claim(ask("one"))
             stuck.wait(PATIENCE)
@@ -590,7 +590,7 @@ async def test_a_stranger_s_results_push_out_its_own_and_that_they_ran_is_known(
 def rooms(path: Path) -> dict[str, tuple[int, int]]:
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT caller, open, bytes FROM rooms WHERE open OR bytes").fetchall()
-    callers = {room_name(caller): caller for caller in ("", "me", "stranger", "10.0.0.1")}
+    callers = {caller_share_name(caller): caller for caller in ("", "me", "stranger", "10.0.0.1")}
     return {callers.get(caller, caller): (count, size) for caller, count, size in rows}
 
 
@@ -606,7 +606,7 @@ async def test_what_each_caller_has_is_counted(path: Path) -> None:
         assert rooms(path) == {"me": (1, 12), "*": (1, 12)}
         assert await store.drop("b")
         clock.advance(TTL + 1)
-        assert not await store._ask("sweep", Table.sweep)
+        assert not await store._ask("sweep", KeyTable.sweep)
         assert rooms(path) == {}
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
-from proxy.stores.redis.terms import terms
+from proxy.stores.redis.lease_terms import lease_terms
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from proxy.stores.redis.terms import terms
 )
 def test_how_long_a_permit_lives(rates: list[Rate], written: float | None, life: float) -> None:
     assert life_of(tuple(rates), written) == pytest.approx(life)
-    lent = terms(ThrottleSettings(rates=tuple(rates)), written)
+    lent = lease_terms(ThrottleSettings(rates=tuple(rates)), written)
     assert lent.life == pytest.approx(life)
     assert lent.ahead == pytest.approx(life / 2)
 
@@ -29,8 +29,8 @@ def test_how_long_a_permit_lives(rates: list[Rate], written: float | None, life:
 def test_the_order_in_the_file_does_not_matter_and_twice_is_once() -> None:
     one, other = Rate(10, 1.0), Rate(5000, 3600.0)
     settings = [ThrottleSettings(rates=rates) for rates in [(one, other, one), (other, one)]]
-    assert terms(settings[0]) == terms(settings[1])
-    assert terms(settings[0]).interval == pytest.approx(3600.081 / 4900, rel=1e-6)
+    assert lease_terms(settings[0]) == lease_terms(settings[1])
+    assert lease_terms(settings[0]).interval == pytest.approx(3600.081 / 4900, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_a_longer_life_leaves_of_the_rate(life: float, part: float) -> None
 )
 def test_what_is_too_many_is_a_window_apart(count: int, period: float, burst: int | None) -> None:
     rate = Rate(count, period)
-    lent = terms(ThrottleSettings(rates=(rate,), burst=burst))
+    lent = lease_terms(ThrottleSettings(rates=(rate,), burst=burst))
     calls, width, at_once, early = lent.rates
     # Granted as close together as can be, the first used as late as can be.
     least = (most_in_window(rate, burst) - at_once + 1) * width / calls / 1e6

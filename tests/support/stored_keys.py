@@ -1,7 +1,7 @@
 """Idempotency keys in any state, put into the store of a running proxy."""
 
 from proxy.policy.idempotency.record import Claim, ClaimAnswer, Ending, RecordState
-from proxy.stores import Claims
+from proxy.stores import IdempotencyStore
 from tests.support.proxies import RunningProxy
 
 RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
@@ -9,7 +9,7 @@ OWNER = "owner-1"
 DAY = 86400.0
 
 
-def claims_of(proxy: RunningProxy) -> Claims:
+def claims_of(proxy: RunningProxy) -> IdempotencyStore:
     """What the proxy knows of keys."""
     return proxy.app._flights.claims
 

@@ -7,7 +7,7 @@ import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from proxy.stores.letters.store import FILE
+from proxy.stores.dead_letters.store import FILE
 from tests.support import ScriptedUpstream, eventually, one_route
 from tests.workers.crews import caller, crew
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.stores.letters.store import FILE
+from proxy.stores.dead_letters.store import FILE
 from tests.support import ScriptedUpstream, one_route, subprocess_proxy
 from tests.support.proxies import ROOT
 from tests.workers.crews import children_of

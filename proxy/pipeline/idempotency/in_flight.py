@@ -23,7 +23,7 @@ from proxy.core.route import Recorder
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.idempotency.stored_response import BadResult, Result, unpack
 from proxy.policy.reasons import KeyResult
-from proxy.stores import Claims, ClaimsAtOnce, StoreError, StoreRefusal
+from proxy.stores import IdempotencyStore, ImmediateIdempotencyStore, StoreError, StoreRefusal
 
 _log = logging.getLogger("holdfast")
 
@@ -149,7 +149,7 @@ class InFlightKeys:
 
     def __init__(
         self,
-        claims: Claims,
+        claims: IdempotencyStore,
         clock: Clock,
         room: ResultMemory,
         recorder: StoreRecorder | None = None,
@@ -215,7 +215,9 @@ class InFlightKeys:
         if len(known) > _KNOWN_SCOPES:
             del known[next(iter(known))]
 
-    def settle_at_once(self, claims: ClaimsAtOnce, flight: InFlightKey, ending: Ending) -> bool:
+    def settle_at_once(
+        self, claims: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
+    ) -> bool:
         """As :meth:`settle`, where the store does not keep us waiting."""
         claim = flight.claim
         is_kept = claims.settle_at_once(claim.name, claim.owner, ending)

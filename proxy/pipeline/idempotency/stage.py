@@ -47,7 +47,7 @@ from proxy.policy.idempotency.stored_response import (
 )
 from proxy.policy.reasons import KeyResult
 from proxy.policy.settings import RouteSettings
-from proxy.stores import Claims, StoreError
+from proxy.stores import IdempotencyStore, StoreError
 
 _ASK_AGAIN = 1.0
 """Seconds after which a store is asked at the latest, should its news have been missed."""
@@ -110,7 +110,7 @@ class Idempotency:
         self._fallback = settings.fallback
         self._inner = inner
         self._flights = flights
-        self._claims: Claims = flights.claims
+        self._claims: IdempotencyStore = flights.claims
         self._refused = refused
         self._covers_host = covers_host
         self._time_left = time_left

@@ -3,7 +3,7 @@
 ``permits.py`` has the limits, ``claims.py`` what is known of idempotency keys.
 """
 
-from proxy.stores.memory.claims import MemoryClaims
-from proxy.stores.memory.permits import MemoryStore
+from proxy.stores.memory.idempotency import MemoryIdempotencyStore
+from proxy.stores.memory.limiter import MemoryLimiterStore
 
-__all__ = ["MemoryClaims", "MemoryStore"]
+__all__ = ["MemoryIdempotencyStore", "MemoryLimiterStore"]

@@ -15,8 +15,8 @@ from hiredis import ReplyError
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.stores import PATIENCE, StoreError
-from proxy.stores.redis.connection import Command, Connection, Reply, StoreFailure
-from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.connection import Command, RedisConnection, Reply, StoreFailure
 from proxy.stores.redis.link import is_unknown_script
 from proxy.stores.redis.scripts import Script
 
@@ -28,17 +28,17 @@ _DIAL_AGAIN = 0.25
 _T = TypeVar("_T")
 
 
-class Bulk:
+class BulkConnection:
     """Makes its connection when it is first needed, and again when that was lost."""
 
-    def __init__(self, dialler: Dialler, clock: Clock, recorder: StoreRecorder) -> None:
+    def __init__(self, dialler: RedisConnector, clock: Clock, recorder: StoreRecorder) -> None:
         self._dialler = dialler
         self._clock = clock
         self._recorder = recorder
         self._patience = max(PATIENCE, 2 * dialler.timeout)
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._dialling = asyncio.Lock()
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         self._asked: set[asyncio.Future[Reply]] = set()
         self._failed: StoreFailure | None = None
         self._dial_after = 0.0
@@ -122,7 +122,7 @@ class Bulk:
         finally:
             self._asked.discard(future)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> RedisConnection:
         async with self._dialling:
             if self._connection is not None:
                 return self._connection

@@ -46,7 +46,7 @@ class _Pending:
     """Called once the reply has taken too long; it may come after that."""
 
 
-class Connection(asyncio.Protocol):
+class RedisConnection(asyncio.Protocol):
     """Commands and replies. Ends at the first thing that is wrong, and says so once."""
 
     def __init__(self, clock: Clock, timeout: float, lost: Callable[[str], None]) -> None:

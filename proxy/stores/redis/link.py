@@ -27,8 +27,8 @@ from hiredis import ReplyError
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.stores import StoreError
-from proxy.stores.redis.connection import Command, Connection, Reply, StoreFailure
-from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.connection import Command, RedisConnection, Reply, StoreFailure
 from proxy.stores.redis.scripts import BEAT, CLAIM, Script
 
 _log = logging.getLogger("holdfast")
@@ -68,7 +68,7 @@ class Link:
 
     def __init__(
         self,
-        dialler: Dialler,
+        dialler: RedisConnector,
         instances_key: str,
         instance: str,
         *,
@@ -83,7 +83,7 @@ class Link:
         self._recorder = recorder
         self._instance = instance
         self._listener = listener
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         self._broken = asyncio.Event()
         self._under_way: dict[int, str] = {}
         """Operations that were not answered yet, by number."""

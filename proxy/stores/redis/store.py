@@ -12,14 +12,14 @@ from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener
-from proxy.stores.redis.bulk import Bulk
-from proxy.stores.redis.calls import Calls, pause_channel
-from proxy.stores.redis.claims import RedisClaims, keys_channel
-from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.bulk import BulkConnection
+from proxy.stores.redis.concurrency import LOOK_EVERY
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.idempotency import RedisIdempotencyStore, keys_channel
+from proxy.stores.redis.limiter import SharedLimiter
 from proxy.stores.redis.link import Link
-from proxy.stores.redis.news import News
-from proxy.stores.redis.permits import SharedPermits
-from proxy.stores.redis.places import LOOK_EVERY
+from proxy.stores.redis.permit_commands import PermitCommands, pause_channel
+from proxy.stores.redis.pubsub import PubSub
 
 _log = logging.getLogger("holdfast")
 
@@ -64,7 +64,7 @@ class RedisStore:
         """The same on all instances."""
         self._instance = uuid4().hex
         """Our name among the instances."""
-        dialler = Dialler(settings, clock)
+        dialler = RedisConnector(settings, clock)
         self._link = Link(
             dialler,
             f"{settings.prefix}:instances",
@@ -73,10 +73,12 @@ class RedisStore:
             clock=clock,
             recorder=recorder,
         )
-        self._bulk = Bulk(dialler, clock, recorder)
-        self.claims = RedisClaims(self._link, self._bulk, settings.prefix, self.digest_key)
+        self._bulk = BulkConnection(dialler, clock, recorder)
+        self.claims = RedisIdempotencyStore(
+            self._link, self._bulk, settings.prefix, self.digest_key
+        )
         """What is known of idempotency keys."""
-        self._news = News(
+        self._news = PubSub(
             pause_channel(settings.prefix),
             keys_channel(settings.prefix),
             dialler,
@@ -84,11 +86,11 @@ class RedisStore:
             clock=clock,
             recorder=recorder,
         )
-        self._permits: WeakSet[SharedPermits] = WeakSet()
+        self._permits: WeakSet[SharedLimiter] = WeakSet()
         """Those in use. After a reload some may be waited for whose bucket others have by now."""
-        self._by_bucket: WeakValueDictionary[str, SharedPermits] = WeakValueDictionary()
+        self._by_bucket: WeakValueDictionary[str, SharedLimiter] = WeakValueDictionary()
         """Of each bucket the latest."""
-        self._placed: set[SharedPermits] = set()
+        self._placed: set[SharedLimiter] = set()
         """Those that have places."""
         self._timer: asyncio.TimerHandle | None = None
         """For the next look at those."""
@@ -133,10 +135,12 @@ class RedisStore:
 
     def permits(
         self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
-    ) -> SharedPermits:
+    ) -> SharedLimiter:
         """The permits of *bucket*, one object at a time for each."""
-        calls = Calls(self._link, self._prefix, bucket, self._instance, next(self._numbers))
-        permits = SharedPermits(
+        calls = PermitCommands(
+            self._link, self._prefix, bucket, self._instance, next(self._numbers)
+        )
+        permits = SharedLimiter(
             settings, listener, calls, self, self._clock, permit_life=self._permit_life
         )
         self._permits.add(permits)
@@ -167,7 +171,7 @@ class RedisStore:
 
         self._link.look_at_memory(told)
 
-    def _all(self) -> list[SharedPermits]:
+    def _all(self) -> list[SharedLimiter]:
         return list(self._permits)
 
     # How the link does.
@@ -227,7 +231,7 @@ class RedisStore:
 
     # Places.
 
-    def look_after(self, permits: SharedPermits) -> None:
+    def look_after(self, permits: SharedLimiter) -> None:
         """Look after *permits* until they have no places any more."""
         self._placed.add(permits)
         if self._timer is None:

@@ -12,10 +12,10 @@ from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
-from proxy.stores import LARGE, PATIENCE, StoreError, room_name
-from proxy.stores.sqlite.opening import open_file
-from proxy.stores.sqlite.table import LAYOUT, Table, boot_id
-from proxy.stores.sqlite.thread import FileFailure, FileThread, Job
+from proxy.stores import LARGE, PATIENCE, StoreError, caller_share_name
+from proxy.stores.sqlite.table import LAYOUT, KeyTable, boot_id
+from proxy.stores.sqlite_file.opening import open_file
+from proxy.stores.sqlite_file.thread import FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
@@ -48,8 +48,8 @@ class SqliteStore:
         self._settings = settings
         self._clock = clock
         self._recorder = recorder
-        self._thread: FileThread[Table] | None = None
-        self._reader: FileThread[Table] | None = None
+        self._thread: FileThread[KeyTable] | None = None
+        self._reader: FileThread[KeyTable] | None = None
         """Fetches large results, and keeps nobody else waiting."""
         self._patience = max(PATIENCE, 2 * settings.timeout)
         self._turns = asyncio.Semaphore(_FETCHES_AT_ONCE)
@@ -82,11 +82,11 @@ class SqliteStore:
         self._reader = reader
         self._sweeping = asyncio.create_task(self._keep_sweeping(), name="store sweep")
 
-    def _new_thread(self) -> FileThread[Table]:
+    def _new_thread(self) -> FileThread[KeyTable]:
         settings = self._settings
         return FileThread(
             partial(open_file, settings.path, settings.timeout * _LOCK_SHARE, LAYOUT),
-            lambda db: Table(db, self._clock, boot_id(), settings.bytes),
+            lambda db: KeyTable(db, self._clock, boot_id(), settings.bytes),
         )
 
     async def close(self) -> None:
@@ -108,13 +108,13 @@ class SqliteStore:
 
     async def claim(self, ask: Claim) -> Claimed:
         """Get a key, or hear why not. Who does not hear, for whatever reason, has not got it."""
-        ask = ask._replace(caller=room_name(ask.caller))
+        ask = ask._replace(caller=caller_share_name(ask.caller))
         try:
             claimed = await self._ask("claim", lambda table: table.claim(ask), may_be_void=True)
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 free = Ending(None, 0.0)
-                undo: Job[Table] = Job(
+                undo: Job[KeyTable] = Job(
                     lambda table: table.settle(ask.name, ask.owner, free), only_reads=False
                 )
                 self._thread.put(undo)  # it may have begun, and nobody would end it
@@ -129,7 +129,7 @@ class SqliteStore:
         Done even if it takes too long: what is known of a key is better late than lost.
         """
         if ending.caller:
-            ending = ending._replace(caller=room_name(ending.caller))
+            ending = ending._replace(caller=caller_share_name(ending.caller))
         is_large = len(ending.result) > LARGE
         return await self._ask(
             "settle", lambda table: table.settle(name, owner, ending), is_large=is_large
@@ -174,7 +174,7 @@ class SqliteStore:
     async def _ask(
         self,
         operation: str,
-        work: Callable[[Table], _T],
+        work: Callable[[KeyTable], _T],
         *,
         only_reads: bool = False,
         may_be_void: bool = False,
@@ -268,13 +268,13 @@ class SqliteStore:
     async def _keep_sweeping(self) -> None:
         while True:
             try:
-                has_more = await self._ask("sweep", Table.sweep)
+                has_more = await self._ask("sweep", KeyTable.sweep)
             except StoreError:
                 has_more = False  # it says so itself
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
 
 
-def _busy(names: list[str], table: Table) -> dict[str, str]:
+def _busy(names: list[str], table: KeyTable) -> dict[str, str]:
     return table.busy(names)
 
 

@@ -38,7 +38,7 @@ from proxy.policy.idempotency.record import (
     shown,
 )
 from proxy.stores import LARGE, MOST_OPEN, StoreError
-from proxy.stores.sqlite.opening import Layout
+from proxy.stores.sqlite_file.opening import Layout
 
 _OPEN = "('in_flight', 'held')"
 
@@ -145,7 +145,7 @@ def boot_id() -> str:
         return ""
 
 
-class Table:
+class KeyTable:
     """What is known of all keys."""
 
     def __init__(self, db: sqlite3.Connection, clock: Clock, boot: str, most_bytes: int) -> None:

@@ -17,7 +17,7 @@ class Script:
 
 
 def _script(name: str, answers: int) -> Script:
-    text = resources.files("proxy.stores.redis").joinpath(name).read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
     # The name that the server gives it, not a safeguard.
     digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(text, digest, answers)

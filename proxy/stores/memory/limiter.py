@@ -7,7 +7,7 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener, LocalLimiter
 
 
-class MemoryStore:
+class MemoryLimiterStore:
     """Has the permits of every bucket, and shares them with nobody."""
 
     def __init__(self, clock: Clock) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from proxy.core.clock import Clock
 from proxy.policy.settings import RedisSettings, UpstreamTls
-from proxy.stores.redis.connection import Connection
+from proxy.stores.redis.connection import RedisConnection
 
 
-class Dialler:
+class RedisConnector:
     """Makes connections to one server. Its text is the server's name, and holds no secret."""
 
     def __init__(self, settings: RedisSettings, clock: Clock) -> None:
@@ -26,7 +26,7 @@ class Dialler:
         """Seconds in which the server must answer."""
         return self._settings.timeout
 
-    async def dial(self, lost: Callable[[str], None]) -> Connection:
+    async def dial(self, lost: Callable[[str], None]) -> RedisConnection:
         """A new connection, logged in; *lost* is told if it ends. To be closed by the caller.
 
         Raises StoreFailure or OSError. How long it takes is for the caller to limit.
@@ -35,7 +35,7 @@ class Dialler:
         tls = settings.tls
         if tls is not None and self._tls is None:
             self._tls = _context(tls)
-        connection = Connection(self._clock, settings.timeout, lost)
+        connection = RedisConnection(self._clock, settings.timeout, lost)
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: connection,

@@ -19,8 +19,8 @@ from proxy.policy.dead_letter import (
 from proxy.policy.failure_category import FailureCategory
 from proxy.policy.fair_share import most_alone
 from proxy.stores import StoreError
-from proxy.stores.letters.presence import Presence
-from proxy.stores.sqlite.opening import Layout
+from proxy.stores.dead_letters.presence import Presence
+from proxy.stores.sqlite_file.opening import Layout
 
 # Whether a letter may be sent again without more ado, for the new row of a change and the old.
 _NEW = "(NEW.missing = '' AND NOT NEW.may_have_run AND NEW.state = 'waiting')"
@@ -155,7 +155,7 @@ class Kept(Enum):
     """Its holder has half of all room and is not alone, or all but what is left to others."""
 
 
-class Table:
+class DeadLetterTable:
     """All letters of the file."""
 
     def __init__(self, db: sqlite3.Connection, clock: Clock, presence: Presence) -> None:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
-from proxy.stores.redis.connection import Connection, Reply, StoreFailure
-from proxy.stores.redis.dialling import Dialler
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.connection import RedisConnection, Reply, StoreFailure
 from proxy.stores.redis.link import SILENCE
 
 _log = logging.getLogger("holdfast")
@@ -25,7 +25,7 @@ _AGAIN_AT_MOST = 8.0
 """Seconds between two attempts to listen, the first and the longest."""
 
 
-class NewsListener(Protocol):
+class PubSubListener(Protocol):
     """Who wants to know."""
 
     def pause_heard(self, words: str, seconds: float) -> None:
@@ -38,16 +38,16 @@ class NewsListener(Protocol):
         """We listen again: who knows what was told meanwhile."""
 
 
-class News:
+class PubSub:
     """Listens for what others tell, while the link is up."""
 
     def __init__(
         self,
         pauses: str,
         keys: str,
-        dialler: Dialler,
+        dialler: RedisConnector,
         *,
-        listener: NewsListener,
+        listener: PubSubListener,
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
@@ -58,7 +58,7 @@ class News:
         self._clock = clock
         self._recorder = recorder
         self._listener = listener
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         self._wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

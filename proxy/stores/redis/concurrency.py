@@ -12,8 +12,8 @@ their share), no place is used again until enough calls are over.
 from collections.abc import Callable
 
 from proxy.core.clock import Clock
-from proxy.stores.redis.calls import Calls
 from proxy.stores.redis.link import SILENCE
+from proxy.stores.redis.permit_commands import PermitCommands
 
 RENEW_EVERY = 1.0
 """Seconds between two reports while we have places."""
@@ -23,7 +23,7 @@ LOOK_EVERY = 0.04
 """Seconds between two looks. What was not used from one to the next but one is given back."""
 
 
-class SharedPlaces:
+class SharedConcurrency:
     """The places of one bucket that we use and may use."""
 
     __slots__ = (
@@ -45,7 +45,7 @@ class SharedPlaces:
     )
 
     def __init__(
-        self, limit: int | None, calls: Calls, clock: Clock, changed: Callable[[], None]
+        self, limit: int | None, calls: PermitCommands, clock: Clock, changed: Callable[[], None]
     ) -> None:
         """*changed* is told whenever the store has answered."""
         self.limit = limit

@@ -39,7 +39,7 @@ class DiskFull(FileRefusal):
     """There is no room on the disk for what was to be written."""
 
 
-class Room(Protocol):
+class DiskRoom(Protocol):
     """Finds room on a full disk, in the thread that has the file."""
 
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
@@ -102,7 +102,7 @@ class FileThread(Generic[_TableT]):
         self,
         open_file: Callable[[], sqlite3.Connection],
         table: Callable[[sqlite3.Connection], _TableT],
-        room: Room | None = None,
+        room: DiskRoom | None = None,
     ) -> None:
         """*open_file* is called in the thread, and raises StoreError if it cannot be done.
 
@@ -185,7 +185,7 @@ class FileThread(Generic[_TableT]):
 
 
 def _run_batch(
-    db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]], room: Room | None = None
+    db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]], room: DiskRoom | None = None
 ) -> None:
     """Run all of *batch* in one transaction; if that cannot be kept, in smaller ones.
 
@@ -226,7 +226,7 @@ def _run_lot(db: sqlite3.Connection, table: _TableT, lot: list[Job[_TableT]]) ->
 
 
 def _run_on_full_disk(
-    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], room: Room
+    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], room: DiskRoom
 ) -> None:
     """Run a command again that found no room, as often as *room* can make some."""
     while isinstance(job.error, DiskFull) and room.make(db, gives_back=job.gives_back):

@@ -1,14 +1,14 @@
 """What is asked of the store for one bucket, as the scripts want it put."""
 
+from proxy.stores.redis.lease_terms import LeaseTerms
 from proxy.stores.redis.link import SILENCE, Answer, Link
 from proxy.stores.redis.scripts import PERMITS, PLACES
-from proxy.stores.redis.terms import Terms
 
 TURN = 0.2
 """Seconds after which a place goes round for which several instances wait."""
 
 
-class Calls:
+class PermitCommands:
     """Puts the questions of one bucket to the link."""
 
     __slots__ = ("_bucket", "_channel", "_holder", "_instance", "_prefix", "link")
@@ -29,22 +29,22 @@ class Calls:
     def _key(self) -> str:
         return f"{self._prefix}:{self._bucket}"
 
-    def take(self, want: int, terms: Terms, answer: Answer) -> None:
+    def take(self, want: int, terms: LeaseTerms, answer: Answer) -> None:
         """Get so many permits, and hear of a pause."""
         self._permits("take", terms, answer, want=want)
 
-    def own_up(self, sent: int, seconds: float, terms: Terms, answer: Answer) -> None:
+    def own_up(self, sent: int, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
         """Tell of calls that were sent without the store, in so many seconds."""
         self._permits("take", terms, answer, alone=(sent, _microseconds(seconds)))
 
-    def pause(self, seconds: float, terms: Terms, answer: Answer) -> None:
+    def pause(self, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
         """Close the bucket, and tell everybody."""
         self._permits("pause", terms, answer, pause=seconds)
 
     def _permits(
         self,
         operation: str,
-        terms: Terms,
+        terms: LeaseTerms,
         answer: Answer,
         *,
         want: int = 0,

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-ROOM = 416
+CALLER_USAGE_BYTES = 416
 """Bytes that a caller takes besides its records: measured, on 64 bits."""
 _FEW = 64
 """Names that may be out of date before a line is cleared of them."""
 
 
-class Line:
+class EvictionOrder:
     """Names of records, the oldest first. Some may be gone, or stand for something else."""
 
     __slots__ = ("_first", "names")
@@ -38,7 +38,7 @@ class Line:
         self._first = 0
 
 
-class Room:
+class CallerUsage:
     """What one caller holds."""
 
     __slots__ = ("bytes", "caller", "ended", "markers", "open", "results")
@@ -51,9 +51,9 @@ class Room:
         """Records that may."""
         self.bytes = 0
         """Of the results of those."""
-        self.results = Line()
+        self.results = EvictionOrder()
         """Ended records that have a result, and those that have none."""
-        self.markers = Line()
+        self.markers = EvictionOrder()
 
     def __repr__(self) -> str:
         return f"<room of {self.caller}: {self.open} open, {self.ended} ended, {self.bytes} bytes>"

@@ -23,8 +23,8 @@ from proxy.policy.idempotency.record import (
     RecordState,
     Shown,
 )
-from proxy.stores import LARGE, MOST_OPEN, StoreError, room_name
-from proxy.stores.redis.bulk import Bulk
+from proxy.stores import LARGE, MOST_OPEN, StoreError, caller_share_name
+from proxy.stores.redis.bulk import BulkConnection
 from proxy.stores.redis.connection import Command, Reply
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, REVOKE, SETTLE, SHOW
@@ -33,13 +33,13 @@ MOST_LEFT = 16 * 1024**2
 """Bytes that all instances together leave behind for those who wait, within the time they last."""
 
 
-class RedisClaims:
+class RedisIdempotencyStore:
     """Has the record of every key, and shares them with all other instances."""
 
     at_once = None
     """Nothing is done here without waiting."""
 
-    def __init__(self, link: Link, bulk: Bulk, prefix: str, digest_key: bytes) -> None:
+    def __init__(self, link: Link, bulk: BulkConnection, prefix: str, digest_key: bytes) -> None:
         """*digest_key* is the secret part of the names that callers have in the store."""
         self._digest_key = digest_key
         self._link = link
@@ -72,7 +72,7 @@ class RedisClaims:
             int(ask.takes_over),
             int(bool(ask.waited_for)),
             LARGE,
-            room_name(ask.caller, self._digest_key),
+            caller_share_name(ask.caller, self._digest_key),
             *(self._rooms, ask.name, MOST_OPEN),
         )
         keys = (self._key(ask.name), self._left(ask.waited_for))
@@ -127,7 +127,7 @@ class RedisClaims:
             name,
             MOST_LEFT,
             int(unless_waits),
-            room_name(ending.caller, self._digest_key) if ending.caller else "",
+            caller_share_name(ending.caller, self._digest_key) if ending.caller else "",
             self._rooms,
         )
 

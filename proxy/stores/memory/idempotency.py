@@ -40,7 +40,7 @@ from proxy.policy.idempotency.record import (
     shown,
 )
 from proxy.policy.settings import MemorySettings
-from proxy.stores.memory.rooms import ROOM, Room
+from proxy.stores.memory.caller_usage import CALLER_USAGE_BYTES, CallerUsage
 
 _log = logging.getLogger("holdfast")
 
@@ -61,7 +61,7 @@ _RECORDS_SHARE = 0.75
 there is room for some. With the usual bounds there are never so many."""
 
 
-class MemoryClaims:
+class MemoryIdempotencyStore:
     """Has the record of every key, and shares them with nobody."""
 
     def __init__(self, settings: MemorySettings, clock: Clock, evicted: Callable[[], None]) -> None:
@@ -76,13 +76,13 @@ class MemoryClaims:
         self._queues: dict[float, deque[str]] = {}
         """Names of those by how long they are kept: in each queue the first one is the oldest, and
         the next one to expire. Some may be gone."""
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, CallerUsage] = {}
         """By caller, for those who hold anything."""
         self._count = 0
         """Records, of all callers together."""
         self._entries = settings.entries
         self._bytes = settings.bytes
-        self._roomy = settings.bytes - RECORD - ROOM
+        self._roomy = settings.bytes - RECORD - CALLER_USAGE_BYTES
         """Bytes in use up to which another record fits, whoever's it is."""
         room = min(settings.entries, settings.bytes // RECORD)
         self._half = max(room // 2, 1)
@@ -110,7 +110,7 @@ class MemoryClaims:
         """Those of them that are results, which may be given up."""
 
     @property
-    def at_once(self) -> "MemoryClaims":
+    def at_once(self) -> "MemoryIdempotencyStore":
         """Nobody has to wait for anything here."""
         return self
 
@@ -151,14 +151,14 @@ class MemoryClaims:
             after = new_record(ask, now=now, wall=wall)  # as above, in less time
         caller, rooms = ask.caller, self._rooms
         is_new = caller not in rooms
-        room = Room(caller) if is_new else rooms[caller]
+        room = CallerUsage(caller) if is_new else rooms[caller]
         if (
             self.used > self._roomy or self._count >= self._entries or room.open >= self._half
         ) and not self._has_room(room, now, wall):
             return Claimed(ClaimAnswer.FULL)
         if is_new:
             rooms[caller] = room
-            self.used += ROOM
+            self.used += CALLER_USAGE_BYTES
         opened[name] = after
         room.open += 1
         self._count += 1
@@ -277,14 +277,14 @@ class MemoryClaims:
         if self._shares is not None:
             self._rank(room)
 
-    def _move(self, room: Room, caller: str) -> Room:
+    def _move(self, room: CallerUsage, caller: str) -> CallerUsage:
         """An open record of *room* belongs to *caller* from now on, whose room this is."""
         room.open -= 1
         self._settle_room(room)
         other = self._rooms.get(caller)
         if other is None:
-            other = self._rooms[caller] = Room(caller)
-            self.used += ROOM
+            other = self._rooms[caller] = CallerUsage(caller)
+            self.used += CALLER_USAGE_BYTES
         other.open += 1
         return other
 
@@ -341,18 +341,18 @@ class MemoryClaims:
             self._results_used -= size
         self._settle_room(room)
 
-    def _settle_room(self, room: Room) -> None:
+    def _settle_room(self, room: CallerUsage) -> None:
         """*room* holds less than before: let go of what it does not need any more."""
         if self._shares is not None:
             self._rank(room)
         if not room.open and not room.ended:
             del self._rooms[room.caller]
-            self.used -= ROOM
+            self.used -= CALLER_USAGE_BYTES
         elif room.is_untidy:
             room.results.clear_up(lambda name: self._is_of(room, name, with_result=True))
             room.markers.clear_up(lambda name: self._is_of(room, name, with_result=False))
 
-    def _is_of(self, room: Room, name: str, *, with_result: bool) -> bool:
+    def _is_of(self, room: CallerUsage, name: str, *, with_result: bool) -> bool:
         record = self._ended.get(name)
         if record is None or record.caller != room.caller:
             return False
@@ -371,7 +371,7 @@ class MemoryClaims:
         oldest = max(self._clock.wall() - min(created), 0.0) if created else None
         return KnownKeys(self._count, self._held, oldest)
 
-    def _has_room(self, room: Room, now: float, wall: float) -> bool:
+    def _has_room(self, room: CallerUsage, now: float, wall: float) -> bool:
         """Whether *room* may have one more record, if need be after others have gone."""
         if self._make_room(room, wall):
             return True
@@ -381,14 +381,14 @@ class MemoryClaims:
         self._tidy_open(wall)
         return self._make_room(room, wall)
 
-    def _make_room(self, room: Room, wall: float) -> bool:
+    def _make_room(self, room: CallerUsage, wall: float) -> bool:
         """Give up what may be given up, until a record more fits; nothing if it never will."""
         most = self._settings
         if room.open >= self._half and self._count > room.records:
             return False  # others have something, and shall find room for more
         if room.open >= self._most_alone:
             return False  # others may come
-        size = RECORD if room.caller in self._rooms else RECORD + ROOM
+        size = RECORD if room.caller in self._rooms else RECORD + CALLER_USAGE_BYTES
         spare = self._results_used + len(self._ended) * RECORD
         if len(self._open) >= most.entries or self.used - spare + size > most.bytes:
             return False
@@ -459,7 +459,7 @@ class MemoryClaims:
         assert caller is not None  # noqa: S101 - it was seen before that there is something
         return caller
 
-    def _rank(self, room: Room) -> None:
+    def _rank(self, room: CallerUsage) -> None:
         """Note what *room* holds now."""
         assert self._shares is not None  # noqa: S101 - for the type checker
         wants = (room.bytes, room.records if room.ended else 0)

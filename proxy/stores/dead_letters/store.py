@@ -20,11 +20,11 @@ from proxy.policy.dead_letter import (
     ReplayRun,
 )
 from proxy.stores import StoreError
-from proxy.stores.letters.presence import Presence
-from proxy.stores.letters.reserve import Reserve, empty_log
-from proxy.stores.letters.table import LAYOUT, LOT, Kept, Table
-from proxy.stores.sqlite.opening import open_file
-from proxy.stores.sqlite.thread import DiskFull, FileFailure, FileThread, Job
+from proxy.stores.dead_letters.presence import Presence
+from proxy.stores.dead_letters.reserve import Reserve, empty_log
+from proxy.stores.dead_letters.table import LAYOUT, LOT, DeadLetterTable, Kept
+from proxy.stores.sqlite_file.opening import open_file
+from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
@@ -53,21 +53,21 @@ _DIGEST = 8
 _T = TypeVar("_T")
 
 
-class LetterLosses(Protocol):
+class DeadLetterLosses(Protocol):
     """Told of letters that are lost."""
 
     def expired(self, route: str, letters: int) -> None:
         """So many have expired before anybody saw to them."""
 
 
-class LetterStore:
+class DeadLetterStore:
     """Has the dead letters of this machine."""
 
     def __init__(
         self,
         folder: str,
         clock: Clock,
-        losses: LetterLosses,
+        losses: DeadLetterLosses,
         *,
         most_letters: int = MOST_LETTERS,
         most_bytes: int = MOST_BYTES,
@@ -80,7 +80,7 @@ class LetterStore:
         self._losses = losses
         self._most = (most_letters, most_bytes)
         self._patience = patience
-        self._thread: FileThread[Table] | None = None
+        self._thread: FileThread[DeadLetterTable] | None = None
         self._reserve = Reserve(self._path)
         self._secret = b""
         self._presence: Presence | None = None
@@ -118,7 +118,7 @@ class LetterStore:
         thread = FileThread(self._open, self._table, self._reserve)
         await thread.start()
         self._thread = thread
-        self._secret = await self._ask(Table.secret, only_reads=True)
+        self._secret = await self._ask(DeadLetterTable.secret, only_reads=True)
         await self._count()
         for work in (self._keep_sweeping(), self._keep_looking()):
             self._begin(work)
@@ -157,9 +157,9 @@ class LetterStore:
         empty_log(db)
         return db
 
-    def _table(self, db: sqlite3.Connection) -> Table:
+    def _table(self, db: sqlite3.Connection) -> DeadLetterTable:
         assert self._presence is not None  # noqa: S101 - for the type checker
-        return Table(db, self._clock, self._presence)
+        return DeadLetterTable(db, self._clock, self._presence)
 
     async def close(self) -> None:
         """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
@@ -246,7 +246,7 @@ class LetterStore:
             )
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
-                undo: Job[Table] = Job(
+                undo: Job[DeadLetterTable] = Job(
                     lambda table: table.end_replay(
                         letter, ticket, None, may_have_run=False, gone=False
                     ),
@@ -295,7 +295,9 @@ class LetterStore:
             until = newest[0].id if newest else ""
         after, lot, total = "", LOT, 0
         while after < until:
-            work = partial(Table.drop_some, route=route, after=after, until=until, lot=lot)
+            work = partial(
+                DeadLetterTable.drop_some, route=route, after=after, until=until, lot=lot
+            )
             try:
                 dropped = await self._ask(work, gives_back=True)
             except DiskFull:
@@ -320,7 +322,11 @@ class LetterStore:
                 before = pages
 
     async def _ask(
-        self, work: Callable[[Table], _T], *, only_reads: bool = False, gives_back: bool = False
+        self,
+        work: Callable[[DeadLetterTable], _T],
+        *,
+        only_reads: bool = False,
+        gives_back: bool = False,
     ) -> _T:
         """The result of *work*, and a word in the log if the file begins or ceases to fail."""
         try:
@@ -332,12 +338,16 @@ class LetterStore:
         return result
 
     async def _run(
-        self, work: Callable[[Table], _T], *, only_reads: bool = False, gives_back: bool = False
+        self,
+        work: Callable[[DeadLetterTable], _T],
+        *,
+        only_reads: bool = False,
+        gives_back: bool = False,
     ) -> _T:
         """The result of *work*. On a full disk one that *gives_back* room may use the reserve."""
         if self._thread is None:
             raise StoreError("the file of the dead letters is closed")
-        job: Job[Table] = Job(work, only_reads=only_reads, gives_back=gives_back)
+        job: Job[DeadLetterTable] = Job(work, only_reads=only_reads, gives_back=gives_back)
         self._thread.put(job)
         await asyncio.wait([job.told], timeout=self._patience)
         if not job.told.done():
@@ -357,7 +367,7 @@ class LetterStore:
         self._is_failing = is_failing
 
     async def _count(self) -> None:
-        counts = await self._ask(Table.counts, only_reads=True)
+        counts = await self._ask(DeadLetterTable.counts, only_reads=True)
         self.counts, self.counted = counts, self._clock.monotonic()
 
     # What goes on by itself.
@@ -375,13 +385,13 @@ class LetterStore:
                 self._changed.set()
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
 
-    def _sweep(self, table: Table) -> tuple[dict[str, int], bool]:
+    def _sweep(self, table: DeadLetterTable) -> tuple[dict[str, int], bool]:
         self._reserve.set_aside()  # if it had to be given up, and there is room again
         gone, has_more = table.sweep()
         self._shrink(table)
         return gone, has_more
 
-    def _shrink(self, table: Table) -> int:
+    def _shrink(self, table: DeadLetterTable) -> int:
         """Have some free pages given back to the disk afterwards; how many there are now."""
         pages = table.loose_pages()
         self._reserve.file_is_to_shrink = pages > 0

@@ -13,6 +13,6 @@
     free in the file is given back (``reserve.py``).
 """
 
-from proxy.stores.letters.store import FILE, LetterStore
+from proxy.stores.dead_letters.store import FILE, DeadLetterStore
 
-__all__ = ["FILE", "LetterStore"]
+__all__ = ["FILE", "DeadLetterStore"]

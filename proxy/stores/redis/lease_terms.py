@@ -23,7 +23,7 @@ _AHEAD = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """What a throttle means to the store."""
 
     life: float
@@ -42,7 +42,7 @@ class Terms:
         return self.life * _AHEAD
 
 
-def terms(settings: ThrottleSettings, permit_life: float | None = None) -> Terms:
+def lease_terms(settings: ThrottleSettings, permit_life: float | None = None) -> LeaseTerms:
     """The terms for *settings*."""
     # In an order that does not depend on the file's: the store knows them by number.
     rates = sorted(set(settings.rates), key=lambda rate: (rate.period, rate.count))
@@ -56,4 +56,4 @@ def terms(settings: ThrottleSettings, permit_life: float | None = None) -> Terms
         intervals.append(sent.interval)
     longest_pause = settings.longest_pause or 0.0
     interval = max(intervals, default=0.0)
-    return Terms(life, interval, tuple(intervals), tuple(numbers), longest_pause)
+    return LeaseTerms(life, interval, tuple(intervals), tuple(numbers), longest_pause)

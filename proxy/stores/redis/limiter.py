@@ -19,11 +19,11 @@ from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener, LocalLimiter
-from proxy.stores.redis.calls import Calls
-from proxy.stores.redis.outage import stand_in
-from proxy.stores.redis.places import SharedPlaces
+from proxy.stores.redis.concurrency import SharedConcurrency
+from proxy.stores.redis.degraded import stand_in
+from proxy.stores.redis.lease_terms import lease_terms
+from proxy.stores.redis.permit_commands import PermitCommands
 from proxy.stores.redis.rates import SharedRates
-from proxy.stores.redis.terms import terms
 
 _SAME_PAUSE = 0.005
 """Seconds by which two tellings of one pause may differ."""
@@ -32,11 +32,11 @@ _SAME_PAUSE = 0.005
 class Caretaker(Protocol):
     """Looks after those that have places: they must be renewed, and given back if unused."""
 
-    def look_after(self, permits: "SharedPermits") -> None:
-        """Call its :meth:`SharedPermits.look` again and again, until that says no."""
+    def look_after(self, permits: "SharedLimiter") -> None:
+        """Call its :meth:`SharedLimiter.look` again and again, until that says no."""
 
 
-class SharedPermits:
+class SharedLimiter:
     """Implements :class:`~proxy.policy.throttle.limiter.Limiter` with a store behind it."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class SharedPermits:
         self,
         settings: ThrottleSettings,
         listener: LimiterListener,
-        calls: Calls,
+        calls: PermitCommands,
         caretaker: Caretaker,
         clock: Clock,
         *,
@@ -76,8 +76,10 @@ class SharedPermits:
         self._calls = calls
         self._caretaker = caretaker
         self._clock = clock
-        self._rates = SharedRates(terms(settings, permit_life), calls, clock, self._permits_came)
-        self._places = SharedPlaces(settings.concurrency, calls, clock, self._places_came)
+        self._rates = SharedRates(
+            lease_terms(settings, permit_life), calls, clock, self._permits_came
+        )
+        self._places = SharedConcurrency(settings.concurrency, calls, clock, self._places_came)
         self._stand_in: Limiter | None = None
         """What holds while the store is down, and for a moment after that."""
         self._can_ask = True
@@ -306,7 +308,7 @@ class SharedPermits:
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on. What is left of them the store knows."""
         self._settings = settings
-        self._rates.change(terms(settings, self._permit_life))
+        self._rates.change(lease_terms(settings, self._permit_life))
         self._places.change(settings.concurrency)
         if self._stand_in is not None:
             self._stand_in = self._stand_in_from(now)
