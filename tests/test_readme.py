@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.admin import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
-from proxy.config import load, models
+from proxy.config import load, schema
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.series import PHASES, WAIT_SOURCES
@@ -113,8 +113,8 @@ def test_every_key_has_a_row() -> None:
     documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
     models_of_keys = [
         value
-        for value in vars(models).values()
-        if isinstance(value, type) and issubclass(value, models.Section)
+        for value in vars(schema).values()
+        if isinstance(value, type) and issubclass(value, schema.Section)
     ]
     keys = {key for model in models_of_keys for key in model.model_fields}
     # Mappings that have a row for each of their keys.

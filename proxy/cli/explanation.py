@@ -8,8 +8,8 @@ from textwrap import wrap
 from proxy.cli.remedies import LastAttempt, meaning
 from proxy.cli.request_words import Asked
 from proxy.cli.yaml_lines import commented
-from proxy.config import Origins, Setting
-from proxy.config.units import format_duration
+from proxy.config import Provenance, Setting
+from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
 from proxy.policy.explain.forecast import Expected, Forecast, Way, forecast
 from proxy.policy.explain.subject import Subject
@@ -222,7 +222,7 @@ class Explanation:
         }
 
 
-def explain_request(asked: Asked, settings: Settings, origins: Origins) -> Explanation:
+def explain_request(asked: Asked, settings: Settings, origins: Provenance) -> Explanation:
     """Which route takes a request, and under which policy."""
     routes, head = settings.routes, asked.head
     wanted = (asked.method, asked.host, asked.path, head.raw)
@@ -245,7 +245,7 @@ def explain_request(asked: Asked, settings: Settings, origins: Origins) -> Expla
     )
 
 
-def _others(found: list[tuple[RouteSettings, str]], origins: Origins) -> list[tuple[str, str]]:
+def _others(found: list[tuple[RouteSettings, str]], origins: Provenance) -> list[tuple[str, str]]:
     told = [(route.name, _discreet(route, why, origins)) for route, why in found]
     elsewhere = [name for name, why in told if why.startswith("the path")]
     if len(told) <= _MOST_OTHERS or not elsewhere:
@@ -254,7 +254,7 @@ def _others(found: list[tuple[RouteSettings, str]], origins: Origins) -> list[tu
     return [*near, (_count(len(elsewhere), "route", "routes"), "the path is another")]
 
 
-def _discreet(route: RouteSettings, why: str, origins: Origins) -> str:
+def _discreet(route: RouteSettings, why: str, origins: Provenance) -> str:
     """*why* without the value of a header that must not be seen."""
     for setting in origins.of_route(route.name) if why.startswith("the header") else ():
         *outer, name = setting.keys

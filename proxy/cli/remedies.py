@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.config import Setting
-from proxy.config.rounding import rounded_down, rounded_up
-from proxy.config.units import format_duration, format_size
+from proxy.config.diagnostics.rounding import rounded_down, rounded_up
+from proxy.config.diagnostics.units import format_duration, format_size
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.caller_fields import display_name
 from proxy.policy.explain.subject import Subject

@@ -14,6 +14,6 @@ def schema() -> None:
     Write it beside the file and begin the file with
     "# yaml-language-server: $schema=./schema.json".
     """
-    from proxy.config.schema import json_schema  # noqa: PLC0415 - keeps --help fast
+    from proxy.config.schema.json_schema import json_schema  # noqa: PLC0415 - keeps --help fast
 
     click.echo(json.dumps(json_schema(), indent=2))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proxy.config.units import format_duration
+from proxy.config.diagnostics.units import format_duration
 from proxy.policy.settings import Rate, RedisSettings, Settings, ThrottleSettings
 from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
 

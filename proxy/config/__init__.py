@@ -2,32 +2,35 @@
 
 ::
 
-    text ─ parsing ─▶ nodes ─ reader, by the models ─▶ tree: values that know their place
-         ─ routes, listeners, upstreams, secrets: what concerns several values
-         ─ building ─▶ proxy.policy.settings.Settings
+    text ─ source/ ─▶ nodes ─ read/, by schema/ and values/ ─▶ typed values with their positions
+         ─ checks/: what is wrong between values
+         ─ build ─▶ proxy.policy.settings.Settings
 
-- **models** list every key once; checks, schema and defaults come from there.
-- Every **fault** is found in one run and says where, what, and what to write.
+- ``schema/`` lists every key once; checks, JSON Schema and defaults come from there.
+- Every **fault** is found in one run and says where, what, and what to write
+  (``diagnostics/``, a leaf).
 - A fault that depends on a value which cannot be read waits for it.
 - **Secrets** (whatever came from ``${…}``, tokens, credentials in headers) are
   in the settings and nowhere else.
+
+May import ``policy/`` and ``http/``.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from proxy.config.faults import ConfigError, Fault, Report
+from proxy.config.diagnostics.diagnostics import CheckReport, ConfigError, Fault
 from proxy.config.loaded import Loaded
 
 if TYPE_CHECKING:
-    from proxy.config.loading import load, load_with_origins
-    from proxy.config.origins import Origins, Setting
+    from proxy.config.loader import load, load_with_origins
+    from proxy.config.read.provenance import Provenance, Setting
 
 __all__ = [
+    "CheckReport",
     "ConfigError",
     "Fault",
     "Loaded",
-    "Origins",
-    "Report",
+    "Provenance",
     "Setting",
     "load",
     "load_with_origins",
@@ -37,11 +40,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
     """What reads files, when it is first asked for.
 
-    A worker serves what another process has read: without pydantic and the models it takes 12 MiB
+    A worker serves what another process has read: without pydantic and the schema it takes 12 MiB
     less, and a quarter less time to start.
     """
     if name not in __all__:
         raise AttributeError(name)
-    from proxy.config import loading, origins  # noqa: PLC0415 - see above
+    from proxy.config import loader  # noqa: PLC0415 - see above
+    from proxy.config.read import provenance  # noqa: PLC0415 - see above
 
-    return getattr(origins if name in {"Origins", "Setting"} else loading, name)
+    return getattr(provenance if name in {"Provenance", "Setting"} else loader, name)

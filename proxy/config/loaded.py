@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config.faults import Fault, Report
+from proxy.config.diagnostics.diagnostics import CheckReport, Fault
 from proxy.policy.settings import Settings
 
 
@@ -12,7 +12,7 @@ class Loaded:
     """A configuration without faults."""
 
     settings: Settings
-    report: Report
+    report: CheckReport
     effective: dict[str, Any] = field(repr=False)
     """All of it in long form, policies merged and secrets masked; fit for JSON."""
 

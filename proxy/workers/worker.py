@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.admin import StoreSilent
 from proxy.app import App, CannotStart, Membership
-from proxy.config import Loaded, Report
+from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
 from proxy.workers.channel import Channel
 from proxy.workers.door import Intake
@@ -127,7 +127,7 @@ class Worker:
     def _load(self) -> Loaded:
         """What the supervisor has settled, in place of what is in a file."""
         assert self._settings is not None  # noqa: S101 - for the type checker
-        return Loaded(self._settings, Report((), ()), {})
+        return Loaded(self._settings, CheckReport((), ()), {})
 
     # What comes in.
 

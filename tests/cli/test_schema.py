@@ -5,7 +5,7 @@ import sys
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.config.schema import json_schema
+from proxy.config.schema.json_schema import json_schema
 
 
 def test_prints_the_schema() -> None:

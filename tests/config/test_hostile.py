@@ -8,20 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from proxy.config import ConfigError, load
-from proxy.config.models import (
-    BackoffKeys,
-    BreakerKeys,
-    FallbackKeys,
-    FileKeys,
-    HeaderEditKeys,
-    IdempotencyKeys,
-    MatchKeys,
-    RetryKeys,
-    RouteKeys,
-    StoreKeys,
-    ThrottleKeys,
-    UpstreamKeys,
-)
+from proxy.config.schema.file import FileKeys
+from proxy.config.schema.idempotency import IdempotencyKeys
+from proxy.config.schema.retry import BackoffKeys, FallbackKeys, RetryKeys
+from proxy.config.schema.route import HeaderEditKeys, MatchKeys, RouteKeys
+from proxy.config.schema.store import StoreKeys
+from proxy.config.schema.throttle import ThrottleKeys
+from proxy.config.schema.upstream import BreakerKeys, UpstreamKeys
 from tests.config.core_schema import read
 
 SECRET = "hunter2"

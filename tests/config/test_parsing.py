@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ConfigError, load
-from proxy.config.faults import Source, Spot
-from proxy.config.nodes import Scalar
+from proxy.config.diagnostics.position import Position, Source
+from proxy.config.source.nodes import Scalar
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
@@ -169,4 +169,4 @@ routes:
     ],
 )
 def test_words_are_what_yaml_1_2_says(text: str, kind: str) -> None:
-    assert Scalar(text, Spot(Source("test")), plain=bool(text)).type == kind
+    assert Scalar(text, Position(Source("test")), plain=bool(text)).type == kind

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.config.rounding import rounded_down, rounded_up
+from proxy.config.diagnostics.rounding import rounded_down, rounded_up
 
 
 @pytest.mark.parametrize(

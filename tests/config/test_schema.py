@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from proxy.config import ConfigError, Loaded, load
-from proxy.config.schema import json_schema
+from proxy.config.schema.json_schema import json_schema
 from tests.config.core_schema import read
 
 CONFIG = Path(__file__).parents[2] / "config"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.config import Loaded
-from proxy.config.faults import Source, Spot
-from proxy.config.kinds.rates import CallRate
-from proxy.config.nodes import Scalar
+from proxy.config.diagnostics.position import Position, Source
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.rates import CallRate
 from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 
 Load = Callable[..., Loaded]
@@ -289,4 +289,4 @@ def test_values_from_outside(loaded: Load) -> None:
 
 
 def _scalar(text: str) -> Scalar:
-    return Scalar(text, Spot(Source("test"), 1, 1))
+    return Scalar(text, Position(Source("test"), 1, 1))

@@ -1,15 +1,16 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.config.faults import Mistake, Source, Spot
-from proxy.config.kinds.quantities import ByteRate, Duration, Size
-from proxy.config.nodes import Scalar
-from proxy.config.units import format_duration, format_size, parse_size
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.position import Position, Source
+from proxy.config.diagnostics.units import format_duration, format_size, parse_size
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.quantities import ByteRate, Duration, Size
 from proxy.http.durations import parse_duration
 
 
 def scalar(text: str) -> Scalar:
-    return Scalar(text, Spot(Source("test"), 1, 1))
+    return Scalar(text, Position(Source("test"), 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_a_duration(text: str, seconds: float) -> None:
     ids=lambda text: text[:20],
 )
 def test_no_duration(text: str, complaint: str) -> None:
-    with pytest.raises(Mistake) as caught:
+    with pytest.raises(InvalidValue) as caught:
         Duration().read(scalar(text))
     assert str(caught.value) == complaint
 
@@ -62,7 +63,7 @@ def test_no_duration(text: str, complaint: str) -> None:
 def test_no_limit_where_there_may_be_none() -> None:
     assert Duration(none=True).read(scalar("none")) is None
     assert Size(none=True).read(scalar("none")) is None
-    with pytest.raises(Mistake, match="or none for no limit"):
+    with pytest.raises(InvalidValue, match="or none for no limit"):
         Duration(none=True).read(scalar("forever"))
 
 
@@ -98,7 +99,7 @@ def test_a_size(text: str, size: int) -> None:
     ],
 )
 def test_no_size(text: str, complaint: str) -> None:
-    with pytest.raises(Mistake) as caught:
+    with pytest.raises(InvalidValue) as caught:
         Size().read(scalar(text))
     assert str(caught.value) == complaint
 
@@ -153,6 +154,6 @@ def test_a_byte_rate(text: str, rate: int | None, written: str) -> None:
     ],
 )
 def test_no_byte_rate(text: str, complaint: str) -> None:
-    with pytest.raises(Mistake) as caught:
+    with pytest.raises(InvalidValue) as caught:
         ByteRate().read(scalar(text))
     assert str(caught.value) == complaint

@@ -1,7 +1,11 @@
 import pytest
 
-from proxy.config.models import FileKeys, LimitKeys, RouteKeys, UpstreamKeys
-from proxy.config.words import ELSEWHERE, nearest
+from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import ELSEWHERE
+from proxy.config.schema.file import FileKeys
+from proxy.config.schema.listen import LimitKeys
+from proxy.config.schema.route import RouteKeys
+from proxy.config.schema.upstream import UpstreamKeys
 
 
 @pytest.mark.parametrize(

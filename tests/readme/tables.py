@@ -13,43 +13,49 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from proxy.config import models
-from proxy.config.kinds.addresses import (
+from proxy.config import schema
+from proxy.config.diagnostics.units import format_duration, format_size
+from proxy.config.schema.dead_letter import DeadLetterKeys
+from proxy.config.schema.idempotency import IdempotencyKeys
+from proxy.config.schema.route import PolicyKeys, RouteKeys
+from proxy.config.schema.section import Section
+from proxy.config.schema.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
+from proxy.config.schema.throttle import ThrottleKeys
+from proxy.config.schema.upstream import UpstreamKeys
+from proxy.config.values.addresses import (
     AdminAddress,
     ListenAddress,
     ServerName,
     TrustedPeer,
     UpstreamUrl,
 )
-from proxy.config.kinds.base import Choice, Integer, Kind, Name, Number, Switch, Text, Token
-from proxy.config.kinds.headers import HeaderName, HeaderValue, Pseudonym
-from proxy.config.kinds.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
-from proxy.config.kinds.locations import FilePath, FolderPath
-from proxy.config.kinds.outcomes import Outcome, Status
-from proxy.config.kinds.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
-from proxy.config.kinds.processes import MOST_WORKERS, WorkerCount
-from proxy.config.kinds.quantities import ByteRate, Duration, Size
-from proxy.config.kinds.rates import CallRate
-from proxy.config.kinds.retrying import Jitter
-from proxy.config.kinds.stores import KeyPrefix, Password, StoreUrl, Username
-from proxy.config.kinds.throttling import CallerKey, CountOrNone, DurationOrAuto
-from proxy.config.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.config.units import format_duration, format_size
+from proxy.config.values.base import Choice, Integer, Name, Number, Switch, Text, Token, ValueType
+from proxy.config.values.headers import HeaderName, HeaderValue, Pseudonym
+from proxy.config.values.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
+from proxy.config.values.locations import FilePath, FolderPath
+from proxy.config.values.outcomes import OutcomeName, Status
+from proxy.config.values.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
+from proxy.config.values.processes import MOST_WORKERS, WorkerCount
+from proxy.config.values.quantities import ByteRate, Duration, Size
+from proxy.config.values.rates import CallRate
+from proxy.config.values.retrying import Jitter
+from proxy.config.values.stores import KeyPrefix, Password, StoreUrl, Username
+from proxy.config.values.throttling import CallerKey, CountOrNone, DurationOrAuto
 
 README = Path(__file__).parent.parent.parent / "README.md"
 
 _TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 _WITH_OWN_TABLE = (
-    models.UpstreamKeys,
-    models.PolicyKeys,
-    models.RouteKeys,
-    models.ThrottleKeys,
-    models.IdempotencyKeys,
-    models.DeadLetterKeys,
+    UpstreamKeys,
+    PolicyKeys,
+    RouteKeys,
+    ThrottleKeys,
+    IdempotencyKeys,
+    DeadLetterKeys,
 )
 
-_WORDS: dict[type[Kind[Any]], str] = {
+_WORDS: dict[type[ValueType[Any]], str] = {
     ListenAddress: "address",
     AdminAddress: "address or `false`",
     ByteRate: "byte rate or `none`",
@@ -71,7 +77,7 @@ _WORDS: dict[type[Kind[Any]], str] = {
     KeyedMethod: "method",
     MismatchStatus: "422 or 409",
     Name: "name",
-    Outcome: "outcome",
+    OutcomeName: "outcome",
     Password: "text",
     PathPattern: "path",
     PathPrefix: "path",
@@ -100,11 +106,11 @@ def tables(text: str) -> list[str]:
 
 def table(section: str) -> str:
     """Every key of the model called *section*, and of the mappings inside it."""
-    rows = _rows(getattr(models, section))
+    rows = _rows(getattr(schema, section))
     return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows, ""))
 
 
-def _rows(model: type[models.Section], prefix: str = "") -> Iterator[str]:
+def _rows(model: type[Section], prefix: str = "") -> Iterator[str]:
     """A row for each key that *model* has itself, not by inheritance."""
     for key, field in model.model_fields.items():
         if key not in model.__annotations__:
@@ -118,12 +124,12 @@ def _rows(model: type[models.Section], prefix: str = "") -> Iterator[str]:
             yield from _rows(inner, f"{prefix}{key}{'[]' if is_listed else ''}.")
 
 
-def _inner(shape: Any) -> tuple[type[models.Section] | None, bool]:  # noqa: ANN401 - any annotation
+def _inner(shape: Any) -> tuple[type[Section] | None, bool]:  # noqa: ANN401 - any annotation
     """The mapping with a fixed set of keys that a key takes, and whether it takes many.
 
     None if it takes no such mapping, or one that has a table of its own.
     """
-    if isinstance(shape, type) and issubclass(shape, models.Section):
+    if isinstance(shape, type) and issubclass(shape, Section):
         return (None if shape in _WITH_OWN_TABLE else shape), False
     if get_origin(shape) is dict:
         return None, False
@@ -133,7 +139,7 @@ def _inner(shape: Any) -> tuple[type[models.Section] | None, bool]:  # noqa: ANN
 
 def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any annotation
     """What can be written, in a few words."""
-    kind = next((item for item in metadata if isinstance(item, Kind)), None)
+    kind = next((item for item in metadata if isinstance(item, ValueType)), None)
     if kind is not None:
         return _kind(kind)
     origin, arguments = get_origin(shape), get_args(shape)
@@ -168,7 +174,7 @@ def _mapping(metadata: Sequence[Any]) -> str:
     return f"{', '.join(short)} or mapping" if short else "mapping"
 
 
-def _kind(kind: Kind[Any]) -> str:
+def _kind(kind: ValueType[Any]) -> str:
     match kind:
         case Duration(zero=zero, least=least, none=none):
             least_time = f" from {format_duration(least)}" if least else " above 0s" if zero else ""

@@ -1,0 +1,96 @@
+"""What is wrong with certificates, keys and authorities, wherever the file names them."""
+
+import ssl
+from pathlib import Path
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.source.files import reason_of
+
+
+class _Encrypted(Exception):
+    """A key that asks for a password, which nobody is there to type."""
+
+
+def certificate_files(file: TypedMapping) -> list[Path]:
+    """Every certificate, key and authority that the file names."""
+    upstreams = file.branch("upstreams")
+    owners = [
+        *file.items("listen"),
+        *(entry.node for entry in (upstreams.entries if upstreams else {}).values()),
+        file.branch("store"),
+    ]
+    sections = [owner.branch("tls") for owner in owners if isinstance(owner, TypedMapping)]
+    leaves = [tls.leaf(key) for tls in sections if tls for key in ("ca", "cert", "key")]
+    return [Path(leaf.value) for leaf in leaves if leaf]
+
+
+def check_listen_tls(file: TypedMapping, findings: Diagnostics) -> None:
+    """The certificates of the listeners can be used."""
+    for item in file.items("listen"):
+        tls = item.branch("tls") if isinstance(item, TypedMapping) else None
+        if tls is not None:
+            _check_chain(tls, findings)
+
+
+def check_client_tls(tls: TypedMapping, peer: str, findings: Diagnostics) -> None:
+    """What we trust and show when we connect to *peer*, such as ``this upstream``."""
+    verify = tls.leaf("verify")
+    if verify is not None and not verify.value:
+        findings.warn(
+            verify.spot,
+            verify.path,
+            f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate",
+        )
+    ca, key = tls.leaf("ca"), tls.leaf("key")
+    if ca is not None and _is_readable(ca, findings):
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
+        except (ssl.SSLError, OSError, ValueError):
+            findings.fault(ca.spot, ca.path, "the file holds no certificate, write one in PEM form")
+    if key is not None and "cert" not in tls.entries.keys() | tls.broken:
+        findings.fault(key.spot, key.path, "a key needs a certificate, write cert: FILE beside it")
+    _check_chain(tls, findings)
+
+
+def _check_chain(tls: TypedMapping, findings: Diagnostics) -> None:
+    """Whether a certificate can be used with its key, which may be in the same file."""
+    cert, key = tls.leaf("cert"), tls.leaf("key")
+    readable = [_is_readable(leaf, findings) for leaf in (cert, key) if leaf is not None]
+    if cert is None or "key" in tls.broken or not all(readable):
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            cert.value, None if key is None else key.value, password=_no_password
+        )
+    except _Encrypted:
+        leaf = key or cert
+        findings.fault(leaf.spot, leaf.path, "the key is encrypted, write a file with a plain key")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH" and key is not None:
+            findings.fault(
+                key.spot, key.path, "this key does not belong to the certificate, write its own"
+            )
+        else:
+            findings.fault(
+                cert.spot,
+                cert.path,
+                "the certificate and its key cannot be loaded, write both in PEM form",
+            )
+
+
+def _no_password() -> str:
+    raise _Encrypted
+
+
+def _is_readable(leaf: TypedScalar, findings: Diagnostics) -> bool:
+    try:
+        with Path(leaf.value).open("rb"):
+            return True
+    except (OSError, ValueError) as error:
+        findings.fault(
+            leaf.spot,
+            leaf.path,
+            f"cannot read {leaf.scalar.bare} ({reason_of(error)}), mount it or correct the path",
+        )
+        return False

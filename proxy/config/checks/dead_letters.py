@@ -1,0 +1,111 @@
+"""What is wrong with dead letters: values that do not go together, and a folder that cannot be."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.typed_tree import TypedScalar
+from proxy.config.values.outcomes import statuses_of
+from proxy.policy.settings import REFUSALS, Match
+
+
+def check_dead_letter(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+    """Methods and bodies of a route that keeps what failed for good."""
+    if route.section.branch("dead_letter") is None:
+        return
+    _check_methods(route, match, findings)
+    _check_list(route, findings)
+    _check_body(route, findings)
+
+
+def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+    """Warn where no request that the route takes could become a letter.
+
+    In defaults or a policy it is meant for those routes that have such requests.
+    """
+    entry, items = route.entry("dead_letter"), route.items("dead_letter.methods")
+    methods = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+    if entry is None or not methods or route.writer("dead_letter") != route.home:
+        return
+    if not match.methods or not set(match.methods).isdisjoint(methods):
+        return
+    findings.warn(
+        entry.spot,
+        entry.node.path,
+        f"the route matches {_listed(match.methods)} only and dead_letter keeps "
+        f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
+    )
+
+
+def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn of a list that names no response: it takes the place of one that does."""
+    items = route.items("dead_letter.on")
+    listed = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+    if items is None or not listed or not route.writer("dead_letter.on"):
+        return
+    if not {"default", "refused"}.isdisjoint(listed) or any(map(statuses_of, listed)):
+        return
+    if REFUSALS in listed:
+        instead = "write on: [default, refusals] to keep refusals, too"
+    else:
+        instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
+    findings.warn(
+        items.spot,
+        items.path,
+        "this list replaces the built-in one, so no response makes a dead letter, " + instead,
+    )
+
+
+def _check_body(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn of bodies that could be kept on disk, but not in memory until then."""
+    largest, buffer = route.leaf("dead_letter.max_body"), route.leaf("buffer")
+    if largest is None or buffer is None or not route.writer("dead_letter.max_body"):
+        return
+    if largest.value <= buffer.value:
+        return
+    findings.warn(
+        largest.spot,
+        largest.path,
+        f"{largest.scalar.bare} is above buffer {buffer.scalar.bare}"
+        f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
+        f"write a larger buffer or a smaller max_body",
+    )
+
+
+def check_state_dir(
+    routes: Sequence[EffectiveSection], file: EffectiveSection, findings: Diagnostics
+) -> None:
+    """Where a route keeps letters there can be a folder for them."""
+    folder = file.leaf("state_dir")
+    if folder is None or not any(route.section.branch("dead_letter") for route in routes):
+        return
+    path = Path(folder.value)
+    if _is_folder(path):
+        return
+    if _exists(path):
+        problem = "is a file, write the path of a folder"
+    elif not _is_folder(path.parent):
+        problem = "has no folder to be made in, create that or correct the path"
+    else:
+        return
+    findings.fault(folder.spot, folder.path, f"{folder.scalar.bare} {problem}")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _listed(methods: Iterable[str]) -> str:
+    *others, last = methods
+    return f"{', '.join(others)} and {last}" if others else last

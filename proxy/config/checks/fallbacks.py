@@ -1,0 +1,79 @@
+"""What is wrong with what a client gets in place of a failure."""
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.diagnostics.rounding import rounded_down, rounded_up
+from proxy.config.diagnostics.units import format_duration
+from proxy.config.read.effective import EffectiveSection
+
+_WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
+
+
+def check_fallback(route: EffectiveSection, findings: Diagnostics) -> None:
+    """It says what to answer, and can be reached."""
+    fallback = route.section.branch("fallback")
+    if fallback is None:
+        return
+    if fallback.is_whole:
+        _check_answer(route, findings)
+    _check_upstream(route, findings)
+    _check_time(route, findings)
+
+
+def _check_answer(route: EffectiveSection, findings: Diagnostics) -> None:
+    entry = route.section.entries["fallback"]
+    status, body = route.leaf("fallback.status"), route.leaf("fallback.body")
+    if status is None and route.leaf("fallback.upstream") is None:
+        findings.fault(
+            entry.spot,
+            entry.node.path,
+            "it says neither what to answer nor whom to ask, write status: 503 (say) or upstream: "
+            "NAME in it",
+        )
+    if status is not None and status.value in _WITHOUT_BODY and body is not None and body.value:
+        findings.fault(
+            body.spot,
+            body.path,
+            f"a response with status {status.value} has no body, remove it or write status: 200",
+        )
+
+
+def _check_upstream(route: EffectiveSection, findings: Diagnostics) -> None:
+    first, other = route.leaf("upstream"), route.leaf("fallback.upstream")
+    if first is None or other is None or first.value != other.value:
+        return
+    where = "the route" if route.writer("fallback.upstream") == route.home else route.home
+    findings.fault(
+        other.spot,
+        other.path,
+        f"{where} sends to {other.scalar.shown} already, write another upstream or, in the route, "
+        f"fallback: false",
+    )
+
+
+def _check_time(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn if the attempts before it may take all the time that there is."""
+    entry = route.section.entries["fallback"]
+    limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
+    attempts = route.leaf("retry.attempts")
+    if route.leaf("fallback.upstream") is None or not (limit and timeout and attempts):
+        return
+    if limit.value is None or timeout.value is None or limit.value >= timeout.value:
+        return
+    # Rounded: three times 0.3 is a little less than 0.9 to a computer.
+    if round(attempts.value * limit.value, 6) < timeout.value:
+        return
+    tries = attempts.value + 1
+    shorter, longer = rounded_down(timeout.value / tries), rounded_up(limit.value * tries)
+    instead = f"timeout: {format_duration(longer)}"
+    if shorter:
+        instead = f"attempt_timeout: {format_duration(shorter)} or {instead}"
+    if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
+        instead = "a shorter attempt_timeout or a longer timeout"
+    findings.warn(
+        entry.spot,
+        entry.node.path,
+        f"{attempts.scalar.bare} attempts of {limit.scalar.bare} use up timeout "
+        f"{timeout.scalar.bare}"
+        f"{route.named('fallback', 'timeout', 'retry.attempts', 'retry.attempt_timeout')}, so the "
+        f"fallback may never run, write {instead}",
+    )

@@ -1,0 +1,201 @@
+"""What is wrong with the idempotency of a route: values that do not go together."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.values.idempotency import KEPT_CLASSES, kept_statuses
+from proxy.policy.settings import Match
+
+_UNAVAILABLE = 503
+_SUCCESS = kept_statuses("2xx")
+_USUAL = frozenset[int]().union(*map(kept_statuses, KEPT_CLASSES))
+
+
+def check_idempotency(
+    route: EffectiveSection, match: Match, file: EffectiveSection, findings: Diagnostics
+) -> None:
+    """Methods, callers and results of a route whose duplicates get the first result."""
+    if route.section.branch("idempotency") is None:
+        return
+    _check_methods(route, match, findings)
+    _check_scope(route, findings)
+    _check_kept(route, findings)
+    _check_held(route, file, findings)
+    _check_size(route, file, findings)
+    _check_time(route, findings)
+    _check_edits(route, findings)
+
+
+def check_held_by_503(
+    route: EffectiveSection, upstream: str, refused: frozenset[int], findings: Diagnostics
+) -> None:
+    """Warn where each 503 of a load balancer would hold a key.
+
+    *upstream* honours none, and says by *refused* that it did not do the work.
+    """
+    ambiguous = route.leaf("idempotency.on_ambiguous")
+    if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
+        return
+    kept = _values(route, "idempotency.keep")
+    if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
+        return
+    added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
+    findings.warn(
+        ambiguous.spot,
+        ambiguous.path,
+        f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
+        f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
+        f"request with the same key once, or refused: [{added}] if its 503 says that it did "
+        f"nothing",
+    )
+
+
+def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+    """Warn where no request that the route takes could have a key.
+
+    In defaults or a policy it is meant for those routes that have such requests.
+    """
+    entry, methods = route.entry("idempotency"), _values(route, "idempotency.methods")
+    if entry is None or not methods or route.writer("idempotency") != route.home:
+        return
+    if not match.methods or not set(match.methods).isdisjoint(methods):
+        return
+    findings.warn(
+        entry.spot,
+        entry.node.path,
+        f"the route matches {_listed(match.methods)} only and idempotency acts on "
+        f"{_listed(methods)}, remove it or widen match.methods",
+    )
+
+
+def _check_scope(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Who has to show by a header who it is must be given one to show it by."""
+    required, scope = route.leaf("idempotency.scope_required"), route.items("idempotency.scope")
+    if required is None or not required.value or scope is None or scope.items:
+        return
+    findings.fault(
+        required.spot,
+        required.path,
+        f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
+        f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
+        f"false",
+    )
+
+
+def _check_kept(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn of a list that was probably meant to add to the built-in one."""
+    entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
+    if entry is None or not kept or not route.writer("idempotency.keep"):
+        return
+    if any(kept_statuses(item) & _SUCCESS for item in kept):
+        return
+    added = [str(item) for item in kept if not kept_statuses(item) <= _USUAL]
+    instead = ", ".join([*KEPT_CLASSES, *added])
+    purpose = f"add {', '.join(added)}" if added else "keep these too"
+    findings.warn(
+        entry.spot,
+        entry.node.path,
+        f"this list replaces the built-in one, so no success is kept and a duplicate runs again, "
+        f"write keep: [{instead}] to {purpose}",
+    )
+
+
+def _check_held(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn where a restart forgets what was to be held until a person has looked."""
+    ambiguous, store = route.leaf("idempotency.on_ambiguous"), file.leaf("store.url")
+    if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
+        return
+    findings.warn(
+        ambiguous.spot,
+        ambiguous.path,
+        "memory forgets at a restart what is held, write store: sqlite:PATH or store: redis://… at "
+        "the top of the file",
+    )
+
+
+def _check_size(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+    """A response that may be kept fits into the memory for all of them."""
+    largest, memory = route.leaf("idempotency.max_response"), file.leaf("store.bytes")
+    store = file.leaf("store.url")
+    if largest is None or memory is None or store is None or store.value is not None:
+        return
+    if largest.value <= memory.value:
+        return
+    instead = "write a larger bytes or a smaller max_response"
+    if route.writer("idempotency.max_response"):
+        findings.warn(
+            largest.spot,
+            largest.path,
+            f"{largest.scalar.bare} is above store.bytes {memory.scalar.bare}, so a response that "
+            f"large is never kept, {instead}",
+        )
+    else:
+        findings.warn(
+            memory.spot,
+            memory.path,
+            f"{memory.scalar.bare} is below idempotency.max_response {largest.scalar.bare}, so a "
+            f"response that large is never kept, {instead}",
+        )
+
+
+def _check_time(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn where a request may take longer than its key is known: it is over after ``ttl``."""
+    ttl, timeout = route.leaf("idempotency.ttl"), route.leaf("timeout")
+    if ttl is None or timeout is None or timeout.value is None or ttl.value >= timeout.value:
+        return
+    of = route.named("idempotency.ttl", "timeout")
+    if route.writer("idempotency.ttl"):
+        findings.warn(
+            ttl.spot,
+            ttl.path,
+            f"{ttl.scalar.bare} is below timeout {timeout.scalar.bare}{of}, so a request that "
+            f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
+        )
+    else:
+        findings.warn(
+            timeout.spot,
+            timeout.path,
+            f"{timeout.scalar.bare} is above idempotency.ttl {ttl.scalar.bare}, so a request that "
+            f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
+        )
+
+
+def _check_edits(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn where the upstream would not get the key that the caller sent."""
+    header = route.leaf("idempotency.header")
+    if header is None:
+        return
+    name = header.value.lower()
+    replaced, removed = route.entry("headers.request.set"), route.items("headers.request.remove")
+    if replaced is not None and isinstance(replaced.node, TypedMapping):
+        entry = replaced.node.entries.get(name)
+        if entry is not None:
+            edit = route.named("headers.request.set", "idempotency.header")
+            findings.warn(
+                entry.spot,
+                entry.node.path,
+                f"{entry.key} carries the caller's key{edit}, and the upstream would get another, "
+                f"remove it here or write another idempotency.header",
+            )
+    for item in removed.items if removed else ():
+        if isinstance(item, TypedScalar) and item.value.lower() == name:
+            edit = route.named("headers.request.remove", "idempotency.header")
+            findings.warn(
+                item.spot,
+                item.path,
+                f"{item.scalar.bare} carries the caller's key{edit}, and the upstream would not "
+                f"get it, remove it here or write another idempotency.header",
+            )
+
+
+def _values(route: EffectiveSection, keys: str) -> list[Any]:
+    items = route.items(keys)
+    return [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+
+
+def _listed(methods: Iterable[str]) -> str:
+    *others, last = methods
+    return f"{', '.join(others)} and {last}" if others else last

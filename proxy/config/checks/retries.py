@@ -1,0 +1,197 @@
+"""What is wrong with the retries of a route: values that do not go together."""
+
+from collections.abc import Iterable
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.diagnostics.rounding import rounded_down
+from proxy.config.diagnostics.units import format_duration
+from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, with_entry
+from proxy.config.source.nodes import Entry
+from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
+from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
+from proxy.policy.settings import USUAL_REFUSALS, Match
+
+# Who names one of these knows what else is in the built-in list.
+_TELLING = frozenset({"connect", "reset", "timeout", "default"})
+_MAY_HAVE_RUN = frozenset({"reset", "timeout", "protocol"})
+_ONLY_FOR = {"factor": "exponential", "increment": "linear"}
+
+
+def check_retry(
+    route: EffectiveSection, match: Match, refused: frozenset[int], findings: Diagnostics
+) -> None:
+    """Lists, times and waits of a route, whose upstream refuses work by the statuses *refused*."""
+    if route.section.branch("retry") is None:
+        return
+    _check_list(route, findings)
+    _check_unsafe(route, match, refused, findings)
+    _check_attempt_timeout(route, findings)
+    _check_backoff(route, findings)
+
+
+def check_buffer(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+    """A body that is kept for another attempt fits into the memory for all of them.
+
+    Of several workers each has its part of that; how many ``auto`` stands for nobody knows here.
+    """
+    buffer, memory = route.leaf("buffer"), file.leaf("limits.replay_memory")
+    workers = file.leaf("workers")
+    count = (workers.value if workers is not None else None) or 1
+    if buffer is None or memory is None or buffer.value <= memory.value // count:
+        return
+    divided = f" divided among {count} workers" if count > 1 else ""
+    if route.writer("buffer"):
+        findings.warn(
+            buffer.spot,
+            buffer.path,
+            f"{buffer.scalar.bare} is above limits.replay_memory {memory.scalar.bare}{divided}, so "
+            f"a body that large is never kept, write a larger replay_memory or a smaller buffer",
+        )
+    elif memory.value:  # zero is said on purpose
+        findings.warn(
+            memory.spot,
+            memory.path,
+            f"{memory.scalar.bare}{divided} is below buffer {buffer.scalar.bare}, so a body that "
+            f"large is never kept, write a larger replay_memory or a smaller buffer",
+        )
+
+
+def check_key_memory(route: EffectiveSection, promise: TypedMapping, findings: Diagnostics) -> None:
+    """Warn where an upstream forgets a key before a second attempt could arrive."""
+    if route.section.branch("retry") is None or "for" not in promise.entries:
+        return
+    memory = promise.leaf("for")
+    leaves = [route.leaf("retry.attempt_timeout"), route.leaf("timeout")]
+    limits = [leaf for leaf in leaves if leaf is not None and leaf.value is not None]
+    if memory is None or not limits:
+        return
+    shortest = min(limits, key=lambda leaf: leaf.value)
+    if shortest.value < memory.value:
+        return
+    findings.warn(
+        memory.spot,
+        memory.path,
+        f"{memory.scalar.bare} is not above {shortest.scalar.bare}, the longest attempt of "
+        f"{route.home}, so nothing is repeated by its key, write a longer for or a shorter "
+        f"retry.attempt_timeout",
+    )
+
+
+def with_fitting_base(route: EffectiveSection) -> TypedMapping:
+    """The route with a first wait that is no longer than the longest, if only that was written."""
+    base, longest = route.leaf("retry.backoff.base"), route.leaf("retry.backoff.max")
+    if base is None or longest is None or route.writer("retry.backoff.base"):
+        return route.section
+    if base.value <= longest.value:
+        return route.section
+    return with_entry(route.section, ("retry", "backoff"), Entry("base", longest.spot, longest))
+
+
+def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
+    """Warn of a list that was probably meant to add to the built-in one."""
+    entry, items = route.entry("retry.on"), route.items("retry.on")
+    if entry is None or items is None or not route.writer("retry.on"):
+        return
+    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
+    if not _TELLING.isdisjoint(listed):
+        return
+    covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
+    if not covered.isdisjoint(USUAL_REFUSALS):
+        covered.add("refused")
+    lost = [outcome for outcome in BUILT_IN if outcome not in covered]
+    added = [outcome for outcome in listed if outcome not in {*BUILT_IN, *USUAL_REFUSALS}]
+    instead = (
+        f"write on: [{_joined(['default', *added])}] to add {_joined(added)}"
+        if added
+        else "write on: [default] to retry these too"
+    )
+    findings.warn(
+        entry.spot,
+        items.path,
+        f"this list replaces the built-in one, so {_joined(lost)} are no longer retried, {instead}",
+    )
+
+
+def _check_unsafe(
+    route: EffectiveSection, match: Match, refused: frozenset[int], findings: Diagnostics
+) -> None:
+    """Warn of requests that may run twice."""
+    unsafe, items = route.leaf("retry.unsafe"), route.items("retry.on")
+    if unsafe is None or unsafe.value != "always" or items is None:
+        return
+    methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
+    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
+    spelled_out = [
+        outcome for item in listed for outcome in (BUILT_IN if item == "default" else (item,))
+    ]
+    risky = [outcome for outcome in spelled_out if _may_have_run(outcome, refused)]
+    if not methods or not risky:
+        return
+    findings.warn(
+        unsafe.spot,
+        unsafe.path,
+        f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
+        f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
+        f"of on",
+    )
+
+
+def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
+    """Whether the upstream is likely to have begun: a 4xx says that it would not."""
+    if outcome in _MAY_HAVE_RUN:
+        return True
+    hinted = hinted_status(outcome)
+    statuses = statuses_of(outcome) if hinted is None else {hinted}
+    return any(status_may_have_run(status, refused) for status in statuses)
+
+
+def _check_attempt_timeout(route: EffectiveSection, findings: Diagnostics) -> None:
+    limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
+    attempts = route.leaf("retry.attempts")
+    if limit is None or timeout is None or attempts is None or attempts.value == 1:
+        return
+    if limit.value is None or timeout.value is None or limit.value < timeout.value:
+        return
+    shorter = rounded_down(timeout.value / attempts.value)
+    instead = f"{format_duration(shorter)} for {attempts.value} attempts or " if shorter else ""
+    if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
+        instead = "a shorter one or "
+    findings.fault(
+        limit.spot,
+        limit.path,
+        f"{limit.scalar.bare} is not below timeout {timeout.scalar.bare}"
+        f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
+        f"write {instead}a longer timeout",
+    )
+
+
+def _check_backoff(route: EffectiveSection, findings: Diagnostics) -> None:
+    base, longest = route.leaf("retry.backoff.base"), route.leaf("retry.backoff.max")
+    is_written = bool(route.writer("retry.backoff.base"))
+    if is_written and base is not None and longest is not None and base.value > longest.value:
+        findings.fault(
+            base.spot,
+            base.path,
+            f"{base.scalar.bare} is above max {longest.scalar.bare}"
+            f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
+            f"{longest.scalar.bare} or a larger max",
+        )
+    strategy = route.leaf("retry.backoff.strategy")
+    for key, user in _ONLY_FOR.items():
+        keys = f"retry.backoff.{key}"
+        leaf, writer = route.leaf(keys), route.writer(keys)
+        if leaf is None or strategy is None or strategy.value == user or not writer:
+            continue
+        # What a policy says for another strategy does no harm to a route that chose its own.
+        if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.home:
+            findings.warn(
+                leaf.spot,
+                leaf.path,
+                f"the strategy is {strategy.value} and only {user} uses it, write strategy: "
+                f"{user} or remove it",
+            )
+
+
+def _joined(outcomes: Iterable[str | int]) -> str:
+    return ", ".join(str(outcome) for outcome in outcomes)

@@ -1,0 +1,274 @@
+"""Routes with their policies merged in, and what is wrong between them.
+
+Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
+several the later) < the route itself.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidValue
+from proxy.config.diagnostics.nearest import nearest
+from proxy.config.read.typed_tree import (
+    TypedMapping,
+    TypedNode,
+    TypedScalar,
+    leaves,
+    merge_branches,
+)
+from proxy.config.source.nodes import Entry, Scalar
+from proxy.config.values.base import Name
+from proxy.config.values.paths import below
+from proxy.policy.routing.match import covers
+from proxy.policy.routing.paths import ANY_PATH, PathIndex
+from proxy.policy.settings import Match
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRoute:
+    """A route of the file before the built-in values are added."""
+
+    written: TypedMapping
+    merged: TypedMapping
+    match: Match
+    """As wide as it could be: what could not be read does not narrow it."""
+
+    @property
+    def path(self) -> str:
+        return self.written.path
+
+    @property
+    def line(self) -> int:
+        return self.written.spot.line
+
+    @property
+    def has_whole_match(self) -> bool:
+        return "match" in self.written.entries and "match" not in self.written.broken
+
+
+def draft_routes(file: TypedMapping) -> list[DraftRoute]:
+    """The routes in order, each over its policies over the defaults."""
+    defaults = file.branch("defaults")
+    policies = file.branch("policies")
+    drafts = []
+    for route in file.items("routes"):
+        if not isinstance(route, TypedMapping):
+            continue
+        layers = [] if defaults is None else [defaults]
+        for name in route.values("policy"):
+            policy = None if policies is None else policies.branch(name)
+            layers += [] if policy is None else [policy]
+        merged = route
+        for layer in reversed(layers):
+            merged = merge_branches(layer, merged)
+        drafts.append(DraftRoute(route, merged, _match(route)))
+    return drafts
+
+
+def name_routes(drafts: list[DraftRoute], findings: Diagnostics) -> list[TypedMapping]:
+    """The merged routes, each with a name of its own."""
+    lines: dict[str, int] = {}
+    named = []
+    for draft in drafts:
+        leaf = _name(draft, findings)
+        if leaf is None:
+            continue
+        if leaf.value not in lines:
+            lines[leaf.value] = draft.line
+        elif "name" in draft.written.entries:
+            findings.fault(
+                leaf.spot,
+                leaf.path,
+                f"already the name of the route at line {lines[leaf.value]}, write another "
+                f"(metrics and stored keys go by it)",
+            )
+        else:
+            findings.fault(
+                leaf.spot,
+                draft.path,
+                f"this route would be called by its path, as the one at line {lines[leaf.value]} "
+                f"is, write a name",
+            )
+        entry: Entry[TypedNode] = Entry("name", leaf.spot, leaf)
+        named.append(replace(draft.merged, entries={"name": entry} | draft.merged.entries))
+    return named
+
+
+def check_references(file: TypedMapping, drafts: list[DraftRoute], findings: Diagnostics) -> None:
+    """Each upstream and policy that a route names is there; each that is there is named."""
+    for group, key in (("upstreams", "upstream"), ("policies", "policy")):
+        table = file.branch(group)
+        if table is None and group in file.broken:
+            continue
+        names = {} if table is None else table.entries.keys() | table.broken
+        used = set()
+        is_sure = "routes" not in file.broken or "routes" in file.entries
+        for draft in drafts:
+            is_sure = is_sure and draft.merged.broken.isdisjoint({key, "fallback"})
+            for leaf in _references(draft, key):
+                used.add(leaf.value)
+                if leaf.value not in names:
+                    findings.fault(leaf.spot, leaf.path, _no_such(key, group, leaf, names))
+                    is_sure = False
+        # Where a reference is wrong, it may be the one that is missing here.
+        for entry in table.entries.values() if table and is_sure else ():
+            if entry.key not in used:
+                findings.warn(
+                    entry.spot,
+                    entry.node.path,
+                    f"no route uses it, write {key}: {entry.key} in a route or remove it",
+                )
+
+
+def check_presence(file: TypedMapping, findings: Diagnostics) -> None:
+    """Warn of a file that serves nothing."""
+    if not file.items("routes") and "routes" not in file.broken:
+        entry = file.entries.get("routes")
+        findings.warn(
+            file.spot if entry is None else entry.spot,
+            "routes",
+            "there are none, so every request gets 404, write one with match and upstream",
+        )
+
+
+def check_order(drafts: list[DraftRoute], findings: Diagnostics) -> None:
+    """Warn of routes that are never reached, and of ``*`` where ``**`` is probably meant."""
+    index = PathIndex(
+        (
+            (path, number)
+            for number, draft in enumerate(drafts)
+            if draft.has_whole_match
+            for path in draft.match.paths
+        ),
+        frozenset(),
+    )
+    for number, later in enumerate(drafts):
+        # Of thousands of routes only those are compared that take the path's beginning.
+        beginning = later.match.paths[0].removesuffix(ANY_PATH)
+        for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
+            earlier = drafts[candidate]
+            if candidate < number and covers(earlier.match, later.match):
+                findings.warn(
+                    later.written.spot,
+                    later.path,
+                    f"never reached, {earlier.path} (line {earlier.line}) matches first, move it "
+                    f"above line {earlier.line}",
+                )
+                break
+    if all(draft.has_whole_match for draft in drafts):
+        for draft in drafts:
+            _check_final_star(draft, index, findings)
+
+
+def check_prefixes(drafts: list[DraftRoute], findings: Diagnostics) -> None:
+    """Warn of a prefix that no path of its route begins with."""
+    for draft in drafts:
+        leaf = draft.merged.leaf("strip_prefix")
+        # In defaults it is meant for those routes that it fits.
+        if leaf is None or leaf.path.startswith("defaults.") or not draft.has_whole_match:
+            continue
+        if not any(_may_begin_with(pattern, leaf.value) for pattern in draft.match.paths):
+            findings.warn(
+                leaf.spot,
+                leaf.path,
+                f"no path of {draft.path} begins with {leaf.scalar.bare}, so nothing "
+                f"is stripped, correct it or remove it",
+            )
+
+
+def _references(draft: DraftRoute, key: str) -> Iterator[TypedScalar]:
+    """Every value by which a route names an upstream or, with *key* so, a policy."""
+    node = draft.written.node(key)
+    for _, leaf in leaves(node) if node else ():
+        yield leaf
+    fallback = draft.merged.branch("fallback")
+    asked = fallback.leaf(key) if fallback else None
+    if asked is not None:
+        yield asked
+
+
+def _match(route: TypedMapping) -> Match:
+    match = route.branch("match")
+    if match is None:
+        return Match()
+    table = match.branch("headers")
+    headers = {} if table is None or "headers" in match.broken else table.entries
+    return Match(
+        paths=_readable(match, "path") or Match().paths,
+        methods=_readable(match, "methods"),
+        hosts=_readable(match, "host"),
+        headers=tuple(
+            (name, entry.node.value)
+            for name, entry in headers.items()
+            if isinstance(entry.node, TypedScalar)
+        ),
+    )
+
+
+def _readable(match: TypedMapping, key: str) -> tuple[str, ...]:
+    return () if key in match.broken else match.values(key)
+
+
+def _name(draft: DraftRoute, findings: Diagnostics) -> TypedScalar | None:
+    """The name as written, or else the first path."""
+    written = draft.written.leaf("name")
+    if written is not None or "name" in draft.written.broken:
+        return written
+    match = draft.written.branch("match")
+    first = next(iter(match.items("path")), None) if match and draft.has_whole_match else None
+    if not isinstance(first, TypedScalar):
+        # No path at all means any, and is called so.
+        first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.spot), ANY_PATH)
+        return first if draft.has_whole_match else None
+    if first.scalar.references:
+        problem = "the path may hold a secret, and metrics would show it"
+    else:
+        try:
+            return TypedScalar(draft.path, Name(), first.scalar, Name().read(first.scalar))
+        except InvalidValue:
+            problem = "the path is too long to be a name"
+    findings.fault(first.spot, draft.path, f"{problem}, write name: hooks (say)")
+    return None
+
+
+def _no_such(key: str, group: str, leaf: TypedScalar, names: Collection[str]) -> str:
+    if "://" in leaf.value:
+        return f"a URL stands where a name belongs, write the URL in {group} and its name here"
+    near = nearest(leaf.value, sorted(names))
+    if near:
+        hint = f'did you mean "{near}"?'
+    else:
+        hint = f"write one of {', '.join(sorted(names))}" if names else f"write it in {group}"
+    return f"no {key} is called {leaf.scalar.shown}, {hint}"
+
+
+def _check_final_star(draft: DraftRoute, index: PathIndex, findings: Diagnostics) -> None:
+    match = draft.written.branch("match")
+    for item in match.items("path") if match else ():
+        if (
+            not isinstance(item, TypedScalar)
+            or not item.value.endswith("/*")
+            or item.scalar.references
+        ):
+            continue
+        probe = item.value.replace("*", "a") + "/b"
+        if index.candidates(probe):
+            continue
+        parent = item.value.removesuffix("/*")
+        everything = f"everything below {parent}" if parent else "everything"
+        findings.warn(
+            item.spot,
+            item.path,
+            f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}",
+        )
+
+
+def _may_begin_with(pattern: str, prefix: str) -> bool:
+    """Whether some path that *pattern* takes begins with *prefix*."""
+    wanted = prefix.split("/")
+    offered = pattern.split("/")
+    if offered[-1] == "**":
+        offered[-1:] = ["*"] * len(wanted)
+    return len(offered) >= len(wanted) and all(
+        segment in {"*", want} for segment, want in zip(offered, wanted, strict=False)
+    )

@@ -1,0 +1,98 @@
+"""What is wrong with the store as a whole."""
+
+import re
+from pathlib import Path
+
+from proxy.config.checks.certificates import check_client_tls
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.values.stores import RedisUrl, SqliteFile
+
+_FOR_MEMORY = ("entries", "bytes")
+_FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
+
+
+def check_store(file: TypedMapping, findings: Diagnostics) -> None:
+    """It can be there; each key has a use; credentials are complete; TLS settings make sense."""
+    store = file.branch("store")
+    url = store.leaf("url") if store else None
+    if store is None or url is None:
+        return
+    # What memory has no use for waits for the day that it is redis.
+    if isinstance(url.value, RedisUrl):
+        _check_credentials(store, url.value, findings)
+        _check_idle(store, url, _FOR_MEMORY, findings)
+    elif isinstance(url.value, SqliteFile):
+        _check_folder(url, findings)
+        _check_idle(store, url, (*_FOR_MEMORY, *_FOR_REDIS), findings)
+    tls = store.branch("tls")
+    if tls is None or not tls.entries:
+        return
+    if isinstance(url.value, RedisUrl) and not url.value.is_encrypted:
+        findings.warn(
+            store.entries["tls"].spot,
+            tls.path,
+            "the URL is not rediss, so this has no effect, write rediss:// or remove it",
+        )
+    check_client_tls(tls, "this store", findings)
+
+
+def _check_folder(url: TypedScalar, findings: Diagnostics) -> None:
+    """The file is made when it is needed; the folder that it is in is not."""
+    shown = re.sub("^sqlite:", "", url.scalar.bare, flags=re.IGNORECASE)
+    path = Path(url.value.path)
+    if _is_folder(path):
+        findings.fault(
+            url.spot, url.path, f"{shown} is a folder, write the path of a file: sqlite:./keys.db"
+        )
+    elif not _is_folder(path.parent):
+        findings.fault(
+            url.spot,
+            url.path,
+            f"cannot keep anything in {shown} (no such folder), create it or correct the path",
+        )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _check_idle(
+    store: TypedMapping, url: TypedScalar, keys: tuple[str, ...], findings: Diagnostics
+) -> None:
+    """Warn of keys that this store has no use for.
+
+    Where another file chose the store, they wait for the one that they were written for.
+    """
+    for key in keys:
+        entry = store.entries.get(key)
+        if entry is None or entry.spot.source != url.spot.source:
+            continue
+        is_bound = key in _FOR_MEMORY
+        what = "it bounds the memory store and" if is_bound else "it is for redis and"
+        instead = "url: memory" if is_bound else "url: redis://…"
+        findings.warn(
+            entry.spot,
+            entry.node.path,
+            f"{what} has no effect on this one, write {instead} or remove it",
+        )
+
+
+def _check_credentials(store: TypedMapping, url: RedisUrl, findings: Diagnostics) -> None:
+    for key, within in (("username", url.username), ("password", url.password)):
+        leaf = store.leaf(key)
+        if leaf is not None and within is not None:
+            findings.fault(leaf.spot, leaf.path, f"the URL has a {key} too, remove one of them")
+    if url.password is not None or "password" in store.entries.keys() | store.broken:
+        return
+    leaf = store.leaf("username") or (store.leaf("url") if url.username else None)
+    if leaf is not None:
+        findings.fault(
+            leaf.spot,
+            leaf.path,
+            'a user needs a password, write password: "${REDIS_PASSWORD}" in store, or '
+            "redis://:PASSWORD@HOST if there is no user",
+        )

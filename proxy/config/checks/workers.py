@@ -1,0 +1,83 @@
+"""What several worker processes cannot share: state that each would have for itself."""
+
+from collections.abc import Iterator, Sequence
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.typed_tree import TypedScalar
+from proxy.config.values.stores import RedisUrl, SqliteFile
+
+_MOST_NAMED = 3
+"""Of those that have the same trouble."""
+
+
+def check_workers(
+    routes: Sequence[EffectiveSection],
+    upstreams: Sequence[EffectiveSection],
+    file: EffectiveSection,
+    findings: Diagnostics,
+) -> None:
+    """Limits and keys are where all workers see them, and what is split leaves each a part.
+
+    ``auto`` counts as several on every machine: a file that is good on a small one must not
+    become faulty on a larger one.
+    """
+    workers, store = file.leaf("workers"), file.leaf("store.url")
+    if workers is None or store is None or workers.value == 1:
+        return
+    several = "auto may be several workers, which" if workers.value is None else _counted(workers)
+    limited = _having("throttle", (*routes, *upstreams))
+    if limited and not isinstance(store.value, RedisUrl):
+        findings.fault(
+            workers.spot,
+            workers.path,
+            f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
+            f"redis://…, or workers: 1",
+        )
+    keyed = _having("idempotency", routes)
+    if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
+        findings.fault(
+            workers.spot,
+            workers.path,
+            f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "
+            f"redis://… or sqlite:PATH, or workers: 1",
+        )
+    if workers.value is not None:
+        for limit in _split(upstreams, file):
+            _check_share(limit, workers, findings)
+
+
+def _split(
+    upstreams: Sequence[EffectiveSection], file: EffectiveSection
+) -> Iterator[TypedScalar | None]:
+    """The numbers that are divided among the workers, and of which each needs at least one."""
+    yield file.leaf("limits.connections")
+    yield from (upstream.leaf("max_connections") for upstream in upstreams)
+
+
+def _check_share(limit: TypedScalar | None, workers: TypedScalar, findings: Diagnostics) -> None:
+    if limit is None or limit.value >= workers.value:
+        return
+    number = workers.scalar.bare
+    findings.fault(
+        limit.spot,
+        limit.path,
+        f"{limit.scalar.bare} cannot be divided among {number} workers, write {number} or more, or "
+        f"fewer workers",
+    )
+
+
+def _counted(workers: TypedScalar) -> str:
+    return f"{workers.scalar.bare} workers"
+
+
+def _having(policy: str, owners: Sequence[EffectiveSection]) -> list[str]:
+    """The paths of the *policy* of those for whom it is switched on."""
+    return [
+        f"{owner.home}.{policy}" for owner in owners if owner.section.branch(policy) is not None
+    ]
+
+
+def _named(paths: list[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

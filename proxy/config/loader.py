@@ -1,0 +1,198 @@
+"""Files → settings, or a report of everything that is wrong."""
+
+from collections.abc import Callable, Mapping as EnvironMapping, Sequence as SequenceOf
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from proxy.config.build import settings_from
+from proxy.config.checks.callers import check_list_fields
+from proxy.config.checks.certificates import certificate_files, check_listen_tls
+from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
+from proxy.config.checks.fallbacks import check_fallback
+from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
+from proxy.config.checks.listeners import check_listeners, check_trust
+from proxy.config.checks.retries import (
+    check_buffer,
+    check_key_memory,
+    check_retry,
+    with_fitting_base,
+)
+from proxy.config.checks.routes import (
+    check_order,
+    check_prefixes,
+    check_presence,
+    check_references,
+    draft_routes,
+    name_routes,
+)
+from proxy.config.checks.stores import check_store
+from proxy.config.checks.throttles import check_throttles
+from proxy.config.checks.upstreams import check_upstreams, honoured_key, refused_by
+from proxy.config.checks.workers import check_workers
+from proxy.config.diagnostics.diagnostics import ConfigError, Diagnostics
+from proxy.config.diagnostics.position import Position, Source
+from proxy.config.loaded import Loaded
+from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.provenance import Provenance
+from proxy.config.read.reader import Reader
+from proxy.config.read.secrets import check_secrets, effective
+from proxy.config.read.typed_tree import TypedList, TypedMapping, plain
+from proxy.config.schema.file import FileKeys
+from proxy.config.source.interpolation import Interpolation
+from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
+from proxy.config.source.parse import parse_file
+
+
+def load(
+    paths: SequenceOf[str | Path],
+    environ: EnvironMapping[str, str],
+    *,
+    listen: SequenceOf[str] | None = None,
+    admin: str | None = None,
+    workers: str | None = None,
+    on_read: Callable[[Path], object] = lambda _: None,
+) -> Loaded:
+    """Read *paths*, later ones over earlier ones; *listen*, *admin* and *workers* go over all.
+
+    *on_read* is told of every file whose content counts, before it is read and
+    whether or not it is there; of some more than once.
+    Raises :class:`ConfigError` with every fault at once.
+    """
+    options = _options(listen, admin, workers, environ.get(STATE_DIR))
+    loaded, _ = _load(paths, environ, options, on_read)
+    return loaded
+
+
+def load_with_origins(
+    paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
+) -> tuple[Loaded, Provenance]:
+    """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
+    return _load(paths, environ, _options(None, None, None, environ.get(STATE_DIR)), lambda _: None)
+
+
+def _load(
+    paths: SequenceOf[str | Path],
+    environ: EnvironMapping[str, str],
+    options: Mapping,
+    on_read: Callable[[Path], object],
+) -> tuple[Loaded, Provenance]:
+    sources = tuple(
+        Source(str(path), order, Path(path).absolute()) for order, path in enumerate(paths, 1)
+    )
+    for source in sources:
+        on_read(source.path)
+    findings = Diagnostics()
+    trees = [parse_file(source, findings) for source in sources]
+    readable = [tree for tree in trees if tree is not None]
+    # What a broken file would have said is unknown, and so is what is wrong with the rest.
+    if not readable or len(readable) < len(trees):
+        raise ConfigError(findings.report(sources))
+    root = reduce(merge_files, [_beside(readable[0]), *readable, options])
+    reader = Reader(findings, Interpolation(environ, on_read))
+    file = reader.read_file(root, FileKeys)
+    for path in certificate_files(file):
+        on_read(path)
+    routes = _check(file, reader, findings)
+    report = findings.report(sources)
+    if report.faults:
+        raise ConfigError(report)
+    whole = reader.complete(_with_routes(file, routes))
+    loaded = Loaded(
+        settings=settings_from(FileKeys.model_validate(plain(whole))),
+        report=report,
+        effective=_in_force(effective(whole)),
+    )
+    return loaded, Provenance(whole)
+
+
+STATE_DIR = "HOLDFAST_STATE_DIR"
+"""The environment variable that goes before ``state_dir``."""
+
+
+def _beside(first: Mapping) -> Mapping:
+    """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
+    spot = Position(first.spot.source)
+    scalar = Scalar(FileKeys.model_fields["state_dir"].default, spot)
+    return Mapping(first.spot, {"state_dir": Entry("state_dir", spot, scalar)})
+
+
+def _options(
+    listen: SequenceOf[str] | None,
+    admin: str | None,
+    workers: str | None,
+    state_dir: str | None,
+) -> Mapping:
+    """What the command line and the environment say, as if it were a last file."""
+    entries: dict[str, Entry[Node]] = {}
+    if listen:
+        spot = Position(Source("--listen"))
+        items = tuple(Scalar(text, spot) for text in listen)
+        entries["listen"] = Entry("listen", spot, Sequence(spot, items))
+    if admin is not None:
+        spot = Position(Source("--admin"))
+        entries["admin"] = Entry("admin", spot, Scalar(admin, spot))
+    if workers is not None:
+        spot = Position(Source("--workers"))
+        entries["workers"] = Entry("workers", spot, Scalar(workers, spot))
+    if state_dir:
+        spot = Position(Source(STATE_DIR))
+        # Taken as it is: a $ in it stands for itself.
+        folder = Scalar(state_dir.replace("$", "$$"), spot)
+        entries["state_dir"] = Entry("state_dir", spot, folder)
+    return Mapping(Position(Source("options")), entries)
+
+
+def _check(file: TypedMapping, reader: Reader, findings: Diagnostics) -> list[TypedMapping]:
+    """All that involves more than one value. Returns the merged routes, named."""
+    drafts = draft_routes(file)
+    whole = EffectiveSection(file, "", reader)
+    check_listeners(file, findings)
+    check_listen_tls(file, findings)
+    check_trust(file, findings)
+    check_store(file, findings)
+    check_upstreams(file, findings)
+    check_presence(file, findings)
+    check_references(file, drafts, findings)
+    check_order(drafts, findings)
+    check_prefixes(drafts, findings)
+    routes = [EffectiveSection(draft.merged, draft.path, reader) for draft in drafts]
+    for draft, route in zip(drafts, routes, strict=True):
+        upstream = draft.written.leaf("upstream")
+        refused = refused_by(file, upstream)
+        check_retry(route, draft.match, refused, findings)
+        check_fallback(route, findings)
+        check_idempotency(route, draft.match, whole, findings)
+        promise = honoured_key(file, upstream)
+        if promise is not None:
+            check_key_memory(route, promise, findings)
+        elif upstream is not None:
+            check_held_by_503(route, upstream.value, refused, findings)
+        check_buffer(route, whole, findings)
+        check_dead_letter(route, draft.match, findings)
+    check_state_dir(routes, whole, findings)
+    upstreams = file.branch("upstreams")
+    owners = [
+        EffectiveSection(entry.node, entry.node.path, reader)
+        for entry in (upstreams.entries.values() if upstreams else ())
+        if isinstance(entry.node, TypedMapping)
+    ]
+    check_throttles(routes, owners, whole, findings)
+    check_list_fields(drafts, routes, owners, findings)
+    check_workers(routes, owners, whole, findings)
+    check_secrets(file, findings)
+    named = name_routes(drafts, findings)
+    return [with_fitting_base(EffectiveSection(route, route.path, reader)) for route in named]
+
+
+def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping:
+    items = TypedList("routes", file.spot, tuple(routes))
+    return replace(file, entries=file.entries | {"routes": Entry("routes", file.spot, items)})
+
+
+def _in_force(shown: dict[str, Any]) -> dict[str, Any]:
+    """Without what has become part of the routes."""
+    routes = [{key: route[key] for key in route if key != "policy"} for route in shown["routes"]]
+    kept = {key: shown[key] for key in shown if key not in {"defaults", "policies"}}
+    return kept | {"routes": routes}

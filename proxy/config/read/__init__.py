@@ -1,0 +1,1 @@
+"""From nodes to typed values: defaults, policies and shorthands merged, with their provenance."""

@@ -1,0 +1,104 @@
+"""Who said so: every value that is in force, with the place where it was written.
+
+Values keep their places while files, defaults, policies and routes are merged, so
+that a value tells by itself which of them won.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.position import Position
+from proxy.config.read.reader import BUILT_IN
+from proxy.config.read.secrets import shown
+from proxy.config.read.typed_tree import TypedMapping, TypedNode
+from proxy.config.schema.route import RouteKeys
+from proxy.config.schema.upstream import UpstreamKeys
+from proxy.config.source.nodes import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key, what it stands for, and who said so."""
+
+    keys: tuple[str, ...]
+    """``("retry", "backoff", "base")``, counted from its route or upstream."""
+    value: object
+    """As it could stand in a file, in long form and with secrets masked.
+
+    For a mapping whose own keys follow: True. For one that is switched off: False."""
+    where: str
+    """``built-in``, or file and line: ``holdfast.yaml:12``."""
+    writer: str
+    """``defaults``, ``policies.patient``, ``routes.api``, ``upstreams.search``; empty: nobody."""
+    is_section: bool = False
+    """Whether it is a mapping, be it switched off."""
+
+    @property
+    def is_built_in(self) -> bool:
+        return not self.writer
+
+
+class Provenance:
+    """A configuration without faults that remembers where each of its values was written."""
+
+    def __init__(self, whole: TypedMapping) -> None:
+        """*whole* is complete: its routes are merged, and what is built in is there."""
+        self._whole = whole
+
+    def of_route(self, name: str) -> list[Setting]:
+        """What holds for the route called *name*, in the order of the reference."""
+        route = next(
+            item
+            for item in self._whole.items("routes")
+            if isinstance(item, TypedMapping) and _name(item) == name
+        )
+        policies = [f"policies.{policy}" for policy in route.values("policy")]
+        writers = ["defaults", *policies, route.path]
+        return list(_settings(route, writers, [*RouteKeys.model_fields]))
+
+    def of_upstream(self, name: str) -> list[Setting]:
+        """The same for the upstream called *name*."""
+        upstreams = self._whole.branch("upstreams")
+        upstream = None if upstreams is None else upstreams.branch(name)
+        if upstream is None:
+            raise KeyError(name)
+        return list(_settings(upstream, [upstream.path], [*UpstreamKeys.model_fields]))
+
+
+def _name(route: TypedMapping) -> object:
+    leaf = route.leaf("name")
+    return None if leaf is None else leaf.value
+
+
+def _settings(
+    branch: TypedMapping, writers: list[str], order: list[str], outer: tuple[str, ...] = ()
+) -> Iterator[Setting]:
+    """Every key of *branch* and of the mappings in it."""
+    rank = {key: number for number, key in enumerate(order)}
+    # Names that somebody chose, such as those of header fields, stay as they were written.
+    for entry in sorted(branch.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
+        keys, node = (*outer, entry.key), entry.node
+        where, writer = _where(entry.spot), _writer(entry, writers)
+        if not isinstance(node, TypedMapping) or not (node.section or node.entries):
+            yield Setting(keys, shown(node, entry.key), where, writer)
+            continue
+        yield Setting(keys, not node.is_off, where, writer, is_section=True)
+        if not node.is_off:
+            inner = [*node.section.model_fields] if node.section else []
+            yield from _settings(node, writers, inner, keys)
+
+
+def _where(spot: Position) -> str:
+    if spot == BUILT_IN:
+        return "built-in"
+    return f"{spot.source.name}:{spot.line}"
+
+
+def _writer(entry: Entry[TypedNode], writers: list[str]) -> str:
+    """Which of *writers* wrote it; empty: none of them, it is built in."""
+    if entry.spot == BUILT_IN:
+        return ""
+    path = entry.node.path
+    found = [name for name in writers if path == name or path.startswith((f"{name}.", f"{name}["))]
+    # The longest: policies may be called `slow` and `slow.api`.
+    return max(found, key=len, default=writers[-1])

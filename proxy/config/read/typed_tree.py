@@ -1,0 +1,149 @@
+"""What a file says once it has been read: values that know where they were written.
+
+The same shape as :mod:`proxy.config.source.nodes`, one step further: the keys are known
+and the values have their types. Parts that could not be read are left out, and
+what holds them says so; whoever compares values waits for those.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from proxy.config.diagnostics.position import Position
+from proxy.config.schema.section import Section
+from proxy.config.source.nodes import Entry, Scalar, overlay
+from proxy.config.values.base import ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class TypedScalar:
+    """A value that was read."""
+
+    path: str
+    kind: ValueType[Any]
+    scalar: Scalar
+    value: Any
+
+    @property
+    def spot(self) -> Position:
+        return self.scalar.spot
+
+    @property
+    def is_whole(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class TypedList:
+    """A list that was read."""
+
+    path: str
+    spot: Position
+    items: tuple["TypedNode", ...]
+    is_whole: bool = True
+    """False if something in it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedMapping:
+    """A mapping that was read: a section, or names with what belongs to each."""
+
+    path: str
+    spot: Position
+    entries: dict[str, "Entry[TypedNode]"]
+    section: type[Section] | None = None
+    broken: frozenset[str] = field(default_factory=frozenset)
+    """Keys that are there, but could not be read or not wholly."""
+    is_off: bool = False
+    """Switched off. What it holds waits for whoever switches it on again."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.broken
+
+    def leaf(self, key: str) -> TypedScalar | None:
+        """The value under *key*, if there is one."""
+        node = self.node(key)
+        return node if isinstance(node, TypedScalar) else None
+
+    def branch(self, key: str) -> "TypedMapping | None":
+        """The mapping under *key*, if there is one and it is not switched off."""
+        node = self.node(key)
+        return node if isinstance(node, TypedMapping) and not node.is_off else None
+
+    def items(self, key: str) -> tuple["TypedNode", ...]:
+        """The list under *key*; empty if there is none."""
+        node = self.node(key)
+        return node.items if isinstance(node, TypedList) else ()
+
+    def values(self, key: str) -> tuple[Any, ...]:
+        """What the list under *key* holds, if it holds plain values."""
+        return tuple(item.value for item in self.items(key) if isinstance(item, TypedScalar))
+
+    def node(self, key: str) -> "TypedNode | None":
+        entry = self.entries.get(key)
+        return None if entry is None else entry.node
+
+
+TypedNode = TypedScalar | TypedList | TypedMapping
+
+
+def merge(under: TypedNode, over: TypedNode) -> TypedNode:
+    """*over* where it says something, else *under*: key by key, at every depth."""
+    if isinstance(under, TypedMapping) and isinstance(over, TypedMapping):
+        return merge_branches(under, over)
+    return over
+
+
+def merge_branches(under: TypedMapping, over: TypedMapping) -> TypedMapping:
+    """As :func:`merge`."""
+    displaced = _displaced_by(over)
+    kept = {key: entry for key, entry in under.entries.items() if key not in displaced}
+    return replace(
+        over,
+        entries=overlay(kept, over.entries, merge),
+        broken=over.broken | (under.broken - over.entries.keys() - displaced),
+    )
+
+
+def _displaced_by(over: TypedMapping) -> frozenset[str]:
+    """Keys that mean nothing any more beside what *over* says."""
+    groups = over.section.alternatives if over.section else ()
+    chosen = [group for group in groups if not group.isdisjoint(over.entries)]
+    return frozenset[str]().union(*groups).difference(*chosen) if chosen else frozenset()
+
+
+def with_entry(
+    branch: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
+) -> TypedMapping:
+    """*branch* with one more entry, in the mapping below it to which *keys* lead."""
+    if keys:
+        outer, *rest = keys
+        below = branch.branch(outer)
+        if below is None:
+            return branch
+        entry = replace(branch.entries[outer], node=with_entry(below, tuple(rest), entry))
+    return replace(branch, entries=branch.entries | {entry.key: entry})
+
+
+def leaves(read: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
+    """Every value that counts, with the key that it stands under."""
+    if isinstance(read, TypedScalar):
+        yield key, read
+    elif isinstance(read, TypedList):
+        for item in read.items:
+            yield from leaves(item, key)
+    elif not read.is_off:
+        for entry in read.entries.values():
+            yield from leaves(entry.node, entry.key)
+
+
+def plain(read: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
+    """The values alone, as the models take them."""
+    if isinstance(read, TypedScalar):
+        return read.value
+    if isinstance(read, TypedList):
+        return [plain(item) for item in read.items]
+    if read.is_off:
+        return False
+    return {entry.key: plain(entry.node) for entry in read.entries.values()}

@@ -1,0 +1,127 @@
+"""What to write in place of a key that does not exist."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import ELSEWHERE
+from proxy.config.schema.file import FileKeys
+from proxy.config.schema.route import HeadersKeys
+from proxy.config.schema.section import Section
+from proxy.config.schema.store import StoreKeys
+from proxy.config.source.nodes import Entry, Node, Scalar
+from proxy.config.values.addresses import UpstreamUrl
+from proxy.config.values.base import Integer
+from proxy.config.values.paths import below
+from proxy.http.durations import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class KeySuggestion:
+    """What to say to a key that does not exist, and which key was meant."""
+
+    text: str
+    """The second half of ``unknown key, …``."""
+    meant: str = ""
+
+
+def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
+    """What the author of *entry* should write instead of it."""
+    key, known = entry.key, section.model_fields
+    for ours in ELSEWHERE.get(key, ()):
+        outermost = ours.partition(".")[0]
+        if outermost in known:
+            return KeySuggestion(f"write {_rewritten(ours, entry.node)}", outermost)
+    # Two letters make scope of store, but who writes it knows what it is.
+    near = "" if key == "store" else nearest(key, known)
+    if near:
+        return KeySuggestion(f"did you mean {near}?", near)
+    if section is StoreKeys:
+        return KeySuggestion(_for_store(key), "url")
+    return KeySuggestion(_place_for(entry, section))
+
+
+def _for_store(key: str) -> str:
+    if key in {"path", "file"}:
+        return "write url: sqlite:PATH"
+    others = [name for name in StoreKeys.model_fields if name != "url"]
+    return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
+
+
+def _place_for(entry: Entry[Node], section: type[Section]) -> str:
+    key = entry.key
+    if key == "store":
+        return f"write store: {_store_of(entry.node)} at the top of the file"
+    if section is HeadersKeys:
+        return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
+    # What lies below is nearer than what lies elsewhere.
+    others = [*_sections(section), *_sections(FileKeys)]
+    for other in others:
+        if key in other.model_fields:
+            return f"it belongs to {other.belongs_to}, write it there"
+    for ours in ELSEWHERE.get(key, ()):
+        for other in others:
+            if ours in other.model_fields:
+                return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
+    return f"write one of {', '.join(section.model_fields)}"
+
+
+def _rewritten(ours: str, node: Node) -> str:
+    """Our key, with the value that was written where that is sure to be harmless."""
+    value = node.text if isinstance(node, Scalar) else ""
+    *outer, key = ours.split(".")
+    if key == "urls":
+        try:
+            UpstreamUrl().read(Scalar(value, node.spot))
+        except InvalidValue:
+            value = "https://…"
+        return f"urls: [{value}]"
+    if key in {"match", "path"}:
+        return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
+    if key == "attempts":
+        text = f"attempts: {_one_more(node)}"
+        return f"{_within(outer, text)} (attempts counts the first call)"
+    number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
+    if key == "rate" or (key == "throttle" and number):
+        calls = number or "100"
+        return f"{_within(outer, f'{key}: {calls}/s')} (or {calls}/m, {calls}/h)"
+    is_time = key == "for" and parse_duration(value) is not None
+    if is_time or (key in {"burst", "concurrency"} and number):
+        return _within(outer, f"{key}: {value}")
+    return _within(outer, f"{key}: …") if outer else key
+
+
+def _store_of(node: Node) -> str:
+    """A store as it was written, where that is sure to be harmless."""
+    written = node.text if isinstance(node, Scalar) else ""
+    return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
+
+
+def _one_more(retries: Node) -> str:
+    """How many attempts a number of retries makes."""
+    try:
+        return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
+    except InvalidValue:
+        return "N+1"
+
+
+def _within(keys: list[str], text: str) -> str:
+    """``retry: {backoff: {text}}``."""
+    for key in reversed(keys):
+        text = f"{key}: {{{text}}}"
+    return text
+
+
+def _sections(top: type[Section]) -> Iterator[type[Section]]:
+    """*top* and every section below it, the outer ones first."""
+    waiting: list[Any] = [top]
+    while waiting:
+        shape = waiting.pop(0)
+        if isinstance(shape, type) and issubclass(shape, Section):
+            yield shape
+            waiting += [field.annotation for field in shape.model_fields.values()]
+        else:
+            waiting += get_args(shape)

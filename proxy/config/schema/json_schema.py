@@ -1,0 +1,51 @@
+"""The JSON Schema of the file, for editors: the models in another notation."""
+
+from typing import Any
+
+from proxy.config.schema.file import FileKeys
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """What an editor needs to complete and check the file as users write it."""
+    schema = _tidied(FileKeys.model_json_schema())
+    return {"$schema": _DIALECT, **schema, "title": "Holdfast"}
+
+
+def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
+    """*part* closed to unknown names, and without titles that only repeat the key."""
+    if isinstance(part, list):
+        return [_tidied(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    tidy: dict[str, Any] = {
+        # Under `properties` a key is a name of the file, even one called title.
+        key: {name: _tidied(value) for name, value in inner.items()}
+        if key in {"properties", "$defs"}
+        else _tidied(inner)
+        for key, inner in part.items()
+        if key != "title"
+    }
+    if "patternProperties" in tidy:
+        tidy["additionalProperties"] = False
+    # None in a model is a key that is not there; nobody writes null.
+    if tidy.get("default", ...) is None:
+        del tidy["default"]
+    if "anyOf" in tidy:
+        forms = tidy["anyOf"] = _forms(tidy["anyOf"])
+        if len(forms) == 1:
+            del tidy["anyOf"]
+            tidy |= forms[0]
+    return tidy
+
+
+def _forms(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What can be written, each form once: shorthands pile up alternatives of alternatives."""
+    flat: list[dict[str, Any]] = []
+    for form in written:
+        flat += form["anyOf"] if form.keys() == {"anyOf"} else [form]
+    covered: list[dict[str, Any]] = [{"type": "null"}]
+    if {"type": "boolean"} in flat:
+        covered.append({"type": "boolean", "const": False})
+    return [form for i, form in enumerate(flat) if form not in covered and form not in flat[:i]]

@@ -1,0 +1,45 @@
+"""Reading the files that a configuration names, with reasons a user understands."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+
+_REASONS = {
+    errno.ENOENT: "no such file",
+    errno.EACCES: "permission denied",
+    errno.EISDIR: "it is a directory",
+}
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """Why a file could not be opened, in plain words."""
+    if isinstance(error, ValueError):  # a NUL in its name
+        return "no such file"
+    number = error.errno or 0
+    return _REASONS.get(number, os.strerror(number).lower())
+
+
+def read_file(path: Path, written: str, limit: int) -> str:
+    """The text of a small regular file; :class:`InvalidValue` if there is none.
+
+    *written* is the path as the user knows it. Pipes and devices are refused:
+    reading one may never end.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise InvalidValue(f"cannot read {written} (it is no regular file), correct the path")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise InvalidValue(
+            f"cannot read {written} ({reason_of(error)}), mount it or correct the path"
+        ) from None
+    if len(data) > limit:
+        raise InvalidValue(f"{written} is larger than {limit // 1024}KiB, write a smaller file")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidValue(f"{written} is not UTF-8 text, save it as UTF-8") from None

@@ -1,0 +1,274 @@
+"""Text → tree. Knows YAML, and nothing about what the keys mean.
+
+The tree is composed here rather than by the library, because a stranger's file
+must cost little whatever is in it: depth, size and what aliases multiply are
+bounded while the file is read, not afterwards.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import yaml
+
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.diagnostics.position import Position, Source
+from proxy.config.source.files import reason_of
+from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
+
+try:
+    from yaml import CBaseLoader as _Loader
+except ImportError:  # built without libyaml: slower, otherwise the same
+    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # as good, and slower
+
+MAX_BYTES = 1024 * 1024
+_MAX_DEPTH = 40
+_MAX_NODES = 100_000
+
+_STANDARD_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))
+
+# The library's words for common slips, and what we say instead.
+_SYNTAX_ADVICE = (
+    ("mapping values are not allowed", 'a ":" is not expected here, put the value in quotes'),
+    ("cannot start any token", "a value cannot begin with this character, put it in quotes"),
+    ("expected ',' or ']'", 'a list is not closed, write "]" at its end'),
+    ("expected ',' or '}'", 'a mapping is not closed, write "}" at its end'),
+    ("unexpected end of stream", "a quote is not closed, write the other one"),
+    ("unknown escape character", "\\ begins an escape in double quotes, write single quotes"),
+    ("expected '-' indicator", 'a list goes on with "- ", write it or indent this line'),
+    ("could not find expected ':'", 'a key needs a ":", write one behind it'),
+)
+_SYNTAX_FALLBACK = "this is not valid YAML, correct the indentation or the quotes here"
+
+# `key: header: X-Tenant` is a slip that YAML cannot read. With another character for the second
+# colon it can, so that whoever knows the key can say what to write, and what else is wrong.
+_TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
+_MENDED_COLON = "\ue000"
+
+
+class _Unreadable(Exception):
+    """Reading ends here: what follows cannot be understood."""
+
+    def __init__(self, spot: Position, text: str) -> None:
+        super().__init__(text)
+        self.spot = spot
+        self.text = text
+
+
+def parse_file(source: Source, findings: Diagnostics) -> Mapping | None:
+    """The tree of one file, or None if it could not be read; *findings* say why."""
+    try:
+        return _parse(_read(source), source)
+    except _Unreadable as unreadable:
+        findings.fault(unreadable.spot, "", unreadable.text)
+    return None
+
+
+def _read(source: Source) -> bytes:
+    try:
+        # A pipe is fine, as in `-c /dev/stdin`: one byte too many ends the reading.
+        with source.path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise _Unreadable(
+            Position(source), f"cannot be read ({reason_of(error)}), correct the path"
+        ) from None
+
+
+def _parse(data: bytes, source: Source) -> Mapping:
+    if len(data) > MAX_BYTES:
+        raise _Unreadable(
+            Position(source, 1, 1),
+            f"the file is larger than {MAX_BYTES // 1024}KiB, make it smaller",
+        )
+    return _tree(_decode(data, source), source)
+
+
+def _tree(text: str, source: Source) -> Mapping:
+    try:
+        root = _Composer(yaml.parse(text, Loader=_Loader), source).document()
+    except yaml.MarkedYAMLError as error:
+        mended = _TWO_KEYS.sub(rf"\1{_MENDED_COLON}", text)
+        if mended != text:
+            return _tree(mended, source)
+        raise _syntax_error(error, text, source) from None
+    except yaml.YAMLError:
+        # What is left is the reader's complaint about a control character.
+        index = next((i for i, char in enumerate(text) if _is_control(char)), 0)
+        raise _Unreadable(
+            _spot_of(source, text[:index]), "a control character stands here, remove it"
+        ) from None
+    if root is None or (isinstance(root, Scalar) and root.type == "null"):
+        raise _Unreadable(Position(source, 1, 1), "the file is empty, write upstreams and routes")
+    if not isinstance(root, Mapping):
+        raise _Unreadable(
+            root.spot, "the file has to begin with keys, write upstreams: and routes: (say)"
+        )
+    return root
+
+
+def _decode(data: bytes, source: Source) -> str:
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        good = data[: error.start].decode("utf-8")
+        raise _Unreadable(
+            _spot_of(source, good), "the file is not UTF-8 text, save it as UTF-8"
+        ) from None
+
+
+def _is_control(char: str) -> bool:
+    return not char.isprintable() and char not in "\t\n\r\x85\u2028\u2029" and not char.isspace()
+
+
+def _spot_of(source: Source, before: str) -> Position:
+    """Where the text goes on after *before*."""
+    return Position(source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Unreadable:
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return _Unreadable(Position(source, 1, 1), _SYNTAX_FALLBACK)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    indentation = re.match(r"[ \t]*", line)
+    tab = indentation[0].find("\t") if indentation else -1
+    if tab >= 0:
+        return _Unreadable(
+            Position(source, mark.line + 1, tab + 1),
+            "YAML cannot be indented with a tab, write two spaces",
+        )
+    if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
+        return _Unreadable(
+            Position(source, mark.line + 1, mark.column),
+            'within {} and [] a value with ${…} needs quotes, write "${…}"',
+        )
+    problem = error.problem or ""
+    advice = next((ours for theirs, ours in _SYNTAX_ADVICE if theirs in problem), _SYNTAX_FALLBACK)
+    if "end of stream" in problem and error.context_mark is not None:
+        mark = error.context_mark  # the quote that was opened, not the end of the file
+    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), advice)
+
+
+class _Composer:
+    """Builds the tree from the parser's events."""
+
+    def __init__(self, events: Iterator[yaml.Event], source: Source) -> None:
+        self._events = events
+        self._source = source
+        self._anchors: dict[str, tuple[Node, int] | None] = {}
+        """Each with how many nodes it stands for; None while it is being built."""
+        self._count = 0
+
+    def document(self) -> Node | None:
+        root: Node | None = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise _Unreadable(
+                        self._spot(event),
+                        "a second document begins here, write it to a file of its own and "
+                        "repeat -c",
+                    )
+                root = self._node(next(self._events), 0)
+        return root
+
+    def _node(self, event: yaml.Event, depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if not isinstance(event, yaml.NodeEvent | yaml.CollectionStartEvent):  # pragma: no cover
+            raise _Unreadable(self._spot(event), _SYNTAX_FALLBACK)
+        if depth > _MAX_DEPTH:
+            raise _Unreadable(
+                self._spot(event),
+                f"this is nested deeper than {_MAX_DEPTH} levels, make it flatter",
+            )
+        anchor = event.anchor
+        if anchor is not None:
+            self._anchors[anchor] = None
+        before = self._count
+        self._add(1, event)
+        node: Node
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._sequence(event, depth)
+        else:
+            node = self._mapping(event, depth)
+        if anchor is not None:
+            self._anchors[anchor] = (node, self._count - before)
+        return node
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        if event.anchor not in self._anchors:
+            raise _Unreadable(
+                self._spot(event),
+                f"there is no anchor &{event.anchor} above, write *{event.anchor} in quotes if no "
+                f"alias is meant",
+            )
+        known = self._anchors[event.anchor]
+        if known is None:
+            raise _Unreadable(self._spot(event), f"&{event.anchor} contains itself, write it out")
+        node, size = known
+        self._add(size, event)
+        return node
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        self._refuse_tag(event, event.tag)
+        # In the plain style no tag was written, or `!!str` was, which quotes would say too.
+        plain = event.style in (None, "") and event.tag is None
+        spot, value = self._spot(event), event.value
+        if plain and _MENDED_COLON in value:
+            spot = replace(spot, column=spot.column + value.index(_MENDED_COLON))
+        return Scalar(value.replace(_MENDED_COLON, ":"), spot, plain)
+
+    def _sequence(self, event: yaml.SequenceStartEvent, depth: int) -> Sequence:
+        self._refuse_tag(event, event.tag)
+        items = []
+        for following in self._events:
+            if isinstance(following, yaml.SequenceEndEvent):
+                break
+            items.append(self._node(following, depth + 1))
+        return Sequence(self._spot(event), tuple(items))
+
+    def _mapping(self, event: yaml.Event, depth: int) -> Mapping:
+        self._refuse_tag(event, getattr(event, "tag", None))
+        entries: dict[str, Entry[Node]] = {}
+        repeated = []
+        for following in self._events:
+            if isinstance(following, yaml.MappingEndEvent):
+                break
+            spot = self._spot(following)
+            key = self._key(self._node(following, depth + 1), spot)
+            entry = Entry(key, spot, self._node(next(self._events), depth + 1))
+            if key in entries:
+                repeated.append((entry, entries[key].spot))
+            else:
+                entries[key] = entry
+        first = next(iter(entries.values()), None)
+        return Mapping(first.spot if first else self._spot(event), entries, tuple(repeated))
+
+    @staticmethod
+    def _key(node: Node, spot: Position) -> str:
+        if not isinstance(node, Scalar):
+            raise _Unreadable(spot, "a key is a single word, write one")
+        return node.text
+
+    def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
+        if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:
+            raise _Unreadable(self._spot(event), "a tag (!…) has no meaning here, remove it")
+
+    def _add(self, count: int, event: yaml.Event) -> None:
+        self._count += count
+        if self._count > _MAX_NODES:
+            raise _Unreadable(
+                self._spot(event),
+                f"with its aliases the file has more than {_MAX_NODES} values, make it smaller",
+            )
+
+    def _spot(self, event: yaml.Event) -> Position:
+        mark = event.start_mark
+        if mark is None:  # pragma: no cover - the parser always sets it
+            return Position(self._source, 1, 1)
+        return Position(self._source, mark.line + 1, mark.column + 1)

@@ -1,0 +1,250 @@
+"""What all kinds have in common, and those that know nothing of HTTP."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import nearest
+from proxy.config.source.nodes import Scalar
+
+JsonSchema = dict[str, Any]
+ValueT = TypeVar("ValueT")
+
+_REFERENCE_PATTERN = r"\$\{"
+"""Whatever a key takes, it may come from ``${…}``."""
+
+# Visible ASCII but " and \\, which would need escapes in metrics; spaces inside only.
+_NAME = r"[!#-\[\]-^`-~](?:[ !#-\[\]-~]*[!#-\[\]-~])?"
+_LONGEST_NAME = 128
+
+
+# No exponents, infinities or the like: nobody means them.
+_DECIMAL = r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?"
+
+
+class ValueType(ABC, Generic[ValueT]):
+    """How one kind of value is written, read and described.
+
+    A message of :meth:`read` may quote the value: for one that was interpolated
+    the reader says ``is no NOUN, write EXAMPLE (say)`` in its place.
+    """
+
+    noun: str
+    example: str
+
+    @abstractmethod
+    def read(self, scalar: Scalar) -> ValueT:
+        """The value; :class:`InvalidValue` if this is none."""
+
+    def write(self, value: ValueT) -> object:
+        """*value* as it could stand in a file."""
+        return str(value)
+
+    def masked(self, value: ValueT) -> object:
+        """What may be shown of a *value* that came from ``${…}``."""
+        return self.write(value)
+
+    def same_key(self, key: str) -> str:
+        """What two keys of this kind must share to be the same key."""
+        return key
+
+    @abstractmethod
+    def json_schema(self) -> JsonSchema:
+        """What an editor should accept."""
+
+    def __get_pydantic_json_schema__(
+        self, _core_schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        return self.json_schema()
+
+
+def string_schema(pattern: str) -> JsonSchema:
+    """A string that matches *pattern*, or that is made with ``${…}``."""
+    return {"type": "string", "pattern": f"{pattern}|{_REFERENCE_PATTERN}"}
+
+
+def or_reference(schema: JsonSchema) -> JsonSchema:
+    """What *schema* accepts, or a string made with ``${…}``."""
+    return {"anyOf": [schema, {"type": "string", "pattern": _REFERENCE_PATTERN}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(ValueType[int]):
+    """A whole number from *least* to *most*."""
+
+    least: int
+    most: int = 1_000_000
+    zero: str = ""
+    """What to say to 0 where it is too little: what it would mean, and what to write."""
+    noun = "whole number in range"
+    example = "64"
+
+    def read(self, scalar: Scalar) -> int:
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", scalar.text):
+            raise InvalidValue(f"{scalar.shown} is no whole number, write {self.example} (say)")
+        if scalar.type != "int":
+            raise InvalidValue(f"{scalar.shown} is text, write {scalar.text} without quotes")
+        number = int(scalar.text)
+        if number == 0 and self.zero:
+            raise InvalidValue(f"0 {self.zero}")
+        if not self.least <= number <= self.most:
+            raise InvalidValue(
+                f"{number} is out of range, write a number from {self.least} to {self.most}"
+            )
+        return number
+
+    def write(self, value: int) -> int:
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
+
+
+@dataclass(frozen=True, slots=True)
+class Number(ValueType[float]):
+    """A number from *least* to *most*, whole or not."""
+
+    least: float
+    most: float
+    above: bool = False
+    """Whether *least* itself is too little."""
+    noun = "number in range"
+    example = "0.5"
+
+    def read(self, scalar: Scalar) -> float:
+        if not re.fullmatch(_DECIMAL, scalar.text):
+            percent = re.fullmatch(rf"({_DECIMAL})\s?%", scalar.text)
+            instead = f"{float(percent[1]) / 100:g}" if percent else f"{self.example} (say)"
+            raise InvalidValue(f"{scalar.shown} is no number, write {instead}")
+        if scalar.type == "str":
+            raise InvalidValue(f"{scalar.shown} is text, write {scalar.text} without quotes")
+        number = float(scalar.text)
+        if not self.least <= number <= self.most or (self.above and number == self.least):
+            span = f"above {self.least:g} and up to" if self.above else f"from {self.least:g} to"
+            raise InvalidValue(
+                f"{scalar.text} is out of range, write a number {span} {self.most:g}"
+            )
+        return number
+
+    def write(self, value: float) -> float:
+        return int(value) if value.is_integer() else value
+
+    def json_schema(self) -> JsonSchema:
+        least = "exclusiveMinimum" if self.above else "minimum"
+        return or_reference({"type": "number", least: self.least, "maximum": self.most})
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(ValueType[bool]):
+    """``true`` or ``false``."""
+
+    noun = "switch"
+    example = "true"
+
+    def read(self, scalar: Scalar) -> bool:
+        if scalar.type != "bool":
+            raise InvalidValue(f"{scalar.shown} is neither true nor false, write one of them")
+        return scalar.text[0] in "tT"
+
+    def write(self, value: bool) -> bool:  # noqa: FBT001 - the value itself
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "boolean"})
+
+
+class Choice(ValueType[str]):
+    """One of a few words; *elsewhere* are those of other products, each with what to write."""
+
+    noun = "word that can stand here"
+
+    def __init__(self, *words: str, elsewhere: Mapping[str, str] | None = None) -> None:
+        self.words = words
+        self.example = words[0]
+        self._elsewhere = elsewhere or {}
+
+    def read(self, scalar: Scalar) -> str:
+        if scalar.text not in self.words:
+            ours, near = self._elsewhere.get(scalar.text), nearest(scalar.text, self.words)
+            hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
+            raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"enum": list(self.words)})
+
+
+@dataclass(frozen=True, slots=True)
+class Name(ValueType[str]):
+    """What a route, policy or upstream is called: also a metric's label.
+
+    A name of our own, such as ``_unmatched``, begins with an underscore.
+    """
+
+    noun = "name"
+    example = "payments"
+
+    def read(self, scalar: Scalar) -> str:
+        if len(scalar.text) > _LONGEST_NAME:
+            raise InvalidValue(
+                f"a name has at most {_LONGEST_NAME} characters, write a shorter one"
+            )
+        if not re.fullmatch(_NAME, scalar.text):
+            raise InvalidValue(
+                f"{scalar.shown} is no name, write ASCII letters, digits and signs (no quotes, "
+                f"no _ at the beginning)"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(ValueType[str]):
+    """Any text, of one line or many."""
+
+    noun = "text"
+    example = '"text"'
+
+    def read(self, scalar: Scalar) -> str:
+        try:
+            scalar.text.encode()
+        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+            raise InvalidValue("this is not UTF-8 text, write some") from None
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nobody knows what it is
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Token(ValueType[str]):
+    """A credential that clients send as ``Authorization: Bearer``. Never quoted."""
+
+    noun = "token"
+    example = "${HOLDFAST_ADMIN_TOKEN}"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text:
+            raise InvalidValue(f"the token is empty, write {self.example}")
+        if not re.fullmatch(r"[\x21-\x7e]+", scalar.text):
+            raise InvalidValue(
+                "the token has spaces or other unusual characters, write one without"
+            )
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number"], "minLength": 1}

@@ -1,0 +1,117 @@
+"""Header fields: names that may be touched, and values that fit on one line."""
+
+import re
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import JsonSchema, ValueType, or_reference
+from proxy.http.fields import HOP_BY_HOP
+
+# RFC 9110 5.6.2.
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# RFC 9110 5.5: visible characters, spaces and tabs; bytes beyond ASCII are opaque.
+_VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t \x21-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
+
+_SECRET_NAME = re.compile(
+    r"(?:^|-)(?:authorization|cookie|auth|api-?key|access-?key|token|secret|password|signature)"
+    r"(?:-|$)",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)
+
+_NOT_TO_EDIT = {
+    "host": "write host: preserve or host: upstream in the upstream",
+    "content-length": "it follows from the body, remove it here",
+    "transfer-encoding": "it follows from the body, remove it here",
+    "upgrade": "write upgrades: [websocket] in the route",
+    "via": "it keeps requests from going in circles, remove it here",
+    "expect": "the proxy answers it, remove it here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderName(ValueType[str]):
+    """The name of a field, in any case."""
+
+    noun = "name of a header"
+    example = "X-Tenant"
+
+    def read(self, scalar: Scalar) -> str:
+        if not HEADER_NAME.fullmatch(scalar.text):
+            raise InvalidValue(f"{scalar.shown} is no name of a header, write {self.example} (say)")
+        return scalar.text
+
+    def same_key(self, key: str) -> str:
+        return key.lower()
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class EditableHeader(HeaderName):
+    """The name of a field that a route may set or remove."""
+
+    def read(self, scalar: Scalar) -> str:
+        # Explicit base: zero-argument super() does not survive slots=True.
+        name = HeaderName.read(self, scalar)
+        advice = _NOT_TO_EDIT.get(name.lower())
+        if advice is None and name.lower().encode() in HOP_BY_HOP:
+            advice = "it belongs to one connection, remove it here"
+        if advice is not None:
+            raise InvalidValue(f"{name} cannot be edited, {advice}")
+        return name
+
+
+_LONGEST_PSEUDONYM = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Pseudonym(ValueType[str]):
+    """What this proxy is called in Via and Proxy-Status: a token (RFC 9110 7.6.3)."""
+
+    noun = "name"
+    example = "egress"
+
+    def read(self, scalar: Scalar) -> str:
+        if len(scalar.text) > _LONGEST_PSEUDONYM:
+            raise InvalidValue(
+                f"a name has at most {_LONGEST_PSEUDONYM} characters, write a shorter one"
+            )
+        if not HEADER_NAME.fullmatch(scalar.text):
+            raise InvalidValue(
+                f"{scalar.shown} cannot stand in Via, write one word of letters, digits, - . and _ "
+                f"(name: {self.example}, say)"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        pattern = f"^{HEADER_NAME.pattern}$"
+        return or_reference({"type": "string", "pattern": pattern, "maxLength": _LONGEST_PSEUDONYM})
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderValue(ValueType[str]):
+    """The value of a field. Never quoted: it may be a secret."""
+
+    noun = "value of a header"
+    example = '"text"'
+
+    def read(self, scalar: Scalar) -> str:
+        if not _VALUE.fullmatch(scalar.text):
+            raise InvalidValue(
+                "a header's value is one line of Latin-1 text without spaces around it, write one"
+            )
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a header with this name or value is likely to hold a credential."""
+    return bool(value) and bool(_SECRET_NAME.search(name) or _SECRET_VALUE.match(value))

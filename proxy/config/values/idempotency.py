@@ -1,0 +1,238 @@
+"""What can be said about requests with a key: which, whose, and what is kept of them."""
+
+import re
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import (
+    Choice,
+    Integer,
+    JsonSchema,
+    ValueType,
+    or_reference,
+    string_schema,
+)
+from proxy.config.values.headers import HEADER_NAME, HeaderName
+from proxy.config.values.paths import Method
+from proxy.config.values.throttling import CLIENT_IP_ELSEWHERE, SOURCES_ELSEWHERE, two_keys
+from proxy.http.durations import parse_duration
+from proxy.http.fields import HOP_BY_HOP
+from proxy.policy.settings import NEVER_KEPT_BY_CLASS
+
+_METHODS = ("POST", "PATCH", "PUT", "DELETE")
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
+
+_MISMATCH_STATUSES = (422, 409)
+
+KEPT_CLASSES = ("2xx", "3xx", "4xx")
+"""What is kept where nothing is listed."""
+_CLASS = re.compile(r"[2-5]xx")
+
+_NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
+
+IN_FLIGHT = Choice(
+    "wait",
+    "reject",
+    elsewhere={
+        "block": "wait",
+        "join": "wait",
+        "queue": "wait",
+        "conflict": "reject",
+        "error": "reject",
+        "fail": "reject",
+        "409": "reject",
+    },
+)
+"""What a duplicate gets while the first one is under way."""
+
+ON_AMBIGUOUS = Choice(
+    "release",
+    "hold",
+    elsewhere={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
+)
+"""What becomes of a key whose request may have run."""
+
+ON_KEY_STORE_ERROR = Choice(
+    "closed",
+    "open",
+    elsewhere={
+        "fail_open": "open",
+        "fail-open": "open",
+        "allow": "open",
+        "fail_closed": "closed",
+        "fail-closed": "closed",
+        "deny": "closed",
+        "local": "closed (503), or open to run without a record of it",
+    },
+)
+"""What to do while the store does not answer."""
+
+
+def kept_statuses(item: str | int) -> frozenset[int]:
+    """The statuses that an item of ``keep`` stands for.
+
+    A class leaves out those that tell of the moment or of the caller; a number means itself.
+    """
+    if isinstance(item, int):
+        return frozenset({item})
+    first = int(item[0]) * 100
+    return frozenset(range(first, first + 100)) - NEVER_KEPT_BY_CLASS
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKeyHeader(HeaderName):
+    """The name of the field that carries a key."""
+
+    example = "Idempotency-Key"
+
+    def read(self, scalar: Scalar) -> str:
+        # Explicit base: zero-argument super() does not survive slots=True.
+        name = HeaderName.read(self, scalar)
+        if name.lower().encode() in _NO_KEY:
+            raise InvalidValue(f"{name} has a meaning of its own, write {self.example} (say)")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class HonouredHeader(RequestKeyHeader):
+    """The field by which an upstream knows a key; other values of ``honours_key`` are none.
+
+    ``24h`` and ``"true"`` could be names of fields. Nobody means them so, and no request
+    would carry such a key.
+    """
+
+    def read(self, scalar: Scalar) -> str:
+        text = scalar.text
+        if parse_duration(text) is not None:
+            raise InvalidValue(f"{text} is a time, write honours_key: {{for: {text}}}")
+        if text.lower() in {"true", "false"}:
+            raise InvalidValue(f'"{text}" is text here, write {text.lower()} without quotes')
+        source, colon, name = text.partition(":")
+        if source == "header" and colon and HEADER_NAME.fullmatch(name.strip()):
+            raise InvalidValue(f"{scalar.shown} is no name of a header, write {name.strip()}")
+        if text.isdigit():
+            raise InvalidValue(f"{text} is no name of a header, write {self.example} (say)")
+        return RequestKeyHeader.read(self, scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedMethod(ValueType[str]):
+    """A method whose requests can have a key."""
+
+    noun = "method that can have a key"
+    example = "POST"
+
+    def read(self, scalar: Scalar) -> str:
+        if scalar.text == "*":
+            raise InvalidValue(f"* is no method, write {', '.join(_METHODS)}")
+        name = Method().read(scalar)
+        if name in _SAFE:
+            raise InvalidValue(
+                f"{name} changes nothing and needs no key, remove it ({', '.join(_METHODS)} can "
+                f"have one)"
+            )
+        if name not in _METHODS:
+            raise InvalidValue(f"{name} cannot have a key, write some of {', '.join(_METHODS)}")
+        return name
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"enum": list(_METHODS)})
+
+
+@dataclass(frozen=True, slots=True)
+class CallerHeader(ValueType[str]):
+    """A field that tells callers apart, in lower case; written ``header:NAME``."""
+
+    noun = "scope"
+    example = "header:Authorization"
+
+    def read(self, scalar: Scalar) -> str:
+        text = scalar.text
+        source, colon, name = text.partition(":")
+        if not colon or source != "header":
+            raise InvalidValue(f"{scalar.shown} is no scope, {_instead_of_scope(text)}")
+        if name.strip() and name != name.strip() and not scalar.plain:
+            raise InvalidValue(f"{scalar.shown} has a space in it, write header:{name.strip()}")
+        if name != name.strip() or not name:
+            raise InvalidValue(two_keys(source, name.strip(), ""))
+        if not HEADER_NAME.fullmatch(name):
+            raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
+        return name.lower()
+
+    def write(self, value: str) -> str:
+        return f"header:{value}"
+
+    def json_schema(self) -> JsonSchema:
+        return string_schema(f"^header:{HEADER_NAME.pattern}$")
+
+
+@dataclass(frozen=True, slots=True)
+class MismatchStatus(ValueType[int]):
+    """The status for a key that comes back with another request."""
+
+    noun = "status for a mismatch"
+    example = "422"
+
+    def read(self, scalar: Scalar) -> int:
+        if scalar.text not in map(str, _MISMATCH_STATUSES):
+            raise InvalidValue(f"{scalar.shown} is neither 422 nor 409, write one of them")
+        return Integer(200, 599).read(scalar)
+
+    def write(self, value: int) -> int:
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"enum": list(_MISMATCH_STATUSES)})
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStatus(ValueType[str | int]):
+    """One item of ``keep``: a status is a number, a class of them a word."""
+
+    noun = "status that can be kept"
+    example = "2xx"
+
+    def read(self, scalar: Scalar) -> str | int:
+        text = scalar.text
+        if _CLASS.fullmatch(text):
+            return text
+        if re.fullmatch(r"[2-5][0-9]{2}", text):
+            return int(text)
+        if text == "default":
+            raise InvalidValue(f"default has no meaning here, write {', '.join(KEPT_CLASSES)}")
+        if re.fullmatch(r"[0-9]{1,4}|[0-9]xx", text):
+            raise InvalidValue(
+                f"{text} is no final status, write one from 200 to 599, or a class: 2xx"
+            )
+        raise InvalidValue(f"{scalar.shown} is no status, {_instead_of_status(text)}")
+
+    def write(self, value: str | int) -> str | int:
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        status = {"type": "integer", "minimum": 200, "maximum": 599}
+        return {"anyOf": [status, string_schema(r"^([2-5]xx|[2-5][0-9]{2})$")]}
+
+
+def _instead_of_scope(text: str) -> str:
+    if text == "none":
+        return "write scope: [] if all callers are to share their keys"
+    source, _, name = text.partition(":")
+    if SOURCES_ELSEWHERE.get(source.lower()) == "header" and name.strip():
+        return f"write header:{name.strip()}"
+    looks_like_one = "-" in text or text[:1].isupper() or text in {"authorization", "cookie"}
+    if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_ELSEWHERE:
+        return f"write header:{text}"
+    return "only headers tell callers apart, write header:X-Tenant (say)"
+
+
+def _instead_of_status(text: str) -> str:
+    same = re.fullmatch(r"([2-5])(?:xx|00-(?:\1)99)", text.lower())
+    if same:
+        return f"write {same[1]}xx"
+    if text in {"all", "any", "*"}:
+        return "write 2xx, 3xx, 4xx, 5xx"
+    if text in {"success", "ok", "successful"}:
+        return "write 2xx"
+    return "write 2xx, 3xx, 4xx, 5xx or a number"

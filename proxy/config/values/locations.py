@@ -1,0 +1,31 @@
+"""Files that a configuration names."""
+
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import JsonSchema, ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath(ValueType[str]):
+    """A file; relative to the file that names it."""
+
+    noun = "path of a file"
+    example = "tls/ca.pem"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text or "\0" in scalar.text:
+            raise InvalidValue(f"there is no path, write {self.example} (say)")
+        return str(scalar.spot.source.directory / scalar.text)
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPath(FilePath):
+    """A folder; relative to the file that names it."""
+
+    noun = "path of a folder"
+    example = "./state"

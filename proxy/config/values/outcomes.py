@@ -1,0 +1,156 @@
+"""How an attempt can end: kinds of failure, statuses, and classes of them."""
+
+import re
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import nearest
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import Integer, JsonSchema, ValueType, string_schema
+from proxy.policy.settings import REFUSALS, USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
+
+BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
+"""What is retried where nothing is listed, and what ``default`` stands for in a list."""
+
+_KINDS = (*USUAL_KINDS, "protocol")
+
+_NEVER = {
+    "certificate": "a peer that is not trusted would not be the next time",
+    "busy": "there was no free connection, and a retry would want one more",
+    "truncated": "the client has the beginning of the answer",
+    "unknown": "nobody knows what happened",
+    "cancelled": "the client left",
+}
+"""Outcomes that nothing can follow, each with why."""
+
+_OF_LETTERS = {
+    **dict.fromkeys(("certificate", "busy", "unknown"), "is always kept, remove it"),
+    "truncated": "is never kept (the client has the beginning of the answer), remove it",
+    "cancelled": "is never kept (the client left), remove it",
+    **dict.fromkeys(
+        ("breaker_open", "throttled", "store", "overload", "draining"),
+        "is a refusal of our own, write refusals for all of them",
+    ),
+}
+"""What to write of these for dead letters."""
+
+_ELSEWHERE = {
+    "connect-failure": "connect",
+    "conn-failure": "connect",
+    "empty-response": "reset",
+    "reset-before-request": "reset",
+    "response-timeout": "timeout",
+    "junk-response": "protocol",
+    "invalid_header": "protocol",
+    "refused-stream": "refused",
+    "error": "connect, reset",
+    "gateway-error": "502, 503, 504",
+    "retriable-4xx": "409",
+    "all-retryable-errors": "default",
+    "500-599": "5xx",
+    "400-499": "4xx",
+}
+"""Words of other products, and ours."""
+
+# By these an upstream says that it cannot do this at all: the next time it says so again.
+_NOT_IN_A_CLASS = frozenset({501, 505})
+
+_HINTED = re.compile(r"([45][0-9]{2})\+hint")
+_CLASS = re.compile(r"[45]xx")
+
+
+def statuses_of(outcome: str | int) -> frozenset[int]:
+    """The statuses that *outcome* stands for, whatever comes with them."""
+    if isinstance(outcome, int):
+        return frozenset({outcome})
+    if not _CLASS.fullmatch(outcome):
+        return frozenset()
+    first = int(outcome[0]) * 100
+    return frozenset(range(first, first + 100)) - _NOT_IN_A_CLASS
+
+
+def hinted_status(outcome: str | int) -> int | None:
+    """403 for ``403+hint``."""
+    found = _HINTED.fullmatch(str(outcome))
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeName(ValueType[str | int]):
+    """One item of ``on``: a status is a number, all else a word."""
+
+    followed: str = "retried"
+    """What comes after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
+    besides: tuple[str, ...] = ()
+    """Words that only this list takes."""
+    noun = "outcome"
+    example = "503"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Kinds of failure, and ``default``."""
+        return (*_KINDS, *self.besides, "default")
+
+    def read(self, scalar: Scalar) -> str | int:
+        text = scalar.text
+        if text in self.words or _CLASS.fullmatch(text) or _HINTED.fullmatch(text):
+            return text
+        if re.fullmatch(r"[45][0-9]{2}", text):
+            return int(text)
+        raise InvalidValue(self._what_is_wrong(scalar))
+
+    def _what_is_wrong(self, scalar: Scalar) -> str:
+        text, shown = scalar.text, scalar.shown
+        if REFUSALS in self.besides and (instead := _OF_LETTERS.get(text)):
+            return f"{shown} {instead}"
+        if text in _NEVER:
+            return f"{shown} is never {self.followed} ({_NEVER[text]}), remove it"
+        if text == "breaker_open":
+            return f"{shown} is never retried, write it in fallback.on"
+        if text == REFUSALS:
+            return f"{shown} are never {self.followed}, write it in dead_letter.on"
+        if re.fullmatch(r"[0-9]{1,4}|[0-9]xx", text):
+            return f"{text} is no failure, write a status from 400 to 599, 4xx or 5xx"
+        return f"{shown} is no outcome, {self._instead_of(text)}"
+
+    def _instead_of(self, text: str) -> str:
+        status = re.fullmatch(r"(?:http_)?([45](?:[0-9]{2}|xx))", text.lower())
+        ours = status[1] if status else _ELSEWHERE.get(text)
+        if ours:
+            return f"write {ours}"
+        if re.fullmatch(r"[0-9]xx\+hint", text):
+            return "write a single status with a hint: 503+hint (say)"
+        if re.fullmatch(r"[0-9]{3}-[0-9]{3}", text):
+            return "write each status as an item, or a class such as 5xx"
+        near = nearest(text, self.words)
+        if near:
+            return f"did you mean {near}?"
+        return f"write some of {', '.join(self.words)}, 503, 5xx, 403+hint"
+
+    def write(self, value: str | int) -> str | int:
+        return value
+
+    def json_schema(self) -> JsonSchema:
+        status = {"type": "integer", "minimum": 400, "maximum": 599}
+        words = "|".join(self.words)
+        return {"anyOf": [status, string_schema(rf"^({words}|[45]xx|[45][0-9]{{2}}(\+hint)?)$")]}
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Integer):
+    """The status of a response."""
+
+    least: int = 400
+    most: int = 599
+    noun = "status in range"
+    example = "503"
+
+    def read(self, scalar: Scalar) -> int:
+        if scalar.text == "default":
+            raise InvalidValue(
+                f"default has no meaning here, write {', '.join(map(str, USUAL_REFUSALS))}"
+            )
+        if re.fullmatch(r"[1-9]xx", scalar.text):
+            raise InvalidValue(f"{scalar.shown} is many statuses, write each: {self.example} (say)")
+        # Explicit base: zero-argument super() does not survive slots=True.
+        return Integer.read(self, scalar)

@@ -1,0 +1,191 @@
+"""Durations, sizes and byte rates: a number and a unit, or ``none`` for no limit."""
+
+import re
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.units import (
+    SIZE_PATTERN,
+    duration_with_other_unit,
+    format_duration,
+    format_size,
+    parse_size,
+    size_with_other_unit,
+)
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import JsonSchema, ValueType, string_schema
+from proxy.http.durations import DURATION_PATTERN, SECONDS, parse_duration
+
+_LONGEST = 365 * 86400.0
+_LARGEST = 1024**4
+_FASTEST = 1024**3
+
+_BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(ValueType[float | None]):
+    """A time in seconds; None is ``none``."""
+
+    zero: str = ""
+    """What to say to ``0s``: what it would mean, and what to write. Empty: 0s is fine."""
+    least: float = 0.0
+    """Less than this gets the same line as ``0s``."""
+    none: bool = False
+    """Whether ``none`` (no limit) can be written."""
+    longest: float = _LONGEST
+    units: tuple[str, ...] = ("s",)
+    """What a number without a unit is likely to count, the likeliest first."""
+    example: str = "30s"
+    noun = "duration in range"
+
+    def read(self, scalar: Scalar) -> float | None:
+        text = scalar.text
+        if self.none and text == "none":
+            return None
+        seconds = parse_duration(text)
+        if seconds is None:
+            if self.zero and re.fullmatch(r"0+(\.0+)?", text):
+                raise InvalidValue(f"{text} {self.zero}")
+            raise InvalidValue(self._what_is_wrong(scalar))
+        if self.zero and (seconds == 0 or seconds < self.least):
+            raise InvalidValue(f"{text} {self.zero}")
+        if seconds > self.longest:
+            span = "a year" if self.longest == _LONGEST else format_duration(self.longest)
+            raise InvalidValue(f"{text} is longer than {span}, write {self._no_limit()}")
+        return seconds
+
+    def _what_is_wrong(self, scalar: Scalar) -> str:
+        text = scalar.text
+        if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", text):
+            return f"{text} has no unit, write {self._with_unit(text)}"
+        if text.startswith("-") and parse_duration(text[1:]) is not None:
+            return f"{text} is negative, write {text[1:]}"
+        other = duration_with_other_unit(text)
+        if other is not None:
+            unit, instead = other
+            if re.search(r"\s", text):
+                return f"{scalar.shown} has a space in it, write {instead or self.example}"
+            return f'"{unit}" is no unit of time, write {instead or "ms, s, m, h or d"}'
+        return f"{scalar.shown} is no duration, write {self.example} (say)" + (
+            " or none for no limit" if self.none else ""
+        )
+
+    def _with_unit(self, number: str) -> str:
+        # Who writes a fraction does not count milliseconds.
+        first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
+        also = ", ".join(f"{number}{unit}" for unit in others)
+        return f"{number}{first}" + (f" (or {also})" if also else "")
+
+    def _no_limit(self) -> str:
+        return "none for no limit" if self.none else f"{format_duration(self.longest)} or less"
+
+    def write(self, value: float | None) -> str:
+        return "none" if value is None else format_duration(value)
+
+    def json_schema(self) -> JsonSchema:
+        none = "none|" if self.none else ""
+        return string_schema(f"^({none}{DURATION_PATTERN})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Size(ValueType[int | None]):
+    """A number of bytes; None is ``none``."""
+
+    least: int = 0
+    none: bool = False
+    """Whether ``none`` (no limit) can be written."""
+    noun = "size in range"
+    example = "64KiB"
+
+    def read(self, scalar: Scalar) -> int | None:
+        text = scalar.text
+        if self.none and text == "none":
+            return None
+        size = parse_size(text)
+        if size is None:
+            raise InvalidValue(self._what_is_wrong(scalar))
+        if not self.least <= size <= _LARGEST:
+            span = f"{format_size(self.least)} to {format_size(_LARGEST)}"
+            raise InvalidValue(f"{text} is out of range, write {span}")
+        return size
+
+    def _what_is_wrong(self, scalar: Scalar) -> str:
+        text = scalar.text
+        if re.fullmatch(r"[0-9]{1,15}", text):
+            return f"{text} has no unit, write {format_size(int(text))}"
+        other = size_with_other_unit(text)
+        if other is not None:
+            unit, instead = other
+            if re.search(r"\s", text):
+                return f"{scalar.shown} has a space in it, write {instead or self.example}"
+            return f'"{unit}" is no unit of size, write {instead or "B, KiB, MiB or GiB"}'
+        return f"{scalar.shown} is no size, write {self.example} (say)" + (
+            " or none for no limit" if self.none else ""
+        )
+
+    def write(self, value: int | None) -> str:
+        return "none" if value is None else format_size(value)
+
+    def json_schema(self) -> JsonSchema:
+        none = "none|" if self.none else ""
+        return string_schema(f"^({none}{SIZE_PATTERN})$")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRate(ValueType[int | None]):
+    """``500B/s``, ``1KiB/s``: bytes in a second; None is ``none``."""
+
+    noun = "byte rate in range"
+    example = "500B/s"
+
+    def read(self, scalar: Scalar) -> int | None:
+        text = scalar.text
+        if text == "none":
+            return None
+        size = parse_size(text.removesuffix("/s")) if text.endswith("/s") else None
+        if size is None:
+            raise InvalidValue(self._what_is_wrong(scalar))
+        if size == 0:
+            raise InvalidValue(f"{text} asks for nothing, write none for no limit")
+        if size > _FASTEST:
+            raise InvalidValue(
+                f"{text} is out of range, write at most {format_size(_FASTEST)}/s, or none for "
+                f"no limit"
+            )
+        return size
+
+    def _what_is_wrong(self, scalar: Scalar) -> str:
+        text = scalar.text
+        bare = re.fullmatch(r"([0-9]{1,15})(/s)?", text)
+        if bare is not None:
+            lack = "counts no bytes" if bare[2] else "has no unit"
+            return f"{text} {lack}, write {format_size(int(bare[1]))}/s"
+        found = _BYTES_PER_TIME.fullmatch(text)
+        written = found["size"] if found is not None else text
+        size = parse_size(written)
+        if size is not None:
+            return _about_the_time(scalar, size, found["time"] if found is not None else "")
+        other = size_with_other_unit(written)
+        if other is not None and other[1]:
+            return f'"{other[0]}" is no unit of size, write {other[1]}/s'
+        return f"{scalar.shown} is no byte rate, write {self.example} (say) or none for no limit"
+
+    def write(self, value: int | None) -> str:
+        return "none" if value is None else f"{format_size(value)}/s"
+
+    def json_schema(self) -> JsonSchema:
+        return string_schema(f"^(none|{SIZE_PATTERN}/s)$")
+
+
+def _about_the_time(scalar: Scalar, size: int, time: str) -> str:
+    """What is wrong with a byte rate that counts *size* bytes in *time*."""
+    if not time:
+        return f"{scalar.text} has no time, write {format_size(size)}/s"
+    if time == "s":
+        return f"{scalar.shown} has a space in it, write {format_size(size)}/s"
+    seconds = parse_duration(f"1{time}" if time in SECONDS else time)
+    if not seconds:
+        return f'"{time}" is no time, write {format_size(size)}/s'
+    per_second = format_size(max(1, round(size / seconds)))
+    return f"{scalar.text} is not counted by the second, write {per_second}/s"

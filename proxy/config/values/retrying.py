@@ -1,0 +1,63 @@
+"""How often, how boldly and how evenly spread requests are sent again."""
+
+from dataclasses import dataclass
+
+from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.base import Choice, Integer, JsonSchema, Number, ValueType
+
+_JITTERS = ("full", "equal", "decorrelated", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptCount(Integer):
+    """How often a request is sent in total, the first time included."""
+
+    least: int = 1
+    most: int = 100
+    zero: str = (
+        "attempts would send nothing (the first call counts), write retry: false to switch "
+        "retries off"
+    )
+    example = "3"
+
+
+class Unsafe(Choice):
+    """Whether a POST or PATCH that may have run is sent again."""
+
+    def __init__(self) -> None:
+        super().__init__("auto", "never", "always")
+
+    def read(self, scalar: Scalar) -> str:
+        if scalar.type != "bool":
+            return super().read(scalar)
+        instead = (
+            "always to repeat every POST, which may run it twice"
+            if scalar.text[0] in "tT"
+            else "never to repeat no POST that may have been sent"
+        )
+        raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; write {instead}")
+
+
+@dataclass(frozen=True, slots=True)
+class Jitter(ValueType[str | float]):
+    """A way to spread waits, or the share by which they may vary."""
+
+    noun = "jitter"
+    example = "full"
+
+    def read(self, scalar: Scalar) -> str | float:
+        if scalar.text in _JITTERS:
+            return scalar.text
+        if scalar.type in {"int", "float"} or scalar.text.endswith("%"):
+            return Number(0, 1).read(scalar)
+        raise InvalidValue(
+            f"{scalar.shown} is none of {', '.join(_JITTERS)}; write one of them, or a number from "
+            f"0 to 1 (0.2 is ±20 %)"
+        )
+
+    def write(self, value: str | float) -> str | float:
+        return value if isinstance(value, str) else Number(0, 1).write(value)
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [{"enum": list(_JITTERS)}, *Number(0, 1).json_schema()["anyOf"]]}

@@ -1,0 +1,255 @@
+"""Where state is kept: in memory, in a file or in Redis, and how to get in."""
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from proxy.config.diagnostics.diagnostics import InvalidSecret, InvalidValue
+from proxy.config.source.nodes import Scalar
+from proxy.config.values.addresses import host_and_port
+from proxy.config.values.base import JsonSchema, ValueType, or_reference, string_schema
+
+_PORT = 6379
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
+# Visible ASCII but " and \\, as in names.
+_PREFIX = r"[!#-\[\]-~]{1,128}"
+
+_MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
+"""Words of other products for the memory of the process."""
+
+_CLUSTER = "a cluster is not supported, write redis:// and a single server"
+_SENTINEL = "a sentinel is not asked, write redis:// and a name that leads to the primary"
+_SOCKET = "a unix socket is not supported, write redis://127.0.0.1:6379 (say)"
+_SCHEMES = {
+    "valkey": "write redis://",
+    "valkeys": "write rediss://",
+    "redis+tls": "write rediss://",
+    "redis+ssl": "write rediss://",
+    "tls": "write rediss://",
+    "redis-cluster": _CLUSTER,
+    "redis+cluster": _CLUSTER,
+    "redis+sentinel": _SENTINEL,
+    "redis-sentinel": _SENTINEL,
+    "unix": _SOCKET,
+    "redis+unix": _SOCKET,
+    "redis-socket": _SOCKET,
+    "sqlite3": "write sqlite:PATH",
+    "file": "write sqlite:PATH",
+}
+"""Schemes that others know, and what to do about each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """A URL of a Redis server, taken apart."""
+
+    host: str
+    port: int = _PORT
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(repr=False, default=None)
+    is_encrypted: bool = False
+    """``rediss``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """A file on this machine."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
+    """``memory``, which is None; ``sqlite:PATH``; or ``redis://user:password@host/database``."""
+
+    noun = "store"
+    example = "redis://127.0.0.1:6379"
+
+    def read(self, scalar: Scalar) -> RedisUrl | SqliteFile | None:
+        text = scalar.text
+        if text == "memory":
+            return None
+        if re.match(r"sqlite(:|$)", text, re.IGNORECASE):
+            return SqliteFile(_sqlite_path(scalar))
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme.lower() not in {"redis", "rediss"}:
+            raise InvalidValue(self._no_redis(scalar))
+        before, at, after = rest.rpartition("@")
+        if re.search(r"[/@#?]", before):
+            raise InvalidSecret(self._how_to_escape(scalar))
+        username, password = _credentials(before) if at else (None, None)
+        if re.search(r"[?#]", after):
+            raise InvalidSecret(
+                "a URL of a store ends with its database, write the rest as keys of store"
+            )
+        authority, _, database = after.partition("/")
+        if not _HOST_AND_PORT.fullmatch(authority):
+            # Not quoted: it may be a password whose host is missing.
+            raise InvalidSecret(
+                f"host and port cannot be told apart, write redis://HOST:{_PORT} (an IPv6 address "
+                f"in brackets), and a password as redis://:PASSWORD@HOST"
+            )
+        host, number = host_and_port(authority, _PORT, self.example)
+        return RedisUrl(
+            host, number, _database(database), username, password, scheme.lower() == "rediss"
+        )
+
+    def _no_redis(self, scalar: Scalar) -> str:
+        text = scalar.text
+        scheme, colon, rest = text.partition(":")
+        if text.lower() in _MEMORY:
+            return f"{scalar.shown} is no store, write memory"
+        advice = _SCHEMES.get(scheme.lower())
+        if advice:
+            return f'"{scheme}" is no store, {advice}'
+        if colon and rest.startswith("//"):
+            return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
+        if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
+            return f"{scalar.shown} has no scheme, write redis://{text}"
+        if "@" not in text and re.match(r"\.{0,2}/|.*\.(db|sqlite3?)$", text):
+            return f"{scalar.shown} is no store, write sqlite:{text}"
+        return f"{scalar.shown} is no store, write memory, sqlite:PATH or {self.example} (say)"
+
+    @staticmethod
+    def _how_to_escape(scalar: Scalar) -> str:
+        problem = "the password in this URL has characters that must be escaped, write"
+        if scalar.references:
+            return f'{problem} it as a key of its own: {{url: redis://…, password: "${{…}}"}}'
+        return f'{problem} %2F for "/", %40 for "@", %23 for "#"'
+
+    def write(self, value: RedisUrl | SqliteFile | None) -> str:
+        if value is None:
+            return "memory"
+        if isinstance(value, SqliteFile):
+            return f"sqlite:{value.path}"
+        scheme = "rediss" if value.is_encrypted else "redis"
+        host = f"[{value.host}]" if ":" in value.host else value.host
+        hidden = "***@" if value.username or value.password else ""
+        return f"{scheme}://{hidden}{host}:{value.port}/{value.database}"
+
+    def masked(self, value: RedisUrl | SqliteFile | None) -> str:
+        # What a path is made of may be anything.
+        return "sqlite:***" if isinstance(value, SqliteFile) else self.write(value)
+
+    def json_schema(self) -> JsonSchema:
+        redis = r"[rR][eE][dD][iI][sS][sS]?://[^?#\s]+"
+        return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Username(ValueType[str]):
+    """Who we are to a store."""
+
+    noun = "name of a user"
+    example = "holdfast"
+
+    def read(self, scalar: Scalar) -> str:
+        if not re.fullmatch(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+", scalar.text):
+            raise InvalidValue(f"{scalar.shown} is no name of a user, write {self.example} (say)")
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - half of a credential
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number"], "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Password(ValueType[str]):
+    """What opens a store. Never quoted."""
+
+    noun = "password"
+    example = "${REDIS_PASSWORD}"
+
+    def read(self, scalar: Scalar) -> str:
+        if not scalar.text:
+            raise InvalidSecret(
+                f"the password is empty, write {self.example}, or remove it if there is none"
+            )
+        try:
+            scalar.text.encode()
+        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+            raise InvalidSecret("the password is not UTF-8 text, write another") from None
+        return scalar.text
+
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+        return "***"
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": ["string", "number"], "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPrefix(ValueType[str]):
+    """What the names of everything in a store begin with."""
+
+    noun = "prefix"
+    example = "holdfast"
+
+    def read(self, scalar: Scalar) -> str:
+        if not re.fullmatch(_PREFIX, scalar.text):
+            raise InvalidValue(
+                f"{scalar.shown} is no prefix, write up to 128 ASCII letters, digits and signs "
+                f"(no spaces, no quotes)"
+            )
+        return scalar.text
+
+    def json_schema(self) -> JsonSchema:
+        return or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
+
+
+def _sqlite_path(scalar: Scalar) -> str:
+    """The file of ``sqlite:PATH``; relative to the file that names it."""
+    written = scalar.text.partition(":")[2]
+    path = written.removeprefix("//")
+    if path.strip("/") == ":memory:":
+        raise InvalidSecret("a database in memory keeps nothing, write memory")
+    if not path.strip("/") or "\0" in path:
+        raise InvalidSecret("there is no path, write sqlite:./keys.db (say)")
+    if path != written:
+        # Some read sqlite:///keys.db as a path beside the program, others as one from the root.
+        instead = re.sub("^/+", "/", path)
+        if "@" in path:  # what stands before it may be a password
+            instead = "PATH"
+        elif path.startswith("/") and not path.startswith("//"):
+            instead += f", or sqlite:{path[1:]} for a path relative to this file"
+        raise InvalidValue(f"a path stands right behind sqlite:, write sqlite:{instead}")
+    if "?" in path:
+        raise InvalidSecret("options cannot follow the path, remove the ? and what follows")
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+        raise InvalidSecret("the path is not UTF-8 text, write another") from None
+    return str(scalar.spot.source.directory / path)
+
+
+def _credentials(text: str) -> tuple[str | None, str | None]:
+    """User and password of a URL; None for what is not there."""
+    if re.search(r"%(?![0-9A-Fa-f]{2})", text):
+        raise InvalidSecret('a "%" in the password of this URL must be escaped, write %25 for "%"')
+    username, _, password = text.partition(":")
+    try:
+        return _unescaped(username), _unescaped(password)
+    except UnicodeError:
+        raise InvalidSecret(
+            "the password in this URL is not UTF-8 text, write it as a key of "
+            'its own: {url: redis://…, password: "${…}"}'
+        ) from None
+
+
+def _unescaped(text: str) -> str | None:
+    plain = unquote(text, errors="strict")
+    plain.encode()  # the environment can hold bytes that are no characters
+    return plain or None
+
+
+def _database(text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise InvalidSecret(
+            "what follows the host is no number of a database, write /0 (say) or remove it"
+        )
+    return int(text)
