@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
 from proxy import __version__
-from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
+from proxy.admin.operations import StoreSilent
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.core.recorders import StoreRecorder
 from proxy.estate import Builder, Contexts, Estate
 from proxy.http.fields import RawHeaders
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.observe import logs
-from proxy.observe.access_log import AccessLog
-from proxy.observe.line_writer import LineWriter
-from proxy.observe.metrics import Metrics, RouteRecorder
+from proxy.observe.logs import process_log
+from proxy.observe.logs.access_log import AccessLog
+from proxy.observe.logs.line_writer import LineWriter
+from proxy.observe.metrics.process_snapshot import AddressState, ProcessSnapshot
+from proxy.observe.metrics.recorders import Metrics, RouteRecorder
 from proxy.observe.notable import hook
-from proxy.observe.readings import AddressState, Reading
 from proxy.observe.recent import Recent
 from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
@@ -352,11 +352,11 @@ class App:
         """The same."""
         return self.status()
 
-    def reading(self) -> Reading:
+    def reading(self) -> ProcessSnapshot:
         """What was counted and what goes on, at this moment."""
         now = self._clock.monotonic()
-        return Reading(
-            collected=self._metrics.at_rest(),
+        return ProcessSnapshot(
+            collected=self._metrics.snapshot(),
             connections=self._listener.server.open_connections,
             keys_in_flight=len(self._flights),
             keys_waiting=self._flights.waiting,
@@ -625,4 +625,4 @@ def unfit_to_serve() -> str | None:
 
 def log_to(stream: TextIO, worker: int | None = None) -> None:
     """Send what the process says about itself to *stream*; one *worker* of several says which."""
-    logs.configure(stream, worker)
+    process_log.configure(stream, worker)

@@ -193,7 +193,7 @@ def test_no_arrow_leads_back() -> None:
         ),
         pytest.param(
             "proxy.server.x",
-            "def f():\n    import proxy.observe.metrics",
+            "def f():\n    import proxy.observe.metrics.recorders",
             "server imports observe",
             id="within a function",
         ),

@@ -11,13 +11,13 @@ import click
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.admin import Operations
+from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
 from proxy.config import load, schema
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.observe.series import PHASES, WAIT_SOURCES
+from proxy.observe.metrics.series import PHASES, WAIT_SOURCES
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind
 from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason

@@ -4,13 +4,13 @@ import re
 
 from aiohttp import web
 
-from proxy.admin import Operations
-from proxy.admin.answers import document, problem
+from proxy.admin.operations import Operations
+from proxy.admin.responses import document, problem
 
 _is_request_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 
 
-class Attempts:
+class AttemptsResource:
     """The handler of ``/attempts?request_id=ID``."""
 
     def __init__(self, operations: Operations) -> None:

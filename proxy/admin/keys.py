@@ -9,13 +9,13 @@ from math import ceil
 
 from aiohttp import hdrs, web
 
-from proxy.admin import Operations, StoreSilent
-from proxy.admin.answers import document, problem
+from proxy.admin.operations import Operations, StoreSilent
+from proxy.admin.responses import document, problem
 from proxy.policy.idempotency.key import read_record_name
 from proxy.policy.idempotency.record import RecordState, Shown
 
 
-class Keys:
+class KeysResource:
     """The handlers of ``/keys/RECORD``."""
 
     def __init__(self, operations: Operations) -> None:

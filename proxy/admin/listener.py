@@ -4,7 +4,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from proxy.admin import Operations
+from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.net.listen_socket import address_of, make_way
 from proxy.policy.settings import Listen

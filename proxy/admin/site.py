@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
-from proxy.admin import Operations
-from proxy.admin.answers import data, document, problem
-from proxy.admin.attempts import Attempts
-from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
-from proxy.admin.keys import Keys
-from proxy.admin.letters import Letters
+from proxy.admin.access import host_is_ours, origin_is_ours, token_is_right
+from proxy.admin.attempts import AttemptsResource
+from proxy.admin.dead_letters import DeadLettersResource
+from proxy.admin.keys import KeysResource
+from proxy.admin.operations import Operations
+from proxy.admin.responses import data, document, problem
 from proxy.policy.settings import Listen
 
 _log = logging.getLogger("holdfast.admin")
@@ -27,9 +27,9 @@ class AdminSite:
     def __init__(self, operations: Operations, listen: Listen) -> None:
         self._operations = operations
         self._listen = listen
-        self._keys = Keys(operations)
-        self._attempts = Attempts(operations)
-        self._letters = Letters(operations)
+        self._keys = KeysResource(operations)
+        self._attempts = AttemptsResource(operations)
+        self._letters = DeadLettersResource(operations)
 
     def runner(self) -> web.AppRunner:
         """The site with its time limits; :class:`AdminListener` gives it a socket."""

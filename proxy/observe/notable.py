@@ -5,8 +5,8 @@ a request costs that is not notable is that test.
 """
 
 from proxy.core.exchange import Exchange
-from proxy.observe.access_log import AccessLog
-from proxy.observe.metrics import Log
+from proxy.observe.logs.access_log import AccessLog
+from proxy.observe.metrics.recorders import LogLine
 from proxy.observe.recent import Recent
 from proxy.policy.reasons import KeyResult
 
@@ -19,7 +19,7 @@ class Notable:
 
     __slots__ = ("_told",)
 
-    def __init__(self, *told: Log) -> None:
+    def __init__(self, *told: LogLine) -> None:
         self._told = told
 
     def finished(self, route: str, exchange: Exchange) -> None:
@@ -45,7 +45,7 @@ class Notable:
                 tell(route, exchange)
 
 
-def hook(mode: str, log: AccessLog, recent: Recent) -> Log | None:
+def hook(mode: str, log: AccessLog, recent: Recent) -> LogLine | None:
     """What a recorder shall call under ``access_log: MODE``; for ``none`` nothing.
 
     Who wants no log wants no memory of requests either: *recent* gets none then.

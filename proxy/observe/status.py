@@ -7,21 +7,21 @@ Quantiles are estimates from the histogram's buckets.
 from collections import Counter
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.collected import Collected, ThrottleName
-from proxy.observe.series import (
+from proxy.observe.metrics.series import (
+    DeadLetterSeries,
     Histogram,
-    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
     ThrottleSeries,
 )
+from proxy.observe.metrics.snapshot import MetricsSnapshot, ThrottleName
 from proxy.policy.dead_letter import DeadLetterCounts
 from proxy.policy.failure_category import FailureCategory
 from proxy.policy.reasons import KeyResult, VerdictReason
 
 
-def summary(collected: Collected) -> dict[str, object]:
+def summary(collected: MetricsSnapshot) -> dict[str, object]:
     """Per route and per upstream, in plain values that JSON can carry."""
     attempts: dict[str, Counter[str]] = {}
     for route, _, outcomes in collected.outcomes():
@@ -74,7 +74,7 @@ def _route(series: RouteSeries, attempts: Counter[str]) -> dict[str, object]:
     }
 
 
-def _upstreams(collected: Collected) -> dict[str, list[str]]:
+def _upstreams(collected: MetricsSnapshot) -> dict[str, list[str]]:
     """Where the requests of each route may go: its own upstream, then that of its fallback."""
     found: dict[str, list[str]] = {}
     for route, upstream in collected.attempts:
@@ -90,7 +90,7 @@ def _no_failures() -> _Failures:
     return {category.value: {} for category in FailureCategory}
 
 
-def _failures(collected: Collected) -> dict[str, _Failures]:
+def _failures(collected: MetricsSnapshot) -> dict[str, _Failures]:
     """Attempts of each route that failed, those that a retry saved included."""
     found: dict[str, _Failures] = {}
     for route, category, ending, count in collected.failures():
@@ -116,11 +116,11 @@ def _keys(results: dict[KeyResult, int] | None) -> dict[str, object]:
     return {} if results is None else {"idempotency": dict(results)}
 
 
-def _letters(series: LetterSeries | None, counts: DeadLetterCounts | None) -> dict[str, object]:
+def _letters(series: DeadLetterSeries | None, counts: DeadLetterCounts | None) -> dict[str, object]:
     """What is told besides of a route that keeps dead letters, or has left some."""
     if series is None and counts is None:
         return {}
-    series = series or LetterSeries()
+    series = series or DeadLetterSeries()
     return {
         "dead_letters": {
             "waiting": 0 if counts is None else counts.waiting,
@@ -135,7 +135,7 @@ def _letters(series: LetterSeries | None, counts: DeadLetterCounts | None) -> di
     }
 
 
-def _throttles(collected: Collected) -> dict[ThrottleName, dict[str, object]]:
+def _throttles(collected: MetricsSnapshot) -> dict[ThrottleName, dict[str, object]]:
     """What is told besides of each route and each upstream that has a throttle."""
     states = collected.throttle_states()
     return {

@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.app import CannotStart
 from proxy.core.clock import Clock
-from proxy.observe.readings import Reading
-from proxy.observe.totals import Totals
+from proxy.observe.metrics.process_snapshot import ProcessSnapshot
+from proxy.observe.metrics.totals import Totals
 from proxy.policy.settings import Settings
 from proxy.workers.dealing import Dealer
 from proxy.workers.door import Hatch
@@ -187,7 +187,7 @@ class Crew:
 
     # Numbers.
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[ProcessSnapshot]:
         """The last that each told."""
         members = self.members.values()
         return [member.reading for member in members if member.reading is not None]

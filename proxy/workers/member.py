@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from proxy.admin import StoreSilent
+from proxy.admin.operations import StoreSilent
 from proxy.core.clock import Clock
-from proxy.observe.readings import Reading
+from proxy.observe.metrics.process_snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
 from proxy.workers.channel import Channel
 from proxy.workers.door import Dealt, Hatch
@@ -69,7 +69,7 @@ class Member:
         self.number = number
         self.settings: Settings | None = None
         """What it serves with, or is about to."""
-        self.reading: Reading | None = None
+        self.reading: ProcessSnapshot | None = None
         """What it told last."""
         self.failure = ""
         """Why it cannot serve, if it said so."""

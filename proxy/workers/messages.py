@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.observe.readings import Reading
+from proxy.observe.metrics.process_snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
 
 # To a worker.
@@ -52,7 +52,7 @@ class Stop:
 class Ready:
     """Connections can be taken up."""
 
-    reading: Reading
+    reading: ProcessSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class NoAnswer:
 class Last:
     """All requests have ended, and so does the worker."""
 
-    reading: Reading
+    reading: ProcessSnapshot
 
 
 Message = Begin | Reload | Ask | Drain | Stop | Ready | Failed | Answer | NoAnswer | Last

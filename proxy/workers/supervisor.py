@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy import __version__
-from proxy.admin import StoreSilent
 from proxy.admin.listener import AdminListener
+from proxy.admin.operations import StoreSilent
 from proxy.app import needs_restart, parser
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.http.fields import RawHeaders
-from proxy.observe.totals import Totals
+from proxy.observe.metrics.totals import Totals
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from proxy.admin import StoreSilent
+from proxy.admin.operations import StoreSilent
 from proxy.app import App, CannotStart, Membership
 from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.admin.gate import host_is_ours, origin_is_ours, token_is_right
+from proxy.admin.access import host_is_ours, origin_is_ours, token_is_right
 from proxy.policy.settings import Listen
 
 LOOPBACK = Listen("127.0.0.1", 9901)

@@ -6,7 +6,7 @@ import pytest
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleState
 from proxy.http.refusal import Refusal
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts

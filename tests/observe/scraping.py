@@ -6,7 +6,7 @@ from prometheus_client import parser
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
 
 
 async def families(metrics: Metrics) -> dict[str, Metric]:

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.observe.access_log import AccessLog
-from proxy.observe.line_writer import LineWriter
+from proxy.observe.logs.access_log import AccessLog
+from proxy.observe.logs.line_writer import LineWriter
 from proxy.observe.notable import hook
 from proxy.observe.recent import Recent
 from proxy.policy.attempt import FailureKind, RetryDelay

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.status import summary
 from proxy.policy.reasons import KeyResult
 
 from .conftest import metrics_of
@@ -65,7 +66,7 @@ async def test_evictions(metrics: Metrics) -> None:
 
 
 def status_of(metrics: Metrics) -> dict[str, object]:
-    routes = metrics.snapshot()["routes"]
+    routes = summary(metrics.snapshot())["routes"]
     assert isinstance(routes, dict)
     told = routes["charges"]
     assert isinstance(told, dict)

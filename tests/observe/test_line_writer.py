@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.observe.line_writer import LineWriter
+from proxy.observe.logs.line_writer import LineWriter
 
 FULL_DEVICE = Path("/dev/full")
 """Linux: every write fails as on a full disk."""
@@ -84,7 +84,7 @@ async def run_with_stdout(stdout: int, *steps: str) -> tuple[int | None, str]:
     script = "\n".join(
         (
             "import asyncio, resource, signal, sys",
-            "from proxy.observe.line_writer import LineWriter",
+            "from proxy.observe.logs.line_writer import LineWriter",
             "async def serve():",
             "    writer = LineWriter(1)",
             *(f"    {step}" for step in steps),

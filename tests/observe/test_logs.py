@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine
 from aiohttp.test_utils import TestServer
 
-from proxy.observe.logs import configure
+from proxy.observe.logs.process_log import configure
 
 NAMES = ("holdfast", "aiohttp", "asyncio")
 

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import (
 )
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics import UNMATCHED, Metrics, RouteRecorder
+from proxy.observe.metrics.recorders import UNMATCHED, Metrics, RouteRecorder
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.observe.access_log import AccessLog
+from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.recent import LONGEST, MOST_ATTEMPTS, Recent
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.reasons import KeyResult, VerdictReason

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
 from proxy.policy.attempt import RetryDelay
 from proxy.policy.reasons import VerdictReason
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.observe.series import LATENCY_BOUNDS, WAIT_BOUNDS, Histogram, ThrottleSeries
+from proxy.observe.metrics.series import LATENCY_BOUNDS, WAIT_BOUNDS, Histogram, ThrottleSeries
 
 
 def histogram_of(*seconds: float, bounds: tuple[float, ...] = LATENCY_BOUNDS) -> Histogram:

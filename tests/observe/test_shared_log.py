@@ -13,7 +13,7 @@ LONG = 9000
 
 WRITER = """
 import asyncio, os, sys
-from proxy.observe.line_writer import LineWriter
+from proxy.observe.logs.line_writer import LineWriter
 
 letter, turns, ready, go, lines, long = sys.argv[1], *map(int, sys.argv[2:])
 

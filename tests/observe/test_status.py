@@ -3,6 +3,7 @@ import json
 import pytest
 
 from proxy.core.recorders import ThrottleState
+from proxy.observe.status import summary
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
 
@@ -22,7 +23,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
     recorder.disconnected("body")
     metrics.reload_failed()
 
-    snapshot = metrics.snapshot()
+    snapshot = summary(metrics.snapshot())
 
     assert json.loads(json.dumps(snapshot)) == snapshot
     nothing_yet = {
@@ -87,7 +88,7 @@ class TestFailures:
         for status in (404, 503):
             recorder.attempted(attempt(status=status, upstream="old"))
 
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
         charges = told_of(snapshot, "routes", "charges")
@@ -102,9 +103,9 @@ class TestFailures:
         metrics = metrics_of(transient=listed)
         recorder = metrics.route("charges", ["payments"], retries=True)
         recorder.attempted(attempt(status=500))
-        before = told_of(metrics.snapshot(), "routes", "charges")["failures"]
+        before = told_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
         listed["charges", "payments"] = frozenset({500})
-        after = told_of(metrics.snapshot(), "routes", "charges")["failures"]
+        after = told_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
         assert before == {"transient": {}, "permanent": {"500": 1}}
         assert after == {"transient": {"500": 1}, "permanent": {}}
 
@@ -128,7 +129,7 @@ class TestRetries:
         ):
             recorder.waited(pause)
 
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
         charges = told_of(snapshot, "routes", "charges")
@@ -140,7 +141,7 @@ class TestRetries:
     def test_before_the_first_request_there_is_nothing_to_tell(self) -> None:
         metrics = metrics_of()
         metrics.route("charges", ["payments"], retries=True)
-        charges = told_of(metrics.snapshot(), "routes", "charges")
+        charges = told_of(summary(metrics.snapshot()), "routes", "charges")
         assert charges["retries"] == 0
         assert charges["recovered"] == 0
         assert charges["verdicts"] == {}
@@ -149,7 +150,7 @@ class TestRetries:
     def test_a_route_that_does_not_retry_says_nothing_of_retries(self) -> None:
         metrics = metrics_of()
         metrics.route("search", ["search"], retries=False)
-        search = told_of(metrics.snapshot(), "routes", "search")
+        search = told_of(summary(metrics.snapshot()), "routes", "search")
         assert not {"retries", "recovered", "verdicts", "wait_ms"} & search.keys()
 
 
@@ -164,7 +165,7 @@ class TestRetries:
 def test_an_upstream_tells_its_budget_and_its_breaker(state: int, word: str) -> None:
     metrics = metrics_of(budgets={"payments": 10.2 / 3}, breakers={"payments": state})
     metrics.route("charges", ["payments"], retries=True)
-    payments = told_of(metrics.snapshot(), "upstreams", "payments")
+    payments = told_of(summary(metrics.snapshot()), "upstreams", "payments")
     assert payments["budget_remaining"] == 3.4
     assert payments["breaker"] == word
 
@@ -172,7 +173,7 @@ def test_an_upstream_tells_its_budget_and_its_breaker(state: int, word: str) -> 
 def test_an_upstream_without_budget_or_breaker_has_neither() -> None:
     metrics = metrics_of(budgets={"other": 1.0}, breakers={"other": 2})
     metrics.route("charges", ["payments"], retries=True)
-    payments = told_of(metrics.snapshot(), "upstreams", "payments")
+    payments = told_of(summary(metrics.snapshot()), "upstreams", "payments")
     assert not {"budget_remaining", "breaker"} & payments.keys()
 
 
@@ -187,7 +188,7 @@ class TestThrottles:
         throttle.delayed(0.3)
         throttle.refused()
 
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
         assert told_of(snapshot, "routes", "charges")["throttle"] == {
@@ -208,7 +209,7 @@ class TestThrottles:
         metrics.route("search", ["search"], retries=False)
         metrics.throttle("route", "search").refused()
         metrics.throttle("upstream", "search").passed()
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
         refused = {"passed": 0, "delayed": 0, "refused": 1, "wait_ms": None}
         passed = {"passed": 1, "delayed": 0, "refused": 0, "wait_ms": None}
         for part, expected in (("routes", refused), ("upstreams", passed)):
@@ -219,7 +220,7 @@ class TestThrottles:
     def test_without_one_there_is_nothing_to_tell(self) -> None:
         metrics = metrics_of()
         metrics.route("search", ["search"], retries=False)
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
         assert "throttle" not in told_of(snapshot, "routes", "search")
         assert "throttle" not in told_of(snapshot, "upstreams", "search")
 
@@ -232,7 +233,7 @@ class TestStore:
         store.operated("take", 0.002)
         store.failed("take")
 
-        snapshot = metrics.snapshot()
+        snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
         assert snapshot["store"] == {
@@ -245,4 +246,4 @@ class TestStore:
         }
 
     def test_where_nothing_is_shared_nothing_is_told(self) -> None:
-        assert "store" not in metrics_of().snapshot()
+        assert "store" not in summary(metrics_of().snapshot())

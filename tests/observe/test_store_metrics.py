@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
 
 from .conftest import metrics_of
 from .scraping import by_label, samples, value

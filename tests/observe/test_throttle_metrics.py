@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import parser
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics.recorders import Metrics
 
 from .conftest import metrics_of
 from .scraping import by_label, samples, value

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics import Metrics
-from proxy.observe.readings import AddressState, Reading
-from proxy.observe.totals import Totals
+from proxy.observe.metrics.process_snapshot import AddressState, ProcessSnapshot
+from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.metrics.totals import Totals
 from proxy.policy.breaker import BreakerState
 from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
@@ -32,10 +32,10 @@ def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> Metrics:
     )
 
 
-def sent(metrics: Metrics, addresses: tuple[AddressState, ...] = ()) -> Reading:
+def sent(metrics: Metrics, addresses: tuple[AddressState, ...] = ()) -> ProcessSnapshot:
     """What arrives of a worker's numbers at the other end of its channel."""
-    reading = Reading(metrics.at_rest(), 3, 2, 1, {"payments": addresses})
-    arrived: Reading = pickle.loads(pickle.dumps(reading))  # noqa: S301 - our own
+    reading = ProcessSnapshot(metrics.snapshot(), 3, 2, 1, {"payments": addresses})
+    arrived: ProcessSnapshot = pickle.loads(pickle.dumps(reading))  # noqa: S301 - our own
     return arrived
 
 
@@ -63,7 +63,7 @@ def serve(
     recorder.started()
 
 
-async def scraped(totals: Totals, *living: Reading) -> dict[str, dict[str, float]]:
+async def scraped(totals: Totals, *living: ProcessSnapshot) -> dict[str, dict[str, float]]:
     """Every sample, by its name and labels but for ``process_*``."""
     text, _ = await totals.exposition(totals.of(living), "")
     found: dict[str, dict[str, float]] = {}

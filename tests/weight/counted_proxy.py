@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from proxy.cli import main
-from proxy.observe.metrics import RouteRecorder
+from proxy.observe.metrics.recorders import RouteRecorder
 
 _END: CodeType = RouteRecorder.finished.__code__
 _MOST = 10_000

@@ -150,7 +150,7 @@ def key_series() -> dict[KeyResult, int]:
     return dict.fromkeys(KeyResult, 0)
 
 
-class LetterSeries:
+class DeadLetterSeries:
     """What is counted besides for a route that keeps dead letters."""
 
     __slots__ = ("expired", "kept", "lost", "replays")
@@ -164,7 +164,7 @@ class LetterSeries:
         self.replays = dict.fromkeys(ReplayResult, 0)
 
     @classmethod
-    def sum_of(cls, parts: "Sequence[LetterSeries]") -> "LetterSeries":
+    def sum_of(cls, parts: "Sequence[DeadLetterSeries]") -> "DeadLetterSeries":
         """What all *parts* counted of the same route."""
         whole = cls()
         whole.kept = sum(part.kept for part in parts)

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
-from proxy.observe.line_writer import LineWriter
+from proxy.observe.logs.line_writer import LineWriter
 from proxy.policy.attempt import Attempt
 
 _LONGEST_TEXT = 2048

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from proxy.observe.collector import SeriesCollector
-from proxy.observe.exposition import expose
-from proxy.observe.processes import ProcessMetrics
-from proxy.observe.readings import Reading, whole_of
-from proxy.observe.together import START, gone, kept_of, nothing, together
+from proxy.observe.metrics.aggregate import START, aggregate, gone, kept_of, nothing
+from proxy.observe.metrics.collector import SeriesCollector
+from proxy.observe.metrics.exposition import expose
+from proxy.observe.metrics.process import ProcessMetrics
+from proxy.observe.metrics.process_snapshot import ProcessSnapshot, whole_of
 
 
 class Totals:
@@ -28,30 +28,30 @@ class Totals:
         self.restarts = 0
         """How often a worker had to be replaced."""
 
-    def bury(self, last: Reading) -> None:
+    def bury(self, last: ProcessSnapshot) -> None:
         """A worker has ended, and this is the last that it told."""
-        self._gone = together([self._gone, gone(last.collected)])
+        self._gone = aggregate([self._gone, gone(last.collected)])
 
-    def reload_succeeded(self, at: float, living: Sequence[Reading]) -> None:
+    def reload_succeeded(self, at: float, living: Sequence[ProcessSnapshot]) -> None:
         """A new configuration is in force since *at*; *living* were read after that."""
         self._reloads["success"] += 1
         self._last_reload = at
         if living:
-            present = together([reading.collected for reading in living])
+            present = aggregate([reading.collected for reading in living])
             self._gone = kept_of(self._gone, present)
 
     def reload_failed(self) -> None:
         """A new configuration was refused; the old one stays."""
         self._reloads["failure"] += 1
 
-    def of(self, living: Sequence[Reading]) -> Reading:
+    def of(self, living: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
         """The sum of the *living*, one reading each, and of all that are gone."""
         past = self._gone
         if living:
             whole = whole_of(living)
-            collected = together([whole.collected, kept_of(past, whole.collected)])
+            collected = aggregate([whole.collected, kept_of(past, whole.collected)])
         else:
-            whole, collected = Reading(past, 0, 0, 0, {}), past
+            whole, collected = ProcessSnapshot(past, 0, 0, 0, {}), past
         counted = replace(
             collected,
             reloads=dict(self._reloads),
@@ -61,7 +61,7 @@ class Totals:
         )
         return replace(whole, collected=counted)
 
-    async def exposition(self, reading: Reading, accept: str) -> tuple[bytes, str]:
+    async def exposition(self, reading: ProcessSnapshot, accept: str) -> tuple[bytes, str]:
         """What a scraper gets, and its content type."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(SeriesCollector(reading.collected))

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.series import (
+from proxy.observe.metrics.series import (
+    DeadLetterSeries,
     Histogram,
-    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
@@ -24,7 +24,7 @@ ThrottleName = tuple[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
-class Collected:
+class MetricsSnapshot:
     """What there is to export; the recorders hold parts of it."""
 
     version: str
@@ -37,7 +37,7 @@ class Collected:
     """Of the routes that retry."""
     keys: dict[str, dict[KeyResult, int]] = field(default_factory=dict)
     """What idempotency keys meant, of the routes that heed them."""
-    letters: dict[str, LetterSeries] = field(default_factory=dict)
+    letters: dict[str, DeadLetterSeries] = field(default_factory=dict)
     """Of the routes that keep dead letters."""
     evictions: int = 0
     """Records of keys that were given up before their time."""

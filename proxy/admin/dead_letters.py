@@ -14,8 +14,8 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from proxy.admin import Operations, StoreSilent
-from proxy.admin.answers import STREAMED, document, problem
+from proxy.admin.operations import Operations, StoreSilent
+from proxy.admin.responses import STREAMED, document, problem
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import (
     DeadLetter,
@@ -67,7 +67,7 @@ _OBSTACLES = {
 }
 
 
-class Letters:
+class DeadLettersResource:
     """The handlers of ``/dead-letters``."""
 
     def __init__(self, operations: Operations) -> None:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.collected import Collected
-from proxy.observe.series import (
+from proxy.observe.metrics.series import (
+    DeadLetterSeries,
     Histogram,
-    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
     ThrottleSeries,
     sum_of_counts,
 )
+from proxy.observe.metrics.snapshot import MetricsSnapshot
 from proxy.policy.breaker import BreakerState
 
 KeyT = TypeVar("KeyT")
@@ -32,7 +32,7 @@ CPU = "process_cpu_seconds_total"
 
 
 @dataclass(frozen=True, slots=True)
-class Said(Generic[ValueT]):
+class Constant(Generic[ValueT]):
     """An answer that stays the same, in place of somebody who is asked each time."""
 
     value: ValueT
@@ -41,23 +41,23 @@ class Said(Generic[ValueT]):
         return self.value
 
 
-def at_rest(collected: Collected) -> Collected:
+def snapshot(collected: MetricsSnapshot) -> MetricsSnapshot:
     """The same as it is now, in a form that can be sent to another process."""
     return replace(
         collected,
-        lost_lines=Said(collected.lost_lines()),
-        budgets=Said(dict(collected.budgets())),
-        breakers=Said(dict(collected.breakers())),
-        throttle_states=Said(dict(collected.throttle_states())),
-        store_state=Said(collected.store_state()),
-        transient=Said(dict(collected.transient())),
-        letter_counts=Said(dict(collected.letter_counts())),
-        letters_counted=Said(collected.letters_counted()),
-        process=Said(dict(collected.process())),
+        lost_lines=Constant(collected.lost_lines()),
+        budgets=Constant(dict(collected.budgets())),
+        breakers=Constant(dict(collected.breakers())),
+        throttle_states=Constant(dict(collected.throttle_states())),
+        store_state=Constant(collected.store_state()),
+        transient=Constant(dict(collected.transient())),
+        letter_counts=Constant(dict(collected.letter_counts())),
+        letters_counted=Constant(collected.letters_counted()),
+        process=Constant(dict(collected.process())),
     )
 
 
-def together(parts: Sequence[Collected]) -> Collected:
+def aggregate(parts: Sequence[MetricsSnapshot]) -> MetricsSnapshot:
     """What all *parts* (at least one) counted, and what goes on in all of them."""
     counted_last = max(parts, key=lambda part: part.letters_counted())
     stores = [part.store for part in parts if part.store is not None]
@@ -66,47 +66,47 @@ def together(parts: Sequence[Collected]) -> Collected:
         routes=_joined([part.routes for part in parts], RouteSeries.sum_of),
         retries=_joined([part.retries for part in parts], RetrySeries.sum_of),
         keys=_joined([part.keys for part in parts], sum_of_counts),
-        letters=_joined([part.letters for part in parts], LetterSeries.sum_of),
+        letters=_joined([part.letters for part in parts], DeadLetterSeries.sum_of),
         evictions=sum(part.evictions for part in parts),
         upstreams=_joined([part.upstreams for part in parts], Histogram.sum_of),
         attempts=_joined([part.attempts for part in parts], sum_of_counts),
         throttles=_joined([part.throttles for part in parts], ThrottleSeries.sum_of),
         store=StoreSeries.sum_of(stores) if stores else None,
-        lost_lines=Said(sum(part.lost_lines() for part in parts)),
+        lost_lines=Constant(sum(part.lost_lines() for part in parts)),
         # Each has its share of the budget, so that all of them have all of it.
-        budgets=Said(_joined([part.budgets() for part in parts], sum)),
+        budgets=Constant(_joined([part.budgets() for part in parts], sum)),
         # An open one refuses its share of the requests: the worst is what to know of.
-        breakers=Said(_joined([part.breakers() for part in parts], _worst)),
-        throttle_states=Said(_joined([part.throttle_states() for part in parts], _goings_on)),
-        store_state=Said(_worst_store([part.store_state() for part in parts])),
-        transient=Said(_joined([part.transient() for part in parts], _same)),
+        breakers=Constant(_joined([part.breakers() for part in parts], _worst)),
+        throttle_states=Constant(_joined([part.throttle_states() for part in parts], _goings_on)),
+        store_state=Constant(_worst_store([part.store_state() for part in parts])),
+        transient=Constant(_joined([part.transient() for part in parts], _same)),
         # All of them count the same file.
         letter_counts=counted_last.letter_counts,
         letters_counted=counted_last.letters_counted,
-        process=Said(_processes([part.process() for part in parts])),
+        process=Constant(_processes([part.process() for part in parts])),
     )
 
 
-def nothing(version: str, parser: str, loaded_at: float) -> Collected:
+def nothing(version: str, parser: str, loaded_at: float) -> MetricsSnapshot:
     """What is known while there is nobody to tell anything."""
-    return Collected(
+    return MetricsSnapshot(
         version=version,
         parser=parser,
         last_reload=loaded_at,
         workers=0,
-        lost_lines=Said(0),
-        budgets=Said({}),
-        breakers=Said({}),
-        throttle_states=Said({}),
-        store_state=Said(None),
-        transient=Said({}),
-        letter_counts=Said({}),
-        letters_counted=Said(float("-inf")),
-        process=Said({}),
+        lost_lines=Constant(0),
+        budgets=Constant({}),
+        breakers=Constant({}),
+        throttle_states=Constant({}),
+        store_state=Constant(None),
+        transient=Constant({}),
+        letter_counts=Constant({}),
+        letters_counted=Constant(float("-inf")),
+        process=Constant({}),
     )
 
 
-def gone(last: Collected) -> Collected:
+def gone(last: MetricsSnapshot) -> MetricsSnapshot:
     """What stays of a process that has ended, by what it told last: all that only grows."""
     routes = {}
     for name, series in last.routes.items():
@@ -115,17 +115,17 @@ def gone(last: Collected) -> Collected:
     return replace(
         last,
         routes=routes,
-        budgets=Said({}),
-        breakers=Said({}),
-        throttle_states=Said({}),
-        store_state=Said(None),
-        letter_counts=Said({}),
-        letters_counted=Said(float("-inf")),
-        process=Said({name: value for name, value in last.process().items() if name == CPU}),
+        budgets=Constant({}),
+        breakers=Constant({}),
+        throttle_states=Constant({}),
+        store_state=Constant(None),
+        letter_counts=Constant({}),
+        letters_counted=Constant(float("-inf")),
+        process=Constant({name: value for name, value in last.process().items() if name == CPU}),
     )
 
 
-def kept_of(past: Collected, present: Collected) -> Collected:
+def kept_of(past: MetricsSnapshot, present: MetricsSnapshot) -> MetricsSnapshot:
     """*past* without the series that *present* does not have: a reload has let go of those."""
     return replace(
         past,
@@ -136,7 +136,7 @@ def kept_of(past: Collected, present: Collected) -> Collected:
         upstreams=_kept(past.upstreams, present.upstreams),
         attempts=_kept(past.attempts, present.attempts),
         throttles=_kept(past.throttles, present.throttles),
-        transient=Said(_kept(past.transient(), present.transient())),
+        transient=Constant(_kept(past.transient(), present.transient())),
     )
 
 

@@ -13,14 +13,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from proxy.observe.collected import Collected
-from proxy.observe.series import Histogram
+from proxy.observe.metrics.series import Histogram
+from proxy.observe.metrics.snapshot import MetricsSnapshot
 
 
 class SeriesCollector(Collector):
     """Builds the families anew for each scrape, one at a time."""
 
-    def __init__(self, collected: Collected) -> None:
+    def __init__(self, collected: MetricsSnapshot) -> None:
         self._collected = collected
 
     def collect(self) -> Iterator[Metric]:

@@ -6,9 +6,9 @@ One process makes its own status of it; several send it to the one that shows al
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.observe.collected import Collected
+from proxy.observe.metrics.aggregate import aggregate
+from proxy.observe.metrics.snapshot import MetricsSnapshot
 from proxy.observe.status import summary
-from proxy.observe.together import together
 from proxy.policy.breaker import BreakerState
 from proxy.policy.idempotency.record import KnownKeys
 
@@ -39,10 +39,10 @@ class AddressState:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProcessSnapshot:
     """One moment of one process, or of several."""
 
-    collected: Collected
+    collected: MetricsSnapshot
     connections: int
     """Clients that are connected."""
     keys_in_flight: int
@@ -83,11 +83,11 @@ def _all_known(parts: Sequence[KnownKeys | None]) -> KnownKeys | None:
     return KnownKeys(sum(part.known for part in known), held, max(oldest, default=None))
 
 
-def whole_of(parts: Sequence[Reading]) -> Reading:
+def whole_of(parts: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
     """What *parts* (at least one) tell as if they were one process."""
     upstreams = dict.fromkeys(name for part in parts for name in part.addresses)
-    return Reading(
-        collected=together([part.collected for part in parts]),
+    return ProcessSnapshot(
+        collected=aggregate([part.collected for part in parts]),
         connections=sum(part.connections for part in parts),
         keys_in_flight=sum(part.keys_in_flight for part in parts),
         keys_waiting=sum(part.keys_waiting for part in parts),

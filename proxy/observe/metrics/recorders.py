@@ -12,22 +12,21 @@ from prometheus_client import CollectorRegistry
 
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import StoreRecorder, ThrottleRecorder, ThrottleState
-from proxy.observe.collected import Collected, ThrottleName
-from proxy.observe.collector import SeriesCollector
-from proxy.observe.exposition import expose
-from proxy.observe.processes import ProcessMetrics
-from proxy.observe.series import (
+from proxy.observe.metrics.aggregate import snapshot
+from proxy.observe.metrics.collector import SeriesCollector
+from proxy.observe.metrics.exposition import expose
+from proxy.observe.metrics.process import ProcessMetrics
+from proxy.observe.metrics.series import (
     LATENCY_BOUNDS,
+    DeadLetterSeries,
     Histogram,
-    LetterSeries,
     RetrySeries,
     RouteSeries,
     StoreSeries,
     ThrottleSeries,
     key_series,
 )
-from proxy.observe.status import summary
-from proxy.observe.together import at_rest
+from proxy.observe.metrics.snapshot import MetricsSnapshot, ThrottleName
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
@@ -36,7 +35,7 @@ from proxy.policy.reasons import KeyResult, VerdictReason
 UNMATCHED = "_unmatched"
 """The route label of requests that no route took, unreadable ones included."""
 
-Log = Callable[[str, Exchange], None]
+LogLine = Callable[[str, Exchange], None]
 """Told of a finished request, with its route's name."""
 
 
@@ -64,10 +63,10 @@ class RouteRecorder:
         series: RouteSeries,
         upstreams: Mapping[str, tuple[dict[FailureKind | int, int], Histogram]],
         retries: RetrySeries,
-        log: Log | None,
+        log: LogLine | None,
         *,
         keys: dict[KeyResult, int],
-        letters: LetterSeries | None = None,
+        letters: DeadLetterSeries | None = None,
     ) -> None:
         """*upstreams* has, for each that the route may try, where its attempts are counted."""
         self._name = name
@@ -168,7 +167,7 @@ class Metrics:
         *letters_counted* when they were counted.
         """
         process = ProcessMetrics()
-        self._collected = Collected(
+        self._collected = MetricsSnapshot(
             version=version,
             parser=parser,
             last_reload=loaded_at,
@@ -191,7 +190,7 @@ class Metrics:
         self,
         name: str,
         upstreams: Sequence[str],
-        log: Log | None = None,
+        log: LogLine | None = None,
         *,
         retries: bool,
         keys: bool = False,
@@ -218,10 +217,10 @@ class Metrics:
             collected.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
             log,
             keys=collected.keys.setdefault(name, key_series()) if keys else {},
-            letters=collected.letters.setdefault(name, LetterSeries()) if letters else None,
+            letters=collected.letters.setdefault(name, DeadLetterSeries()) if letters else None,
         )
 
-    def unmatched(self, log: Log | None = None) -> RouteRecorder:
+    def unmatched(self, log: LogLine | None = None) -> RouteRecorder:
         """The recorder of requests that belong to no route; they make no attempts."""
         return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log, keys={})
 
@@ -243,11 +242,11 @@ class Metrics:
 
     def expired(self, route: str, letters: int) -> None:
         """So many dead letters have expired (stores.letters.LetterLosses)."""
-        self._collected.letters.setdefault(route, LetterSeries()).expired += letters
+        self._collected.letters.setdefault(route, DeadLetterSeries()).expired += letters
 
     def replayed(self, route: str, result: ReplayResult) -> None:
         """A dead letter was sent again."""
-        self._collected.letters.setdefault(route, LetterSeries()).replays[result] += 1
+        self._collected.letters.setdefault(route, DeadLetterSeries()).replays[result] += 1
 
     def evicted(self) -> None:
         """The record of a key was given up before its time."""
@@ -310,10 +309,6 @@ class Metrics:
         """
         return await expose(self._registry, accept)
 
-    def at_rest(self) -> Collected:
+    def snapshot(self) -> MetricsSnapshot:
         """All that is counted, as it is now, to be sent to another process."""
-        return at_rest(self._collected)
-
-    def snapshot(self) -> dict[str, object]:
-        """The same numbers for a person: per route and upstream, ready for JSON."""
-        return summary(self._collected)
+        return snapshot(self._collected)

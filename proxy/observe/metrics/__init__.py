@@ -1,0 +1,1 @@
+"""Prometheus metrics: series, their recorders, snapshots, aggregation over workers, exposition."""
