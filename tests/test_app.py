@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app import App
+from proxy.app.lifecycle import App
 from proxy.config import Loaded, load
 from proxy.policy.settings import RouteSettings, Settings
 from tests.support import (

@@ -201,11 +201,18 @@ def test_no_arrow_leads_back() -> None:
         pytest.param(
             "proxy.server.x", "import httptools", "server imports httptools", id="a guarded library"
         ),
-        pytest.param("proxy.app", "import requests", "requests is in no row", id="a new library"),
         pytest.param(
-            "proxy.app", "from http import client", "app imports http.client", id="a module of one"
+            "proxy.app.lifecycle", "import requests", "requests is in no row", id="a new library"
         ),
-        pytest.param("proxy.app", "from http import HTTPStatus", None, id="its harmless sibling"),
+        pytest.param(
+            "proxy.app.lifecycle",
+            "from http import client",
+            "app imports http.client",
+            id="a module of one",
+        ),
+        pytest.param(
+            "proxy.app.lifecycle", "from http import HTTPStatus", None, id="its harmless sibling"
+        ),
         pytest.param(
             "proxy.pipeline.x",
             "loop.create_connection(f)",
@@ -214,7 +221,7 @@ def test_no_arrow_leads_back() -> None:
         ),
         pytest.param("proxy.attic.x", "", "attic is in no row", id="a room without a row"),
         pytest.param(
-            "proxy.app", "from proxy import __version__", None, id="app knows the version"
+            "proxy.app.lifecycle", "from proxy import __version__", None, id="app knows the version"
         ),
         pytest.param(
             "proxy.policy.x", "import proxy", "policy imports __init__", id="but policy does not"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from proxy.app import App, CannotStart, log_to, unfit_to_serve
+from proxy.app.lifecycle import App, CannotStart, log_to, unfit_to_serve
 from proxy.cli.notify import Notifier
 from proxy.cli.process import prepare, settle
 from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated

@@ -7,7 +7,7 @@ import sys
 
 import uvloop
 
-from proxy.app import log_to
+from proxy.app.lifecycle import log_to
 from proxy.cli.process import prepare, settle
 from proxy.workers.worker import Worker
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from proxy.app import CannotStart
+from proxy.app.lifecycle import CannotStart
 from proxy.core.clock import Clock
 from proxy.observe.metrics.process_snapshot import ProcessSnapshot
 from proxy.observe.metrics.totals import Totals

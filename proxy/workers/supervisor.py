@@ -10,7 +10,7 @@ from typing import Any
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.admin.operations import StoreSilent
-from proxy.app import needs_restart, parser
+from proxy.app.lifecycle import needs_restart, parser
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.http.fields import RawHeaders

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.admin.operations import StoreSilent
-from proxy.app import App, CannotStart, Membership
+from proxy.app.lifecycle import App, CannotStart, Membership
 from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
 from proxy.workers.channel import Channel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app import CannotStart
+from proxy.app.lifecycle import CannotStart
 from proxy.policy.dead_letter import Missing
 from tests.support import (
     Response,

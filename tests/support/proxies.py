@@ -19,7 +19,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.app import App
+from proxy.app.lifecycle import App
 from proxy.config import load
 from proxy.core.clock import Clock
 from tests.support.client import RawClient

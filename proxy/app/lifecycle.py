@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TextIO
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.admin.operations import StoreSilent
+from proxy.app.generation import Contexts, Generation, GenerationBuilder
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.core.recorders import StoreRecorder
-from proxy.estate import Builder, Contexts, Estate
 from proxy.http.fields import RawHeaders
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.observe.logs import process_log
@@ -97,7 +97,7 @@ class App:
         """
         self._load = load
         self._is_worker = membership is not None
-        self._estate = Estate()
+        self._estate = Generation()
         self._loaded, contexts = self._prepare()
         self._clock: Clock = clock or SystemClock()
         turns = None if membership is None else membership.log_turns
@@ -132,7 +132,7 @@ class App:
             lambda: self._listener.server.replay_memory, lambda: self.settings.limits.replay_memory
         )
         self._flights = InFlightKeys(claims, self._clock, room, self._store_recorder)
-        self._builder = Builder(
+        self._builder = GenerationBuilder(
             self._clock,
             outbox,
             self._pauses,
@@ -530,7 +530,7 @@ class _Built:
     """What a configuration serves with, to be put in force or thrown away."""
 
     loaded: Loaded
-    estate: Estate
+    estate: Generation
     site: Router
 
 

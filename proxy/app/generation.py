@@ -54,7 +54,7 @@ Contexts = Mapping[_UpstreamKey, ssl.SSLContext | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Estate:
+class Generation:
     """What serves at a time; the first one is empty."""
 
     upstreams: Mapping[_UpstreamKey, Upstream] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Estate:
             contexts[key] = context_for(wanted.tls) if is_new and speaks_tls else None
         return contexts
 
-    def succeed(self, old: "Estate") -> None:
+    def succeed(self, old: "Generation") -> None:
         """Be in force from now on: other limits hold, and *old* keeps what is only its own."""
         for label, throttle in self.throttles.items():
             throttle.change(self.limits[label])
@@ -120,7 +120,7 @@ class Estate:
 
 
 @dataclass(frozen=True, slots=True)
-class Builder:
+class GenerationBuilder:
     """Makes estates of what the whole process shares."""
 
     clock: Clock
@@ -136,10 +136,10 @@ class Builder:
         self,
         settings: Settings,
         contexts: Contexts,
-        before: Estate,
+        before: Generation,
         recorder: Callable[[RouteSettings], Recorder],
         throttle_recorder: Callable[[str, str], ThrottleRecorder],
-    ) -> Estate:
+    ) -> Generation:
         """The estate for *settings*, with all of *before* that stays the same."""
         upstreams = {
             key: before.upstreams.get(key) or self._upstream(key[0], context, before)
@@ -198,10 +198,10 @@ class Builder:
             for route in settings.routes
         )
         names = frozenset((scope, name) for scope, name, _ in places)
-        return Estate(upstreams, budgets, throttles, limits, names, timeouts, routes)
+        return Generation(upstreams, budgets, throttles, limits, names, timeouts, routes)
 
     def _upstream(
-        self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Estate
+        self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Generation
     ) -> Upstream:
         """An upstream that knows what its predecessor's breakers knew, if those stay the same."""
         breakers = None
