@@ -22,6 +22,6 @@ def run(
     workers: str | None,
 ) -> None:
     """Serve. SIGHUP reloads, SIGTERM drains, a second SIGTERM ends at once."""
-    from proxy.cli.serving import serve  # noqa: PLC0415 - aiohttp takes a quarter of a second
+    from proxy.runtime.main import serve  # noqa: PLC0415 - aiohttp takes a quarter of a second
 
     raise SystemExit(serve(files, watch=watch, listen=listen, admin=admin, workers=workers))

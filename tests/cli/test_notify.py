@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.notify import Notifier
+from proxy.runtime.systemd import SystemdNotifier
 from tests.support import ProxyProcess, ScriptedUpstream, eventually, one_route, subprocess_proxy
 
 
@@ -116,13 +116,13 @@ async def test_a_manager_that_is_gone_is_no_reason_not_to_serve() -> None:
 def test_an_abstract_socket_is_reached_by_its_name() -> None:
     name = f"holdfast-test-{time.monotonic_ns()}"
     with manager(f"\0{name}") as heard:
-        Notifier(f"@{name}").ready()
+        SystemdNotifier(f"@{name}").ready()
         assert heard.listen() == [{"READY": "1", "STATUS": "serving"}]
 
 
 def test_a_manager_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     with manager(str(tmp_path / "notify")):
-        notifier = Notifier(str(tmp_path / "notify"))
+        notifier = SystemdNotifier(str(tmp_path / "notify"))
         began = time.monotonic()
         for _ in range(2000):
             notifier.ready()
@@ -131,12 +131,12 @@ def test_a_manager_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", [None, ""])
 def test_without_a_manager_nothing_is_said(address: str | None) -> None:
-    Notifier(address).ready()
+    SystemdNotifier(address).ready()
 
 
 def test_a_reload_before_the_start_or_after_the_end_does_not_make_it_ready(tmp_path: Path) -> None:
     with manager(str(tmp_path / "notify")) as heard:
-        notifier = Notifier(str(tmp_path / "notify"))
+        notifier = SystemdNotifier(str(tmp_path / "notify"))
         notifier.reloading()
         notifier.reloaded(succeeded=True)
         assert heard.listen() == []

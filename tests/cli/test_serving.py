@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 import pytest
 
-from proxy.cli.serving import run_until_told
-from proxy.cli.watch import OnRead, WatchedLoad
 from proxy.config import Loaded, load
+from proxy.runtime.config_watch import OnRead, WatchedLoad
+from proxy.runtime.main import run_until_told
 from tests.support import Certificates
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
+from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
 from tests.support import Certificates, eventually
 
 INTERVAL = 0.002

@@ -2,8 +2,7 @@
 
 import socket
 
-from proxy.workers.channel import Channel
-from proxy.workers.messages import Answer, Drain, Message, Stop
+from proxy.runtime.workers.ipc import Channel, Drain, Message, Stop, WorkerReply
 from tests.support import eventually
 
 
@@ -14,7 +13,7 @@ async def test_what_was_sent_before_the_end_arrives() -> None:
     sending = Channel(lambda _: None, lambda: None)
     await receiving.open(ours)
     await sending.open(theirs)
-    large = Answer(1, "x" * 5_000_000)  # many times what a socket holds
+    large = WorkerReply(1, "x" * 5_000_000)  # many times what a socket holds
     for message in (Drain(), large, Stop()):
         sending.send(message)
     sending.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.settings import Limits, Origin, Settings, UpstreamSettings
-from proxy.workers.cores import usable_cores, worker_count
+from proxy.runtime.workers.cpu_quota import usable_cores, worker_count
 
 BOUND = len(os.sched_getaffinity(0))
 

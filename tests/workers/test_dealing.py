@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from proxy.workers.dealing import Dealer
-from proxy.workers.door import MOST_WAITING, Dealt, Hatch, Intake
+from proxy.runtime.workers.acceptor import ConnectionAcceptor
+from proxy.runtime.workers.fd_passing import MOST_WAITING, Dealt, FdReceiver, FdSender
 from tests.support import eventually
 
 
@@ -20,18 +20,18 @@ class Stage:
         self._stack = stack
         self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
         self.listening.setblocking(False)  # noqa: FBT003 - the socket module's signature
-        self.dealer = Dealer(self._choose)
-        self.hatches: list[Hatch] = []
-        self.intakes: list[Intake] = []
+        self.dealer = ConnectionAcceptor(self._choose)
+        self.hatches: list[FdSender] = []
+        self.intakes: list[FdReceiver] = []
         self.taken: list[list[socket.socket]] = []
         for _ in range(workers):
             ours, theirs = socket.socketpair()
             taken: list[socket.socket] = []
-            self.hatches.append(Hatch(ours, self.dealer.go_on))
-            self.intakes.append(Intake(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
+            self.hatches.append(FdSender(ours, self.dealer.go_on))
+            self.intakes.append(FdReceiver(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
             self.taken.append(taken)
 
-    def _choose(self) -> Hatch | None:
+    def _choose(self) -> FdSender | None:
         able = [hatch for hatch in self.hatches if hatch.has_room]
         return min(able, key=lambda hatch: (hatch.load, hatch.last_given), default=None)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.policy.settings import BudgetSettings, Limits, Origin, Settings, UpstreamSettings
-from proxy.workers.shares import share_of
+from proxy.runtime.workers.shares import share_of
 
 UPSTREAM = UpstreamSettings(
     "a",

@@ -11,9 +11,9 @@ from proxy.core.clock import Clock
 from proxy.observe.metrics.process_snapshot import ProcessSnapshot
 from proxy.observe.metrics.totals import Totals
 from proxy.policy.settings import Settings
-from proxy.workers.dealing import Dealer
-from proxy.workers.door import Hatch
-from proxy.workers.member import Launch, Member, WorkerGone
+from proxy.runtime.workers.acceptor import ConnectionAcceptor
+from proxy.runtime.workers.fd_passing import FdSender
+from proxy.runtime.workers.worker_process import Launch, WorkerGone, WorkerProcess
 
 _FIRST_START = 60.0
 """Seconds that all workers have to be ready at the start."""
@@ -35,7 +35,7 @@ _GRACE, _HASTE = 5.0, 2.0
 _log = logging.getLogger("holdfast")
 
 
-class Crew:
+class WorkerPool:
     """The workers, each with a number that its successor inherits."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Crew:
         self._totals = totals
         self._clock = clock
         self._launch = launch
-        self.members: dict[int, Member] = {}
-        self.dealer = Dealer(self._next)
+        self.members: dict[int, WorkerProcess] = {}
+        self.dealer = ConnectionAcceptor(self._next)
         self._tried = [asyncio.Event() for _ in range(size)]
         """For each number: it was tried to start a worker."""
         self._keeping: list[asyncio.Task[None]] = []
@@ -62,7 +62,7 @@ class Crew:
         self._ending = asyncio.Event()
 
     @property
-    def present(self) -> list[Member]:
+    def present(self) -> list[WorkerProcess]:
         """Those that serve, the ones that answer first."""
         ready = [member for member in self.members.values() if member.is_ready]
         return sorted(ready, key=lambda member: member.is_silent)
@@ -132,7 +132,7 @@ class Crew:
         """Have a worker with this number, until the end."""
         soon = 0
         while not self._ending.is_set():
-            member = Member(number, self._clock, self.dealer.go_on)
+            member = WorkerProcess(number, self._clock, self.dealer.go_on)
             try:
                 await member.start(self._share(number), self._launch)
             except OSError as error:
@@ -178,7 +178,7 @@ class Crew:
 
     # Who gets the next connection.
 
-    def _next(self) -> Hatch | None:
+    def _next(self) -> FdSender | None:
         """That of the one with the fewest connections; of several alike they take turns."""
         able = [
             member for member in self.members.values() if member.is_ready and member.hatch.has_room
@@ -249,7 +249,7 @@ class Crew:
                 member.kill()
 
 
-def _rank(member: Member) -> tuple[bool, int, int]:
+def _rank(member: WorkerProcess) -> tuple[bool, int, int]:
     return member.is_silent, member.hatch.load, member.hatch.last_given
 
 

@@ -13,14 +13,14 @@ import click
 import uvloop
 
 from proxy.app.lifecycle import App, CannotStart, log_to, unfit_to_serve
-from proxy.cli.notify import Notifier
-from proxy.cli.process import prepare, settle
-from proxy.cli.watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.config import ConfigError, Loaded, load
-from proxy.workers.cores import worker_count
+from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
+from proxy.runtime.process_setup import prepare, settle
+from proxy.runtime.systemd import SystemdNotifier
+from proxy.runtime.workers.cpu_quota import worker_count
 
 if TYPE_CHECKING:
-    from proxy.workers.supervisor import Supervisor
+    from proxy.runtime.workers.supervisor import Supervisor
 
 _log = logging.getLogger("holdfast")
 
@@ -52,7 +52,7 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
+            notifier = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
             return runner.run(run_until_told(WatchedLoad(read), watch=watch, notifier=notifier))
     except ConfigError as error:
         for finding in error.report.findings:
@@ -61,10 +61,10 @@ def serve(
 
 
 async def run_until_told(
-    read: WatchedLoad, *, watch: bool, notifier: Notifier | None = None
+    read: WatchedLoad, *, watch: bool, notifier: SystemdNotifier | None = None
 ) -> int:
     """Serve until a signal says otherwise; returns the exit status."""
-    notifier = notifier or Notifier()
+    notifier = notifier or SystemdNotifier()
     with _failing_as("cannot start"):
         app = _one_or_several(read)
     stop, stop_again = asyncio.Event(), asyncio.Event()
@@ -104,9 +104,9 @@ def _one_or_several(read: WatchedLoad) -> "App | Supervisor":
     loaded = read()
     workers = worker_count(loaded.settings)
     if workers > 1:
-        from proxy.workers.supervisor import Supervisor  # noqa: PLC0415 - one process needs none
+        from proxy.runtime.workers.supervisor import Supervisor  # noqa: PLC0415 - one process needs none
 
-        return Supervisor(read, loaded, workers, entry="proxy.cli.working")
+        return Supervisor(read, loaded, workers, entry="proxy.runtime.workers.worker_main")
     first = [loaded]
     # Read already: the app begins with what the decision was made by.
     return App(lambda: first.pop() if first else read())

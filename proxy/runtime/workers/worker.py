@@ -10,12 +10,11 @@ from proxy.admin.operations import StoreSilent
 from proxy.app.lifecycle import App, CannotStart, Membership
 from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
-from proxy.workers.channel import Channel
-from proxy.workers.door import Intake
-from proxy.workers.messages import (
-    Answer,
+from proxy.runtime.workers.fd_passing import FdReceiver
+from proxy.runtime.workers.ipc import (
     Ask,
     Begin,
+    Channel,
     Drain,
     Failed,
     Last,
@@ -24,6 +23,7 @@ from proxy.workers.messages import (
     Ready,
     Reload,
     Stop,
+    WorkerReply,
 )
 
 OPERATIONS = frozenset(
@@ -63,7 +63,7 @@ class Worker:
         """*settle* is called once everything is there that lives as long as the process."""
         self._channel = Channel(self._heard, self._deserted)
         self._channel_socket = channel
-        self._intake = Intake(door, self._take_up)
+        self._intake = FdReceiver(door, self._take_up)
         self._membership = Membership(on_left=self._intake.left, log_turns=log_turns)
         self._settle = settle
         self._begin: asyncio.Future[Settings] = asyncio.get_running_loop().create_future()
@@ -161,12 +161,12 @@ class Worker:
         in_force, lines = await self._app.reload()
         if not in_force:
             self._settings = before
-        self._channel.send(Answer(message.number, (in_force, tuple(lines))))
+        self._channel.send(WorkerReply(message.number, (in_force, tuple(lines))))
 
     async def _answer(self, question: Ask) -> None:
         assert self._app is not None  # noqa: S101 - for the type checker
         if question.what == "reading":
-            self._channel.send(Answer(question.number, self._app.reading()))
+            self._channel.send(WorkerReply(question.number, self._app.reading()))
             return
         try:
             operation = self._operation(question.what)
@@ -177,7 +177,7 @@ class Worker:
             _log.exception("admin request failed")
             self._channel.send(NoAnswer(question.number, store_is_silent=False))
         else:
-            self._channel.send(Answer(question.number, value))
+            self._channel.send(WorkerReply(question.number, value))
 
     def _operation(self, name: str) -> Callable[..., Any]:
         if name not in OPERATIONS:

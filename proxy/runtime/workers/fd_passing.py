@@ -32,7 +32,7 @@ Dealt = tuple[socket.socket, int]
 """A connection, and the number of the address that it came in by."""
 
 
-class Hatch:
+class FdSender:
     """The supervisor's side: hands connections over, and keeps them until they are taken up."""
 
     def __init__(self, sock: socket.socket, on_room: Callable[[], None]) -> None:
@@ -118,7 +118,7 @@ class Hatch:
         self._serving += taken - signs.count(_LEFT)
 
 
-class Intake:
+class FdReceiver:
     """The worker's side."""
 
     def __init__(self, sock: socket.socket, take_up: Callable[[socket.socket, int], None]) -> None:

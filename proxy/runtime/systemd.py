@@ -12,7 +12,7 @@ from proxy.core.clock import SystemClock
 _log = logging.getLogger("holdfast")
 
 
-class Notifier:
+class SystemdNotifier:
     """Speaks to the service manager; says nothing where there is none."""
 
     def __init__(self, address: str | None = None) -> None:

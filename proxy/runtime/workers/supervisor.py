@@ -18,10 +18,10 @@ from proxy.observe.metrics.totals import Totals
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings
-from proxy.workers.crew import Crew
-from proxy.workers.listening import Addresses
-from proxy.workers.member import Launch, WorkerGone
-from proxy.workers.shares import share_of
+from proxy.runtime.workers.bind import BoundAddresses
+from proxy.runtime.workers.pool import WorkerPool
+from proxy.runtime.workers.shares import share_of
+from proxy.runtime.workers.worker_process import Launch, WorkerGone
 
 _ANSWER_PATIENCE = 10.0
 """Seconds that a worker has to look something up."""
@@ -53,9 +53,9 @@ class Supervisor:
         self._reloading = asyncio.Lock()
         self._totals = Totals(__version__, parser(), self._clock.wall())
         self._log_turns = _turns()
-        self._addresses = Addresses()
+        self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_turns)
-        self._crew = Crew(workers, self._share, self._totals, self._clock, launch)
+        self._crew = WorkerPool(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
         self._admin = None if admin is None else AdminListener(self, admin)
 

@@ -8,8 +8,8 @@ import sys
 import uvloop
 
 from proxy.app.lifecycle import log_to
-from proxy.cli.process import prepare, settle
-from proxy.workers.worker import Worker
+from proxy.runtime.process_setup import prepare, settle
+from proxy.runtime.workers.worker import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

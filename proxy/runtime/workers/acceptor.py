@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from proxy.workers.door import Dealt, Hatch
+from proxy.runtime.workers.fd_passing import Dealt, FdSender
 
 _BATCH = 64
 """Connections accepted in one turn of the loop."""
@@ -18,10 +18,10 @@ _SHORTAGE = 1.0
 _log = logging.getLogger("holdfast")
 
 
-class Dealer:
+class ConnectionAcceptor:
     """Accepts while there is a worker to take it; the rest waits in the system's own line."""
 
-    def __init__(self, choose: Callable[[], Hatch | None]) -> None:
+    def __init__(self, choose: Callable[[], FdSender | None]) -> None:
         """*choose* names the worker that is next, or nobody if all have enough to do."""
         self._choose = choose
         self._sockets: Sequence[tuple[socket.socket, int]] = ()

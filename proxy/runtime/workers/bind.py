@@ -12,7 +12,7 @@ BACKLOG = 1024
 """Clients that wait in the system until somebody accepts them."""
 
 
-class Addresses:
+class BoundAddresses:
     """The sockets that listen, each with the number of its entry in ``listen``."""
 
     def __init__(self) -> None:

@@ -17,12 +17,11 @@ from proxy.admin.operations import StoreSilent
 from proxy.core.clock import Clock
 from proxy.observe.metrics.process_snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
-from proxy.workers.channel import Channel
-from proxy.workers.door import Dealt, Hatch
-from proxy.workers.messages import (
-    Answer,
+from proxy.runtime.workers.fd_passing import Dealt, FdSender
+from proxy.runtime.workers.ipc import (
     Ask,
     Begin,
+    Channel,
     Drain,
     Failed,
     Last,
@@ -31,6 +30,7 @@ from proxy.workers.messages import (
     Ready,
     Reload,
     Stop,
+    WorkerReply,
 )
 
 SILENT_AFTER = 2.0
@@ -61,7 +61,7 @@ class WorkerGone(Exception):
     """It has ended, so there is no answer."""
 
 
-class Member:
+class WorkerProcess:
     """A worker process, from its start to its end."""
 
     def __init__(self, number: int, clock: Clock, on_room: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Member:
         self.born = clock.monotonic()
         self._on_room = on_room
         self._channel = Channel(self._heard, self._end)
-        self._hatch: Hatch | None = None
+        self._hatch: FdSender | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -98,7 +98,7 @@ class Member:
         return 0 if self._process is None else self._process.pid
 
     @property
-    def hatch(self) -> Hatch:
+    def hatch(self) -> FdSender:
         """Its door. Only once it was started."""
         assert self._hatch is not None  # noqa: S101 - for the type checker
         return self._hatch
@@ -116,7 +116,7 @@ class Member:
                 ours.close()
                 our_door.close()
                 raise
-        self._hatch = Hatch(our_door, self._on_room)
+        self._hatch = FdSender(our_door, self._on_room)
         await self._channel.open(ours)
         self.settings = settings
         self._channel.send(Begin(settings))
@@ -221,7 +221,7 @@ class Member:
                 self.failure = message.why
             case Last():
                 self.reading = message.reading
-            case Answer():
+            case WorkerReply():
                 if self._readings.pop(message.number, None) is not None:
                     self.reading = message.value
                     self._speaks_again()

@@ -1,0 +1,1 @@
+"""The process around the app: set-up, signals, configuration watch, systemd, worker processes."""
