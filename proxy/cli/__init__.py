@@ -12,15 +12,15 @@ import click
 from proxy import __version__
 
 _COMMANDS = {
-    "run": "proxy.cli.run:run",
-    "check": "proxy.cli.check:check",
-    "explain": "proxy.cli.explain:explain",
-    "schema": "proxy.cli.schema:schema",
-    "status": "proxy.cli.status:status",
-    "attempts": "proxy.cli.attempts:attempts",
-    "dlq": "proxy.cli.dlq:dlq",
-    "keys": "proxy.cli.keys:keys",
-    "healthcheck": "proxy.cli.healthcheck:healthcheck",
+    "run": "proxy.cli.commands.run:run",
+    "check": "proxy.cli.commands.check:check",
+    "explain": "proxy.cli.commands.explain:explain",
+    "schema": "proxy.cli.commands.schema:schema",
+    "status": "proxy.cli.commands.status:status",
+    "attempts": "proxy.cli.commands.attempts:attempts",
+    "dlq": "proxy.cli.commands.dlq:dlq",
+    "keys": "proxy.cli.commands.keys:keys",
+    "healthcheck": "proxy.cli.commands.healthcheck:healthcheck",
 }
 
 

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from proxy.cli.explanation import explain_request
-from proxy.cli.request_words import read_field, read_outcome, read_request
+from proxy.cli.render.explanation import explain_request
+from proxy.cli.request_args import read_field, read_outcome, read_request
 from proxy.config import load_with_origins
 from proxy.policy.attempt import FailureKind
 from proxy.policy.explain.timeline import Course, ScriptedOutcome

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.overview import overview
-from proxy.cli.tables import Page, Tone
-from proxy.cli.told import Told
+from proxy.cli.render.status_page import status_page
+from proxy.cli.render.tables import Page, Tone
+from proxy.cli.untrusted_json import UntrustedJson
 
 QUIET: dict[str, Any] = {"requests": {}, "errors": 0, "in_flight": 0, "upstreams": ["payments"]}
 
 
 def of(routes: dict[str, Any] | None = None, /, **members: object) -> Page:
-    return overview(Told({"routes": routes or {}, **members}))
+    return status_page(UntrustedJson({"routes": routes or {}, **members}))
 
 
 def cells(shown: Page, title: str) -> dict[str, dict[str, tuple[str, Tone]]]:
@@ -314,7 +314,7 @@ def test_tones_of_the_process(members: dict[str, object], tone: Tone) -> None:
     ],
 )
 def test_an_answer_of_another_version(odd: dict[str, object]) -> None:
-    overview(Told(odd))
+    status_page(UntrustedJson(odd))
 
 
 def test_a_terminal_gets_no_orders_from_names() -> None:

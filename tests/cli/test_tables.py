@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.cli.tables import Cell, Column, Table, cut, plain
-from proxy.cli.told import legible
+from proxy.cli.render.tables import Cell, Column, Table, cut, plain
+from proxy.cli.untrusted_json import legible
 
 COLUMNS = (Column("route", is_text=True), Column("requests"), Column("which", is_text=True))
 

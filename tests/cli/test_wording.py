@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.cli.wording import brief, several, share, short, span
+from proxy.cli.render.number_format import brief, several, share, short, span
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import click
 
-from proxy.cli.admin import Answer, ask, refused
+from proxy.cli.admin_client import AdminResponse, ask, refused
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.told import Told
-from proxy.cli.wording import brief, several
+from proxy.cli.render.number_format import brief, several
+from proxy.cli.untrusted_json import UntrustedJson
 
 _EXAMPLE = "\b\nExample:\n  holdfast attempts 6fd1393c602891241b8146ef-5"
 _LARGEST = 64 * 1024 * 1024
@@ -51,7 +51,7 @@ def attempts(request_id: str, admin: str, token: str | None, *, as_json: bool) -
             click.echo(line)
 
 
-def _ask(request_id: str, admin: str, token: str | None) -> Answer:
+def _ask(request_id: str, admin: str, token: str | None) -> AdminResponse:
     path = f"/attempts?request_id={request_id}"
     answer = ask(admin, "GET", path, token=token, largest=_LARGEST)
     if answer.status == http.client.OK and answer.text("request_id") == request_id:
@@ -64,7 +64,7 @@ def _ask(request_id: str, admin: str, token: str | None) -> Answer:
     raise refused(admin, token, answer)
 
 
-def _story(request: Told) -> Iterator[str]:
+def _story(request: UntrustedJson) -> Iterator[str]:
     """The request in a few lines, then a line or two for each attempt."""
     yield f"{request.text('method')} {request.text('path')}"
     yield f"route: {request.text('route')}"
@@ -82,7 +82,7 @@ def _story(request: Told) -> Iterator[str]:
         yield from _attempt(attempt)
 
 
-def _answer(request: Told) -> str:
+def _answer(request: UntrustedJson) -> str:
     code = request.count("code")
     if code == 499:
         return "none, the client left"
@@ -92,7 +92,7 @@ def _answer(request: Told) -> str:
     return f"{code}, the fallback" if request.is_true("fallback") else str(code)
 
 
-def _attempt(attempt: Told) -> Iterator[str]:
+def _attempt(attempt: UntrustedJson) -> Iterator[str]:
     """When, what and where; then how it came to it, and what was decided."""
     number, start = attempt.count("n"), brief(attempt.number("start_ms") or 0)
     status = attempt.number("status")
@@ -108,7 +108,7 @@ def _attempt(attempt: Told) -> Iterator[str]:
     yield _INDENT + ", ".join(_circumstances(attempt))
 
 
-def _circumstances(attempt: Told) -> Iterator[str]:
+def _circumstances(attempt: UntrustedJson) -> Iterator[str]:
     if "wait_ms" in attempt:
         wait = brief(attempt.number("wait_ms") or 0)
         yield f"waited {wait} before it ({attempt.text('wait_for')})"

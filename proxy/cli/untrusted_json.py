@@ -11,7 +11,7 @@ _LARGEST = 1e15
 """No count or duration of ours comes near it, and NaN is not below it."""
 
 
-class Told:
+class UntrustedJson:
     """A JSON object, read with care: what is not there, or is of another type, is nothing."""
 
     __slots__ = ("_content",)
@@ -41,14 +41,14 @@ class Told:
         """Whether a member is ``true``."""
         return self._content.get(name) is True
 
-    def part(self, name: str) -> "Told":
+    def part(self, name: str) -> "UntrustedJson":
         """A member that is an object, else an empty one."""
-        return Told(self._content.get(name))
+        return UntrustedJson(self._content.get(name))
 
-    def parts(self, name: str) -> list["Told"]:
+    def parts(self, name: str) -> list["UntrustedJson"]:
         """A member that is a list of objects, else an empty one."""
         value = self._content.get(name)
-        return [Told(member) for member in value] if isinstance(value, list) else []
+        return [UntrustedJson(member) for member in value] if isinstance(value, list) else []
 
     def texts(self, name: str) -> list[str]:
         """A member that is a list of texts, as they came: to look something up by them."""
@@ -71,9 +71,9 @@ class Told:
         value = self._content.get(name)
         return value if isinstance(value, str) else None
 
-    def members(self) -> Iterator[tuple[str, "Told"]]:
+    def members(self) -> Iterator[tuple[str, "UntrustedJson"]]:
         """Names as they came, to look things up by, and the objects that they have."""
-        return ((str(name), Told(value)) for name, value in self._content.items())
+        return ((str(name), UntrustedJson(value)) for name, value in self._content.items())
 
     def counts(self) -> Iterator[tuple[str, int]]:
         """Names, fit to be printed, and counts."""

@@ -29,7 +29,7 @@ def check(files: tuple[str, ...], output: str) -> None:
     good one the most is told that each rate lets through in one window.
     Exit code 0: good (warnings may be printed), 1: faults, 2: wrong usage.
     """
-    from proxy.cli.windows import MostInWindow, most_in_windows  # noqa: PLC0415 - as below
+    from proxy.cli.render.rate_windows import MostInWindow, most_in_windows  # noqa: PLC0415 - as below
     from proxy.config import ConfigError, load  # noqa: PLC0415 - keeps --help fast
 
     windows: list[MostInWindow] = []

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from proxy.cli.told import Told
+from proxy.cli.untrusted_json import UntrustedJson
 
 _PATIENCE = 3.0
 """Seconds after which a silent proxy counts as none."""
@@ -24,7 +24,7 @@ _PROBLEM = "urn:holdfast:problem:"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdminResponse:
     """What the listener said."""
 
     status: int
@@ -40,9 +40,9 @@ class Answer:
         return self.told.number(name)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> UntrustedJson:
         """The same, for printing."""
-        return Told(self.content)
+        return UntrustedJson(self.content)
 
     @property
     def problem(self) -> str:
@@ -60,7 +60,7 @@ def ask(
     patience: float = _PATIENCE,
     body: bytes | None = None,
     largest: int = _LARGEST,
-) -> Answer:
+) -> AdminResponse:
     """Send a request to the listener at *admin*, a URL or ``unix:PATH``.
 
     *patience* is how many seconds it may keep silent, *largest* how many bytes of its answer
@@ -70,12 +70,12 @@ def ask(
         connection.request(method, path, body=body, headers=_headers(token))
         answer = connection.getresponse()
         content = answer.read(largest)
-    return Answer(answer.status, _object(content))
+    return AdminResponse(answer.status, _object(content))
 
 
 def lines_of(
     admin: str, path: str, *, token: str | None = None, patience: float = _PATIENCE
-) -> Iterator[str] | Answer:
+) -> Iterator[str] | AdminResponse:
     """The lines of a long answer as they come; or the answer, if it is no good one."""
     connection = _connection(admin, patience)
     with _failing(admin):
@@ -83,7 +83,7 @@ def lines_of(
         answer = connection.getresponse()
         if answer.status != http.client.OK or answer.getheader("Content-Type") != _LINES:
             with closing(connection):
-                return Answer(answer.status, _object(answer.read(_LARGEST)))
+                return AdminResponse(answer.status, _object(answer.read(_LARGEST)))
 
     def lines() -> Iterator[str]:
         with closing(connection), _failing(admin):
@@ -115,7 +115,7 @@ def _failing(admin: str) -> Iterator[None]:
         raise _no_answer(admin, "it speaks no HTTP") from None
 
 
-def refused(admin: str, token: str | None, answer: Answer) -> click.ClickException:
+def refused(admin: str, token: str | None, answer: AdminResponse) -> click.ClickException:
     """What to say of an answer that is not what was asked for."""
     match answer.problem:
         case "token" if token is None:

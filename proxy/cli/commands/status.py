@@ -5,10 +5,10 @@ import select
 
 import click
 
-from proxy.cli.admin import ask, refused
+from proxy.cli.admin_client import ask, refused
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.overview import overview
-from proxy.cli.screens import Screen, screen_for
+from proxy.cli.render.screens import Screen, screen_for
+from proxy.cli.render.status_page import status_page
 
 _EXAMPLE = """\b
 Examples:
@@ -38,7 +38,7 @@ def status(admin: str, token: str | None, *, watch: bool, plain: bool, as_json: 
     """
     if plain and as_json:
         raise click.UsageError("--plain and --json are two formats, write one of them")
-    screen = screen_for(overview, plain_text=plain, as_json=as_json)
+    screen = screen_for(status_page, plain_text=plain, as_json=as_json)
     if not watch:
         screen.show(_ask(admin, token))
         return

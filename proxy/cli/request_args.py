@@ -32,7 +32,7 @@ _LENGTH = b"content-length"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedRequest:
     """A request, read as the proxy reads it."""
 
     method: str
@@ -57,7 +57,7 @@ def read_field(text: str) -> tuple[bytes, bytes]:
 
 def read_request(
     method: str, url: str, fields: list[tuple[bytes, bytes]], hop: Hop = OURSELVES
-) -> Asked:
+) -> AskedRequest:
     """The request as *hop* gets it, or a usage error with the words that its sender would get."""
     if not _is_token(method) or "/" in method:
         raise click.UsageError(f"{method!r} is no method, write GET /path (say)")
@@ -79,7 +79,7 @@ def read_request(
         raise _unserved(BAD_HOST)
     if method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
         raise click.UsageError(f"Holdfast answers {method} {url} itself, write {_FORMS}")
-    return Asked(method, host, path, rest, head)
+    return AskedRequest(method, host, path, rest, head)
 
 
 def _unserved(refusal: Refusal) -> click.UsageError:

@@ -10,8 +10,8 @@ from rich.progress import Progress
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from proxy.cli.tables import Cell, Line, Page, Table, Tone, cut, widths
-from proxy.cli.told import Told
+from proxy.cli.render.tables import Cell, Line, Page, Table, Tone, cut, widths
+from proxy.cli.untrusted_json import UntrustedJson
 
 _HEADING = "bold"
 
@@ -19,7 +19,7 @@ _HEADING = "bold"
 class ColourScreen:
     """Draws on a terminal; while it is entered, each drawing takes the place of the last."""
 
-    def __init__(self, look: Callable[[Told], Page]) -> None:
+    def __init__(self, look: Callable[[UntrustedJson], Page]) -> None:
         self._look = look
         # Names are shown as they are, whatever brackets or numbers there are in them.
         self._console = Console(highlight=False, markup=False, emoji=False)
@@ -35,7 +35,7 @@ class ColourScreen:
 
     def show(self, content: dict[str, object]) -> None:
         """Draw."""
-        self._draw(Group(*self._drawn(self._look(Told(content)))))
+        self._draw(Group(*self._drawn(self._look(UntrustedJson(content)))))
 
     def complain(self, text: str) -> None:
         """Say why there is nothing to draw."""

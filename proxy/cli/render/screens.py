@@ -10,13 +10,13 @@ from typing import Protocol
 
 import click
 
-from proxy.cli.tables import Cell, Page, plain
-from proxy.cli.told import Told
+from proxy.cli.render.tables import Cell, Page, plain
+from proxy.cli.untrusted_json import UntrustedJson
 
 _SEPARATOR = "-" * 8
 """Between the texts of two looks."""
 
-Look = Callable[[Told], Page]
+Look = Callable[[UntrustedJson], Page]
 """How a person wants to see an answer."""
 
 
@@ -45,7 +45,7 @@ def screen_for(look: Look, *, plain_text: bool, as_json: bool) -> Screen:
     if as_json:
         return _JsonScreen()
     if has_colours(plain_text=plain_text):
-        from proxy.cli.colours import ColourScreen  # noqa: PLC0415 - may be missing elsewhere
+        from proxy.cli.render.colours import ColourScreen  # noqa: PLC0415 - may be missing elsewhere
 
         return ColourScreen(look)
     return _PlainScreen(look)
@@ -57,7 +57,7 @@ def has_colours(*, plain_text: bool) -> bool:
     if plain_text or no_colour or not sys.stdout.isatty():
         return False
     try:
-        import proxy.cli.colours  # noqa: F401, PLC0415 - no rich, no colours
+        import proxy.cli.render.colours  # noqa: F401, PLC0415 - no rich, no colours
     except ImportError:
         return False
     return True
@@ -90,7 +90,7 @@ class _PlainScreen(_Entered):
 
     def show(self, content: dict[str, object]) -> None:
         width = shutil.get_terminal_size().columns
-        click.echo("\n".join(_lines(self._look(Told(content)), width)))
+        click.echo("\n".join(_lines(self._look(UntrustedJson(content)), width)))
         self._separate()
 
     def complain(self, text: str) -> None:

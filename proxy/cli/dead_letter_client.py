@@ -5,8 +5,8 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from proxy.cli.admin import Answer, ask, lines_of, refused
-from proxy.cli.told import Told
+from proxy.cli.admin_client import AdminResponse, ask, lines_of, refused
+from proxy.cli.untrusted_json import UntrustedJson
 
 PAGE = 1000
 """Letters that the listener tells of at a time."""
@@ -23,7 +23,7 @@ _WORDS = {
 
 def ask_for(
     method: str, path: str, admin: str, token: str | None, patience: float = _PATIENCE
-) -> Answer:
+) -> AdminResponse:
     """The answer, if it is a good one; else an error that says what to do."""
     answer = ask(admin, method, path, token=token, patience=patience, largest=_LARGEST)
     if answer.status == _OK and answer.content:
@@ -31,7 +31,7 @@ def ask_for(
     raise click.ClickException(complaint(answer, admin, token))
 
 
-def complaint(answer: Answer, admin: str, token: str | None) -> str:
+def complaint(answer: AdminResponse, admin: str, token: str | None) -> str:
     """What is wrong with an answer that is no good one."""
     return _WORDS.get(answer.problem) or refused(admin, token, answer).message
 
@@ -41,7 +41,7 @@ def letters_of(route: str | None, **others: object) -> str:
     return f"/dead-letters?{_query(route, **others)}"
 
 
-def every_letter(route: str | None, admin: str, token: str | None) -> Iterator[Told]:
+def every_letter(route: str | None, admin: str, token: str | None) -> Iterator[UntrustedJson]:
     """All letters there are now, the oldest one first; those that come later are not among them."""
     after: dict[str, object] = {}
     while True:
@@ -58,7 +58,7 @@ def exported(route: str | None, admin: str, token: str | None) -> Iterator[str]:
     """All of all letters, a line of JSON for each."""
     path = f"/dead-letters/export?{_query(route)}"
     found = lines_of(admin, path, token=token, patience=_PATIENCE)
-    if isinstance(found, Answer):
+    if isinstance(found, AdminResponse):
         raise click.ClickException(complaint(found, admin, token))
     return found
 

@@ -3,9 +3,9 @@
 import binascii
 from collections.abc import Iterator
 
-from proxy.cli.tables import Cell, Column, Line, Page, Table, Tone
-from proxy.cli.told import Told, legible
-from proxy.cli.wording import brief
+from proxy.cli.render.number_format import brief
+from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
+from proxy.cli.untrusted_json import UntrustedJson, legible
 
 _SHOWN_BODY = 64 * 1024
 _HEX_WIDTH = 16
@@ -23,7 +23,7 @@ _COLUMNS = (
 # Many.
 
 
-def listing(page: Told, route: str | None, order: str) -> Page:
+def listing(page: UntrustedJson, route: str | None, order: str) -> Page:
     """A table of letters."""
     letters = page.parts("letters")
     if not letters:
@@ -35,7 +35,7 @@ def listing(page: Told, route: str | None, order: str) -> Page:
     return Page([], [Table(title, _COLUMNS, [_row(letter) for letter in letters])])
 
 
-def _row(letter: Told) -> tuple[Cell, ...]:
+def _row(letter: UntrustedJson) -> tuple[Cell, ...]:
     category = letter.text("category")
     return (
         Cell(letter.text("id")),
@@ -48,7 +48,7 @@ def _row(letter: Told) -> tuple[Cell, ...]:
     )
 
 
-def _ran(letter: Told) -> Cell:
+def _ran(letter: UntrustedJson) -> Cell:
     if letter.text("state") == "replaying":
         return Cell("now", Tone.WARNING)
     if not letter.is_true("may_have_run"):
@@ -59,7 +59,7 @@ def _ran(letter: Told) -> Cell:
 # One.
 
 
-def whole(letter: Told) -> Page:
+def whole(letter: UntrustedJson) -> Page:
     """All of a letter."""
     return Page([*_summary(letter), *_runs(letter), (), *_request(letter), (), *_body(letter)])
 
@@ -68,7 +68,7 @@ def _said(name: str, text: str, tone: Tone = Tone.PLAIN) -> Line:
     return Cell(f"{name}: "), Cell(text, tone)
 
 
-def _summary(letter: Told) -> Iterator[Line]:
+def _summary(letter: UntrustedJson) -> Iterator[Line]:
     yield _said("id", letter.text("id"))
     yield _said("time", f"{letter.text('time')}, kept until {letter.text('expires')}")
     yield _said("route", letter.text("route"))
@@ -90,7 +90,7 @@ def _summary(letter: Told) -> Iterator[Line]:
         yield _said("caller", letter.text("caller"))
 
 
-def _runs(letter: Told) -> Iterator[Line]:
+def _runs(letter: UntrustedJson) -> Iterator[Line]:
     for number, run in enumerate(letter.parts("runs")):
         yield ()
         name = f"replay {number}" if number else "first sent"
@@ -102,7 +102,7 @@ def _runs(letter: Told) -> Iterator[Line]:
             yield (Cell(f"  {', '.join(_attempt(attempt))}"),)
 
 
-def _attempt(attempt: Told) -> Iterator[str]:
+def _attempt(attempt: UntrustedJson) -> Iterator[str]:
     yield f"{attempt.count('n')}. {attempt.text('upstream')} {attempt.text('address')}"
     if "wait_ms" in attempt:
         yield f"waited {brief(attempt.number('wait_ms') or 0)} ({attempt.text('wait_for')})"
@@ -113,7 +113,7 @@ def _attempt(attempt: Told) -> Iterator[str]:
         yield attempt.text("why")
 
 
-def _request(letter: Told) -> Iterator[Line]:
+def _request(letter: UntrustedJson) -> Iterator[Line]:
     yield (Cell(f"{letter.text('method')} {letter.text('target')}"),)
     for name, value in letter.pairs("headers"):
         yield _said(name, value)
@@ -121,7 +121,7 @@ def _request(letter: Told) -> Iterator[Line]:
         yield _said(legible(name), "(not kept, give it with -H)", Tone.WARNING)
 
 
-def _body(letter: Told) -> Iterator[Line]:
+def _body(letter: UntrustedJson) -> Iterator[Line]:
     if "body_missing" in letter:
         reason = letter.text("body_missing")
         yield _said("body", f"not kept ({reason}), so it cannot be sent again", Tone.BAD)

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.cli.tables import Cell, Column, Line, Page, Table, Tone
-from proxy.cli.told import Told, printable
-from proxy.cli.wording import brief, several, share, short, span
+from proxy.cli.render.number_format import brief, several, share, short, span
+from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
+from proxy.cli.untrusted_json import UntrustedJson, printable
 
 _MANY_ERRORS = 0.05
 """From this share of failed requests on it is more than a few."""
@@ -19,7 +19,7 @@ _FEW_RECOVERIES = 0.5
 _DASH = Cell("-")
 
 
-def overview(status: Told) -> Page:
+def status_page(status: UntrustedJson) -> Page:
     """What ``/status`` tells."""
     # Requests that no route took matter only if there are any.
     routes = [
@@ -43,7 +43,7 @@ def overview(status: Told) -> Page:
 # The process.
 
 
-def _lines(status: Told) -> Iterator[Line]:
+def _lines(status: UntrustedJson) -> Iterator[Line]:
     state = status.text("state")
     uptime = span(status.number("uptime_seconds") or 0.0)
     reloads = status.part("reloads")
@@ -78,7 +78,7 @@ def _lines(status: Told) -> Iterator[Line]:
         yield (Cell(f"access log: {several(lost, 'line')} lost", Tone.WARNING),)
 
 
-def _known_keys(keys: Told) -> Line:
+def _known_keys(keys: UntrustedJson) -> Line:
     """How far back this process remembers."""
     oldest, held = keys.number("oldest_seconds"), keys.count("held")
     age = "" if oldest is None else f", the oldest of {span(oldest)} ago"
@@ -88,7 +88,7 @@ def _known_keys(keys: Told) -> Line:
     )
 
 
-def _store(store: Told) -> Line:
+def _store(store: UntrustedJson) -> Line:
     state = store.text("state")
     errors = sum(count for _, count in store.part("errors").counts())
     return (
@@ -101,13 +101,13 @@ def _store(store: Told) -> Line:
 
 # Tables: a column knows its cell, and says None where it has nothing to show.
 
-_Named = tuple[str, Told]
+_Named = tuple[str, UntrustedJson]
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     heading: str
-    cell: Callable[[Told], Cell | None]
+    cell: Callable[[UntrustedJson], Cell | None]
     is_text: bool = False
 
 
@@ -135,11 +135,11 @@ def _having(part: str, members: Iterator[_Named] | Sequence[_Named]) -> list[_Na
 # All that happened so far.
 
 
-def _requests(route: Told) -> int:
+def _requests(route: UntrustedJson) -> int:
     return sum(count for _, count in route.part("requests").counts())
 
 
-def _error_rate(route: Told) -> Cell:
+def _error_rate(route: UntrustedJson) -> Cell:
     errors, requests = route.count("errors"), _requests(route)
     if not requests:
         return _DASH
@@ -150,11 +150,11 @@ def _error_rate(route: Told) -> Cell:
     return Cell(share(errors, requests), tone)
 
 
-def _retries(route: Told) -> Cell | None:
+def _retries(route: UntrustedJson) -> Cell | None:
     return Cell(short(route.count("retries"))) if "retries" in route else None
 
 
-def _worked(route: Told) -> Cell | None:
+def _worked(route: UntrustedJson) -> Cell | None:
     """How many of the retries ended well."""
     if "retries" not in route:
         return None
@@ -168,17 +168,17 @@ def _worked(route: Told) -> Cell | None:
     return Cell(share(recovered, retries), tone)
 
 
-def _quantiles(figures: Told) -> Cell:
+def _quantiles(figures: UntrustedJson) -> Cell:
     """The median, and what 95 of 100 stay below."""
     median, most = figures.number("p50"), figures.number("p95")
     return _DASH if median is None or most is None else Cell(f"{brief(median)}/{brief(most)}")
 
 
-def _waits(route: Told) -> Cell | None:
+def _waits(route: UntrustedJson) -> Cell | None:
     return _quantiles(route.part("wait_ms")) if "retries" in route else None
 
 
-def _duplicates(route: Told) -> Cell | None:
+def _duplicates(route: UntrustedJson) -> Cell | None:
     """How many of those with a key got another one's result."""
     if "idempotency" not in route:
         return None
@@ -200,14 +200,14 @@ _TOTALS = (
 # What goes on.
 
 
-def _waiting(told: Told) -> Cell | None:
+def _waiting(told: UntrustedJson) -> Cell | None:
     if "throttle" not in told:
         return None
     waiting = told.part("throttle").count("waiting")
     return Cell(short(waiting), Tone.WARNING if waiting else Tone.PLAIN)
 
 
-def _paused(told: Told) -> Cell | None:
+def _paused(told: UntrustedJson) -> Cell | None:
     """For how long the upstream asked to be left alone."""
     if "throttle" not in told:
         return None
@@ -219,7 +219,7 @@ def _paused(told: Told) -> Cell | None:
 
 
 def _decided(word: str, tone: Tone = Tone.PLAIN) -> _Field:
-    def cell(told: Told) -> Cell:
+    def cell(told: UntrustedJson) -> Cell:
         count = told.part("throttle").count(word)
         return Cell(short(count), tone if count else Tone.PLAIN)
 
@@ -236,7 +236,7 @@ _THROTTLES = (
 )
 
 
-def _throttled(routes: Sequence[_Named], upstreams: Told) -> list[_Named]:
+def _throttled(routes: Sequence[_Named], upstreams: UntrustedJson) -> list[_Named]:
     """Routes and upstreams that have a throttle; one may be called as the other is."""
     return [
         *((f"route {name}", told) for name, told in _having("throttle", routes)),
@@ -247,22 +247,22 @@ def _throttled(routes: Sequence[_Named], upstreams: Told) -> list[_Named]:
 _BREAKERS = {"closed": Tone.GOOD, "half_open": Tone.WARNING, "open": Tone.BAD}
 
 
-def _breaker(told: Told) -> Cell | None:
+def _breaker(told: UntrustedJson) -> Cell | None:
     word = told.text("breaker")
     return Cell(word.replace("_", "-"), _BREAKERS.get(word, Tone.PLAIN)) if word else None
 
 
-def _budget(upstream: Told) -> Cell | None:
+def _budget(upstream: UntrustedJson) -> Cell | None:
     """Retries that would be allowed now."""
     left = upstream.number("budget_remaining")
     return None if left is None else Cell(f"{left:.0f}", Tone.GOOD if left >= 1 else Tone.BAD)
 
 
-def _now(upstreams: Told) -> tuple[_Field, ...]:
-    def first(route: Told) -> Told:
+def _now(upstreams: UntrustedJson) -> tuple[_Field, ...]:
+    def first(route: UntrustedJson) -> UntrustedJson:
         """The route's own upstream; another one only stands in for it."""
         names = route.texts("upstreams")
-        return upstreams.part(names[0]) if names else Told(None)
+        return upstreams.part(names[0]) if names else UntrustedJson(None)
 
     return (
         _Field("in flight", lambda route: Cell(short(route.count("in_flight")))),
@@ -275,23 +275,23 @@ def _now(upstreams: Told) -> tuple[_Field, ...]:
 # Failures.
 
 
-def _failed(route: Told) -> bool:
+def _failed(route: UntrustedJson) -> bool:
     return any(sum(_endings(route, category).values()) for category in _CATEGORIES)
 
 
-def _endings(route: Told, category: str) -> dict[str, int]:
+def _endings(route: UntrustedJson, category: str) -> dict[str, int]:
     return dict(route.part("failures").part(category).counts())
 
 
 def _category(name: str, tone: Tone) -> _Field:
-    def cell(route: Told) -> Cell:
+    def cell(route: UntrustedJson) -> Cell:
         count = sum(_endings(route, name).values())
         return Cell(short(count), tone if count else Tone.GOOD)
 
     return _Field(name, cell)
 
 
-def _which(route: Told) -> Cell:
+def _which(route: UntrustedJson) -> Cell:
     """Kinds and statuses, the most frequent first."""
     counts: Counter[str] = Counter()
     for category in _CATEGORIES:
@@ -307,18 +307,18 @@ _FAILED = (
 )
 
 
-def _letters(name: str, tone: Tone) -> Callable[[Told], Cell]:
-    def cell(route: Told) -> Cell:
+def _letters(name: str, tone: Tone) -> Callable[[UntrustedJson], Cell]:
+    def cell(route: UntrustedJson) -> Cell:
         count = route.part("dead_letters").count(name)
         return Cell(short(count), tone if count else Tone.GOOD)
 
     return cell
 
 
-def _gone(name: str) -> Callable[[Told], Cell | None]:
+def _gone(name: str) -> Callable[[UntrustedJson], Cell | None]:
     """A column that is there once there is something in it: nobody is to look for it."""
 
-    def cell(route: Told) -> Cell | None:
+    def cell(route: UntrustedJson) -> Cell | None:
         count = route.part("dead_letters").count(name)
         return Cell(short(count), Tone.BAD) if count else None
 
@@ -336,7 +336,7 @@ _LETTERS = (
 # Upstreams.
 
 
-def _addresses(addresses: Told) -> Table:
+def _addresses(addresses: UntrustedJson) -> Table:
     """A row for each address of each upstream."""
     table = Table(
         "Upstreams",
@@ -367,7 +367,7 @@ def _addresses(addresses: Told) -> Table:
 _WORKERS = {"ready": Tone.GOOD, "starting": Tone.WARNING, "silent": Tone.BAD}
 
 
-def _workers(workers: Sequence[Told]) -> Table:
+def _workers(workers: Sequence[UntrustedJson]) -> Table:
     """A row for each, where there are several."""
     table = Table(
         "Workers",

@@ -5,9 +5,9 @@ from datetime import datetime
 
 import click
 
-from proxy.cli.admin import Answer, ask, refused
+from proxy.cli.admin_client import AdminResponse, ask, refused
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.wording import span
+from proxy.cli.render.number_format import span
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
@@ -99,7 +99,7 @@ def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
         click.echo("free: the next request with this key runs")
 
 
-def _ask(method: str, record: str, admin: str, token: str | None, query: str = "") -> Answer:
+def _ask(method: str, record: str, admin: str, token: str | None, query: str = "") -> AdminResponse:
     """The answer about *record*, if it is a good one; else an error that says what to do."""
     answer = ask(admin, method, f"/keys/{record}{query}", token=token, patience=_PATIENCE)
     if answer.status == http.client.OK and answer.text("record") == record:
@@ -123,7 +123,7 @@ def _ask(method: str, record: str, admin: str, token: str | None, query: str = "
     raise click.ClickException(complaint)
 
 
-def _when(answer: Answer, name: str) -> str:
+def _when(answer: AdminResponse, name: str) -> str:
     """A date as it came, and how far away it is."""
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
 

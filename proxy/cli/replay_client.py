@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.cli.admin import Answer, ask
-from proxy.cli.asking import complaint
-from proxy.cli.progress import progress
-from proxy.cli.screens import say
-from proxy.cli.tables import Cell, Tone
+from proxy.cli.admin_client import AdminResponse, ask
+from proxy.cli.dead_letter_client import complaint
+from proxy.cli.render.progress import progress
+from proxy.cli.render.screens import say
+from proxy.cli.render.tables import Cell, Tone
 
 _PATIENCE = 3600.0
 """Seconds: a replay takes as long as its route's timeout, and some have none."""
@@ -20,7 +20,7 @@ _WOULD_BE_SENT = "would_be_sent"
 
 
 @dataclass(frozen=True, slots=True)
-class Replays:
+class ReplayProgress:
     """How letters are sent again, and how that is shown."""
 
     headers: Sequence[tuple[str, str]]
@@ -61,7 +61,7 @@ class Replays:
         say(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
         return not stay
 
-    def _send(self, letter: str) -> Answer:
+    def _send(self, letter: str) -> AdminResponse:
         return ask(
             self.admin,
             "POST",
@@ -73,7 +73,7 @@ class Replays:
             ).encode(),
         )
 
-    def _result(self, answer: Answer) -> Cell:
+    def _result(self, answer: AdminResponse) -> Cell:
         """What became of it in one line."""
         told = answer.told
         if told.text("result") == _WOULD_BE_SENT:
@@ -93,7 +93,7 @@ class Replays:
         text = f"{told.text('result')}: {told.text('error')}{ran}: {told.text('detail')}{hint}"
         return Cell(text, Tone.BAD)
 
-    def _why_not(self, answer: Answer) -> str:
+    def _why_not(self, answer: AdminResponse) -> str:
         match answer.problem:
             case "letter_may_have_run":
                 return "it may have run; find out, then drop it or use --force"
@@ -107,5 +107,5 @@ class Replays:
         return complaint(answer, self.admin, self.token)
 
 
-def _is_good(answer: Answer) -> bool:
+def _is_good(answer: AdminResponse) -> bool:
     return answer.text("result") in {"succeeded", _WOULD_BE_SENT}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.cli.asking import every_letter
-from proxy.cli.told import Told, legible
+from proxy.cli.dead_letter_client import every_letter
+from proxy.cli.untrusted_json import UntrustedJson, legible
 
 NOBODY = "none"
 """Stands for the caller of letters that came without credentials."""
@@ -20,7 +20,7 @@ _NAMED = 5
 class Chosen:
     """Letters that a command is about."""
 
-    letters: Sequence[Told]
+    letters: Sequence[UntrustedJson]
 
     @property
     def ids(self) -> list[str]:
@@ -69,7 +69,7 @@ def refuse_to_mix(letters: Chosen, headers: Iterable[tuple[str, str]]) -> None:
     )
 
 
-def _caller(letter: Told) -> str:
+def _caller(letter: UntrustedJson) -> str:
     return letter.text("caller") or NOBODY
 
 

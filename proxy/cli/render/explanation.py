@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from proxy.cli.remedies import LastAttempt, meaning
-from proxy.cli.request_words import Asked
-from proxy.cli.yaml_lines import commented
+from proxy.cli.render.suggestions import LastAttempt, meaning
+from proxy.cli.render.yaml_lines import commented
+from proxy.cli.request_args import AskedRequest
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
@@ -46,7 +46,7 @@ _UPSTREAM_KEYS = (
 class Explanation:
     """All that can be said of a request under a configuration."""
 
-    asked: Asked
+    asked: AskedRequest
     others: list[tuple[str, str]]
     """Routes that do not take it, each with the reason: those before the one that does, or all."""
     subject: Subject | None
@@ -222,7 +222,7 @@ class Explanation:
         }
 
 
-def explain_request(asked: Asked, settings: Settings, origins: Provenance) -> Explanation:
+def explain_request(asked: AskedRequest, settings: Settings, origins: Provenance) -> Explanation:
     """Which route takes a request, and under which policy."""
     routes, head = settings.routes, asked.head
     wanted = (asked.method, asked.host, asked.path, head.raw)
@@ -312,7 +312,7 @@ def _span(bounds: tuple[float, float]) -> str:
     return _range(bounds).removeprefix("between ").replace(" and ", " to ")
 
 
-def _limits(subject: Subject, asked: Asked) -> str:
+def _limits(subject: Subject, asked: AskedRequest) -> str:
     """Which throttles an attempt passes."""
     route, upstream = subject.route, subject.upstream
     throttles = [
@@ -329,7 +329,7 @@ def _limits(subject: Subject, asked: Asked) -> str:
     return f"Each attempt passes the throttle of {taken}."
 
 
-def _bucket(settings: ThrottleSettings, asked: Asked) -> str:
+def _bucket(settings: ThrottleSettings, asked: AskedRequest) -> str:
     words = []
     for rate in settings.rates:
         per = format_duration(rate.period)

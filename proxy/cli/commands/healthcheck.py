@@ -4,7 +4,7 @@ import http.client
 
 import click
 
-from proxy.cli.admin import ask
+from proxy.cli.admin_client import ask
 from proxy.cli.options import admin_option
 
 _EXAMPLE = "\b\nExample:\n  holdfast healthcheck --admin http://127.0.0.1:9901"

@@ -5,12 +5,12 @@ from functools import partial
 
 import click
 
-from proxy.cli.asking import PAGE, ask_for, exported, letters_of
-from proxy.cli.dlq_choice import chosen, confirm_drop, refuse_to_mix
-from proxy.cli.dlq_pages import listing, whole
-from proxy.cli.dlq_replays import Replays
+from proxy.cli.dead_letter_client import PAGE, ask_for, exported, letters_of
+from proxy.cli.dead_letter_selection import chosen, confirm_drop, refuse_to_mix
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.screens import screen_for
+from proxy.cli.render.dead_letter_pages import listing, whole
+from proxy.cli.render.screens import screen_for
+from proxy.cli.replay_client import ReplayProgress
 
 _DROP_PATIENCE = 600.0
 """Seconds: there may be 100,000 letters."""
@@ -173,7 +173,9 @@ def replay(
     for name, value in (("--route", route), ("--caller", caller)):
         if value is not None and not everything:
             raise click.UsageError(f"{name} goes with --all")
-    replays = Replays(headers, force, dry_run, admin, token, plain_text=plain, as_json=as_json)
+    replays = ReplayProgress(
+        headers, force, dry_run, admin, token, plain_text=plain, as_json=as_json
+    )
     if letter is not None:
         sys.exit(not replays.one(letter))
     letters = chosen(route, caller, admin, token)

@@ -6,8 +6,8 @@ from itertools import count
 
 import click
 
-from proxy.cli.screens import has_colours
-from proxy.cli.tables import Cell
+from proxy.cli.render.screens import has_colours
+from proxy.cli.render.tables import Cell
 
 
 def progress(
@@ -15,7 +15,7 @@ def progress(
 ) -> AbstractContextManager[Callable[[Cell], None]]:
     """What it gives is called after each step: a bar grows, or there is one more line."""
     if has_colours(plain_text=plain_text):
-        from proxy.cli.colours import bar  # noqa: PLC0415 - may be missing elsewhere
+        from proxy.cli.render.colours import bar  # noqa: PLC0415 - may be missing elsewhere
 
         return bar(what, total)
     return _lines(total)

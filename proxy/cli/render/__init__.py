@@ -1,0 +1,1 @@
+"""What commands show: pages, tables, numbers, colours."""
