@@ -1,8 +1,8 @@
 """The second listener: for operators, probes and Prometheus, never for callers.
 
 It shares nothing with the proxied side but the process. What it can show and do
-comes from the application through :class:`~proxy.admin.operations.Operations`, so this package knows
-neither configuration nor routes.
+comes from the application through ``operations.py``, so this package knows neither
+configuration nor routes.
 
 =======================  =======  ===============================================
 ``GET /healthz``         open     the process answers

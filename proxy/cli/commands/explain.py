@@ -66,7 +66,11 @@ def explain(
     """
     # In here, so that --help does not wait for them.
     from proxy.cli.render.explanation import explain_request  # noqa: PLC0415 - see above
-    from proxy.cli.request_args import read_field, read_outcome, read_request
+    from proxy.cli.request_args import (  # noqa: PLC0415 - see above
+        read_field,
+        read_outcome,
+        read_request,
+    )
     from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - see above
     from proxy.policy.caller_fields import hop_of  # noqa: PLC0415 - see above
