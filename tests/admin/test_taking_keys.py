@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.idempotency.record import RecordState
-from tests.pipeline.keyed_storms import opened
+from tests.pipeline.idempotency.keyed_storms import opened
 from tests.support import (
     RunningProxy,
     ScriptedUpstream,

@@ -12,8 +12,7 @@ from random import Random
 import pytest
 from redis.asyncio import Redis
 
-from tests.pipeline.instances import everybody_sees_it
-from tests.pipeline.keyed_storms import (
+from tests.pipeline.idempotency.keyed_storms import (
     MANNERS,
     PATIENT,
     Storm,
@@ -22,6 +21,7 @@ from tests.pipeline.keyed_storms import (
     in_every_store,
     opened,
 )
+from tests.pipeline.instances import everybody_sees_it
 from tests.pipeline.outages import Outage, in_every_outage, stalled
 from tests.support import (
     Response,

@@ -10,9 +10,8 @@ from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.recent import LONGEST, MOST_ATTEMPTS, Recent
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.reasons import KeyResult, VerdictReason
+from tests.observe.conftest import MakeAttempt, MakeExchange
 from tests.support.clock import FakeClock
-
-from .conftest import MakeAttempt, MakeExchange
 
 ID = "0af7651916cd43dd8448eb211c80319c"
 

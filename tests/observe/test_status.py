@@ -6,8 +6,7 @@ from proxy.core.recorders import ThrottleState
 from proxy.observe.status import summary
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
-
-from .conftest import MakeAttempt, MakeExchange, metrics_of
+from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
 
 
 def test_a_snapshot_tells_what_happened_on_each_route(

@@ -128,41 +128,41 @@ SCENARIOS: dict[str, Scenario | tuple[str, ...]] = {
     "`on_ambiguous: release`": released,
     "`store: memory` and a restart": forgotten_by_memory,
     "the memory store is full": (
-        "stores.test_memory_claims:test_where_there_are_too_many_the_oldest_go",
+        "stores.memory.test_idempotency:test_where_there_are_too_many_the_oldest_go",
         (
-            "stores.test_memory_claims:"
+            "stores.memory.test_idempotency:"
             "test_results_make_room_for_each_other_and_that_they_ran_is_known"
         ),
     ),
     "Redis loses its data": (
-        "stores.test_redis_claims:test_a_server_that_forgets",
+        "stores.redis.test_idempotency:test_a_server_that_forgets",
         "faults.test_idempotency:test_an_owner_whose_store_was_flushed_answers_its_client",
     ),
     "an instance stops for longer than `lease`": (
         (
-            "pipeline.test_idempotency_lease:"
+            "pipeline.idempotency.test_lease:"
             "test_an_instance_that_was_stopped_sends_nothing_after_its_lease"
         ),
-        "pipeline.test_idempotency_lease:test_instances_that_are_stopped_at_random_run_nothing_twice",
+        "pipeline.idempotency.test_lease:test_instances_that_are_stopped_at_random_run_nothing_twice",
     ),
     "a send that begins within the lease": (
-        "pipeline.test_idempotency_lease:test_instances_that_are_stopped_at_random_run_nothing_twice",
+        "pipeline.idempotency.test_lease:test_instances_that_are_stopped_at_random_run_nothing_twice",
     ),
     "a request takes longer than `ttl`": (
-        "pipeline.test_idempotency_lease:test_a_request_longer_than_ttl_is_not_run_beside_itself",
+        "pipeline.idempotency.test_lease:test_a_request_longer_than_ttl_is_not_run_beside_itself",
         "admin.test_taking_keys:test_an_attempt_is_under_way",
     ),
     "the store cannot be told": (
-        "pipeline.test_idempotency_untold:test_the_lease_goes_on_while_the_store_cannot_be_told",
+        "pipeline.idempotency.test_untold:test_the_lease_goes_on_while_the_store_cannot_be_told",
         (
-            "pipeline.test_idempotency_crash:"
+            "pipeline.idempotency.test_crash:"
             "test_after_the_lease_it_runs_once_more_or_a_person_decides"
         ),
     ),
     # Nor can one set the server's clock: these show whose clock counts.
     "the clock of the Redis server": (
-        "stores.test_redis_claims:test_how_long_it_is_kept",
-        "stores.test_sqlite:test_setting_the_date_moves_no_lease",
+        "stores.redis.test_idempotency:test_how_long_it_is_kept",
+        "stores.sqlite.test_store:test_setting_the_date_moves_no_lease",
     ),
     "`on_store_error: open`": unprotected,
     "`ttl` is over": too_old,
@@ -170,7 +170,9 @@ SCENARIOS: dict[str, Scenario | tuple[str, ...]] = {
     "the file says what is not true": told_an_untruth,
     "a person decides": decided_by_a_person,
     # No test can take the power away: this one takes the process.
-    "the machine loses power": ("stores.test_sqlite:test_whatever_was_answered_survives_a_kill",),
+    "the machine loses power": (
+        "stores.sqlite.test_store:test_whatever_was_answered_survives_a_kill",
+    ),
 }
 """By the words that a row begins with: what tries it, here or elsewhere."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.retry_rules import ATTEMPTS, BUFFER, USUAL_KEY, Body, Case, Fault, expected
 from tests.support import (
     Behaviour,
     Certificates,
@@ -39,8 +40,6 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
-
-from .retry_rules import ATTEMPTS, BUFFER, USUAL_KEY, Body, Case, Fault, expected
 
 OTHER_KEY = "X-Order-Id"
 PROMISES = {"": "false", USUAL_KEY: "true", OTHER_KEY: OTHER_KEY}

@@ -1,0 +1,475 @@
+"""A gate: whoever waits is woken in turn, and whoever stops waiting leaves nothing behind."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import pytest
+
+from proxy.core.clock import SystemClock
+from proxy.core.exchange import Exchange
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.wait_queue import ThrottleCause
+from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
+from tests.policy.throttle.remote_limiter import FarPermits
+from tests.policy.throttle.textbook import textbook_permits
+from tests.support import both_loops, eventually
+from tests.support.clock import FakeClock
+
+QUICK = ThrottleSettings((Rate(200, 1.0),), burst=1)
+"""One each 5 ms."""
+ONE_PLACE = ThrottleSettings(concurrency=1)
+SLOW = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
+
+
+class Stage:
+    """A gate and what it decided."""
+
+    def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
+        self.clock = FakeClock()
+        self.decisions = Decisions()
+
+        def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
+            return permits or textbook_permits(settings, self.clock.monotonic())
+
+        self.gate = AsyncLimiter(settings, make, self.decisions, self.clock)
+        self.bucket = self.gate.bucket
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def take(self) -> None:
+        """Somebody passes before the story begins."""
+        assert self.bucket.take(self.now)
+
+    async def pass_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
+        """Stand in line, send, and be done."""
+        waited = await self.gate.wait_for_turn(exchange, math.inf)
+        if not isinstance(waited, ThrottleCause):
+            assert self.bucket.spend(self.now)
+            self.vacate()
+        return waited
+
+    def vacate(self) -> None:
+        """A call is over."""
+        self.bucket.vacate()
+        self.gate.look()
+
+    async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | ThrottleCause]":
+        """Somebody who stands in line now."""
+        return await begun(self.gate.wait_for_turn(exchange or visitor(), math.inf))
+
+    def assert_clean(self, *, under_way: int = 0) -> None:
+        """Nobody waits, holds a permit or has a place, and no timer runs."""
+        assert repr(self.bucket) == "<bucket, 0 waiting, 0 held>"
+        assert self.bucket.under_way == under_way
+        assert timers() == 0
+
+
+# Turns.
+
+
+@both_loops
+async def test_they_are_woken_in_the_order_in_which_they_came() -> None:
+    stage = Stage(QUICK)
+    stage.take()
+    stage.vacate()
+    woken: list[int] = []
+
+    async def visit(number: int) -> float:
+        waited = await stage.pass_and_finish(visitor())
+        assert not isinstance(waited, ThrottleCause)
+        woken.append(number)
+        return waited
+
+    began = stage.now
+    waits = await gather(*(visit(number) for number in range(20)))
+    assert woken == list(range(20))
+    assert waits == sorted(waits)
+    assert stage.now - began >= 0.0999, "200 in a second, and one had gone before"
+    assert stage.decisions.told == ["delayed"] * 20
+    assert stage.decisions.waits == waits
+    stage.assert_clean()
+
+
+@both_loops
+async def test_one_timer_is_enough_for_all() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    stage.vacate()
+    waiting = [await stage.wait() for _ in range(100)]
+    assert timers() == 1
+    stage.gate.look()
+    stage.gate.permits_changed()
+    stage.gate.pause(stage.now, 10.0)
+    assert timers() == 1
+    for task in waiting:
+        await cancelled(task)
+    stage.assert_clean()
+
+
+async def test_without_anything_to_come_by_itself_there_is_no_timer() -> None:
+    stage = Stage(ThrottleSettings(concurrency=1, max_wait=None))
+    stage.take()
+    waiting = await stage.wait()
+    assert timers() == 0
+    stage.vacate()
+    assert not isinstance(await waiting, ThrottleCause)
+    stage.bucket.lapse()
+    stage.vacate()
+    stage.assert_clean()
+
+
+async def test_the_exchange_knows_that_it_waits() -> None:
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    exchange = visitor()
+    waiting = await begun(stage.pass_and_finish(exchange))
+    assert exchange.waiting_for == "queue"
+    assert exchange.place is not None
+    stage.vacate()
+    await waiting
+    assert exchange.waiting_for == ""
+    assert exchange.place is None
+
+
+async def test_who_has_waited_long_enough_is_told() -> None:
+    stage = Stage(ThrottleSettings(concurrency=1, max_wait=0.01))
+    stage.take()
+    began = stage.now
+    assert await gather(stage.pass_and_finish(visitor())) == [ThrottleCause.MAX_WAIT]
+    assert stage.now - began >= 0.01
+    assert stage.decisions.told == ["refused"]
+    stage.assert_clean(under_way=1)
+
+
+# Leaving.
+
+
+@both_loops
+async def test_who_is_cancelled_in_line_leaves_nothing() -> None:
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    exchange = visitor()
+    leaving, staying = await stage.wait(exchange), await stage.wait()
+    await cancelled(leaving)
+    assert exchange.place is None
+    assert stage.bucket.waiting == 1
+    stage.vacate()
+    assert not isinstance(await staying, ThrottleCause)
+    stage.bucket.lapse()
+    stage.vacate()
+    stage.assert_clean()
+
+
+@both_loops
+async def test_who_is_cancelled_in_the_very_turn_in_which_it_is_let_out_passes_it_on() -> None:
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    leaving, next_one = await stage.wait(), await stage.wait()
+    stage.vacate()
+    assert stage.bucket.under_way == 1
+    await cancelled(leaving)
+    assert not isinstance(await next_one, ThrottleCause)
+    assert stage.decisions.told == ["delayed"]
+    stage.bucket.lapse()
+    stage.vacate()
+    stage.assert_clean()
+
+
+@both_loops
+async def test_who_is_cancelled_just_before_its_turn_costs_nothing() -> None:
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    leaving, next_one = await stage.wait(), await stage.wait()
+    leaving.cancel()
+    stage.vacate()  # it has not noticed yet
+    assert not isinstance(await next_one, ThrottleCause)
+    assert leaving.cancelled()
+    stage.bucket.lapse()
+    stage.vacate()
+    stage.assert_clean()
+
+
+@both_loops
+@pytest.mark.parametrize("comes_back", [False, True], ids=["a newcomer", "who comes back"])
+async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> None:
+    stage = Stage(QUICK)
+    loop = asyncio.get_running_loop()
+    for microseconds in range(0, 7000, 350):
+        await eventually(lambda: stage.bucket.permits.wait(stage.now, 1) == 0)
+        stage.take()
+        if comes_back:
+            waiting = await begun(stage.gate.wait_again(visitor(), math.inf))
+        else:
+            waiting = await begun(stage.gate.wait_for_turn(visitor(), math.inf))  # type: ignore[arg-type]  # either is awaited alike
+        loop.call_later(microseconds / 1_000_000, waiting.cancel)
+        await asyncio.wait([waiting])
+        if not waiting.cancelled():
+            stage.bucket.lapse()
+            if not comes_back:
+                stage.vacate()
+        stage.vacate()
+        await asyncio.sleep(0)
+        assert repr(stage.bucket) == "<bucket, 0 waiting, 0 held>"
+        assert stage.bucket.under_way == 0
+    await eventually(lambda: timers() <= 1, what="no more than the timer of this very wait")
+
+
+@both_loops
+async def test_who_comes_back_and_is_cancelled_in_its_turn_keeps_its_place_only() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    waiting = await begun(stage.gate.wait_again(visitor(), math.inf))
+    stage.gate.change(ThrottleSettings(), stage.now)
+    await cancelled(waiting)
+    stage.assert_clean(under_way=1)
+
+
+async def test_a_crowd_that_leaves_at_once_leaves_nothing() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    waiting = [await stage.wait() for _ in range(300)]
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    stage.vacate()
+    stage.assert_clean()
+
+
+# Giving up.
+
+
+@both_loops
+@pytest.mark.parametrize("cause", [ThrottleCause.DEADLINE, ThrottleCause.DRAINING])
+async def test_who_gives_up_is_told_why_and_all_move_up(cause: ThrottleCause) -> None:
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    exchange = visitor()
+    leaving, staying = await stage.wait(exchange), await stage.wait()
+    assert exchange.place is not None
+    exchange.place.give_up(cause)
+    assert stage.bucket.waiting == 1
+    assert await leaving is cause
+    assert stage.decisions.told == ["refused"]
+    stage.vacate()
+    assert not isinstance(await staying, ThrottleCause)
+
+
+Deed = Callable[[Stage, Exchange, "asyncio.Task[float | ThrottleCause]"], object]
+
+
+def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+    assert exchange.place is not None
+    exchange.place.give_up(ThrottleCause.DEADLINE)
+
+
+def cancel(_: Stage, __: Exchange, task: "asyncio.Task[float | ThrottleCause]") -> None:
+    task.cancel()
+
+
+def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+    stage.vacate()
+
+
+def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+    stage.gate.pause(stage.now, 30.0)
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("deeds", "end"),
+    [
+        pytest.param([give_up, give_up], ThrottleCause.DEADLINE, id="gives up twice"),
+        pytest.param([give_up, let_out], ThrottleCause.DEADLINE, id="gives up before its turn"),
+        pytest.param([let_out, give_up], None, id="gives up after its turn"),
+        pytest.param([give_up, cancel], "cancelled", id="gives up and is cancelled"),
+        pytest.param([cancel, give_up], "cancelled", id="is cancelled and gives up"),
+        pytest.param([cancel, cancel, let_out], "cancelled", id="is cancelled twice"),
+        pytest.param([let_out, give_up, cancel], "cancelled", id="all of it"),
+        pytest.param([let_out, pause], None, id="a pause after its turn"),
+        pytest.param([pause, let_out], ThrottleCause.PAUSED, id="a pause before its turn"),
+        pytest.param([pause, give_up], ThrottleCause.PAUSED, id="a pause, and it gives up"),
+        pytest.param([pause, cancel], "cancelled", id="a pause, and it is cancelled"),
+        pytest.param([cancel, pause], "cancelled", id="is cancelled, and a pause"),
+    ],
+)
+async def test_what_comes_first_counts_and_nothing_is_left(
+    deeds: list[Deed], end: ThrottleCause | str | None
+) -> None:
+    """All of it in one turn of the loop, in which nobody can be told."""
+    stage = Stage(ONE_PLACE)
+    stage.take()
+    exchange = visitor()
+    waiting = await stage.wait(exchange)
+    for deed in deeds:
+        deed(stage, exchange, waiting)
+    await asyncio.wait([waiting])
+    if waiting.cancelled():
+        assert end == "cancelled"
+    elif isinstance(waiting.result(), ThrottleCause):
+        assert waiting.result() is end
+    else:
+        assert end is None
+        stage.bucket.lapse()
+        stage.vacate()
+    if let_out not in deeds:
+        stage.vacate()
+    assert exchange.place is None
+    stage.assert_clean()
+
+
+# Pauses and changes.
+
+
+async def test_a_pause_tells_those_who_cannot_wait_and_keeps_the_others() -> None:
+    stage = Stage(ThrottleSettings(concurrency=5, max_wait=None))
+    stage.gate.pause(stage.now, 0.02)
+    hurried = await begun(stage.gate.wait_for_turn(visitor(), stage.now + 0.03))
+    calm = await begun(stage.pass_and_finish(visitor()))
+    began = stage.now
+    stage.gate.pause(began, 0.05)
+    assert await hurried is ThrottleCause.PAUSED
+    assert not calm.done()
+    assert not isinstance(await calm, ThrottleCause)
+    assert stage.now - began >= 0.05
+    assert stage.decisions.told == ["refused", "delayed"]
+    stage.assert_clean()
+
+
+async def test_a_change_wakes_those_who_may_go_now() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    waiting = [await stage.wait() for _ in range(3)]
+    stage.gate.change(ThrottleSettings(), stage.now)
+    assert all(not isinstance(waited, ThrottleCause) for waited in await gather(*waiting))
+    assert timers() == 0
+
+
+async def test_a_clock_that_was_late_lets_out_no_more_than_it_should() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    waiting = [await stage.wait() for _ in range(3)]
+    stage.clock.advance(3 * 3600.0)
+    stage.gate.look()
+    await waiting[0]
+    assert [task.done() for task in waiting] == [True, False, False]
+    for task in waiting[1:]:
+        await cancelled(task)
+
+
+async def test_the_end_stops_the_timer() -> None:
+    stage = Stage(SLOW)
+    stage.take()
+    waiting = await stage.wait()
+    stage.gate.close()
+    assert timers() == 0
+    await cancelled(waiting)
+    assert timers() == 0
+
+
+# Coming back.
+
+
+@both_loops
+async def test_who_comes_back_goes_first_and_is_not_counted_as_another_decision() -> None:
+    stage = Stage(QUICK)
+    stage.take()
+    order: list[str] = []
+
+    async def newcomer() -> None:
+        await stage.pass_and_finish(visitor())
+        order.append("newcomer")
+
+    async def late() -> None:
+        assert await stage.gate.wait_again(visitor(), math.inf) is None
+        assert stage.bucket.spend(stage.now)
+        order.append("late")
+
+    first = await begun(newcomer())
+    await gather(first, await begun(late()))
+    assert order == ["late", "newcomer"]
+    assert stage.decisions.told == ["delayed"]
+    stage.vacate()
+    stage.assert_clean()
+
+
+async def test_who_comes_back_passes_at_once_if_there_is_a_permit() -> None:
+    stage = Stage(ThrottleSettings((Rate(1, 3600.0),), burst=2, concurrency=1))
+    stage.take()
+    assert await stage.gate.wait_again(visitor(), math.inf) is None
+    assert repr(stage.bucket) == "<bucket, 0 waiting, 1 held>"
+
+
+async def test_who_comes_back_to_a_long_pause_is_told_at_once() -> None:
+    stage = Stage(QUICK)
+    stage.take()
+    stage.gate.pause(stage.now, 6.0)
+    assert await stage.gate.wait_again(visitor(), math.inf) is ThrottleCause.PAUSED
+    stage.assert_clean(under_way=1)
+
+
+# Permits that are kept elsewhere.
+
+
+@pytest.mark.parametrize(
+    ("took", "told"),
+    [
+        pytest.param(0.001, "passed", id="asking is no wait"),
+        pytest.param(0.006, "delayed", id="unless it takes its time"),
+    ],
+)
+async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str) -> None:
+    far = FarPermits()
+    stage = Stage(QUICK, far)
+    waiting = await stage.wait()
+    stage.clock.advance(took)
+    far.answer(1, next_at=None)
+    stage.gate.permits_changed()
+    waited = await waiting
+    assert not isinstance(waited, ThrottleCause)
+    assert (waited > 0) == (told == "delayed")
+    assert stage.decisions.told == [told]
+
+
+async def test_a_pause_that_another_instance_was_told_of() -> None:
+    far = FarPermits()
+    stage = Stage(QUICK, far)
+    waiting = await stage.wait()
+    far.answer(7, next_at=None)
+    stage.gate.permits_paused(stage.now + 9.0)
+    assert await waiting is ThrottleCause.PAUSED
+    assert far.at_hand == 7, "the permits knew"
+    stage.assert_clean()
+
+
+class HastyPermits(FarPermits):
+    """They answer while they are being asked."""
+
+    listener: LimiterListener
+
+    def ask(self, now: float, waiting: int) -> None:
+        super().ask(now, waiting)
+        if len(self.asked) == 1:
+            self.answer(0, next_at=now + 100)
+            self.listener.permits_changed()
+
+
+@both_loops
+async def test_permits_that_tell_us_to_look_while_we_look() -> None:
+    hasty = HastyPermits()
+    settings = ThrottleSettings((Rate(1, 1.0),), max_wait=None)
+
+    def make(_: ThrottleSettings, listener: LimiterListener) -> Limiter:
+        hasty.listener = listener
+        return hasty
+
+    gate = AsyncLimiter(settings, make, Decisions(), SystemClock())
+    waiting = await begun(gate.wait_for_turn(visitor(), math.inf))
+    assert hasty.asked == [1, 1]
+    assert timers() == 1
+    await cancelled(waiting)
+    assert timers() == 0

@@ -1,0 +1,588 @@
+"""The way through a route's throttle and an upstream's: all of it, or nothing is kept."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Refused
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import ResponseHead
+from proxy.net.write_coalescer import WriteCoalescer
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.pipeline.throttle.chain import ChainPermit, ThrottleChain
+from proxy.pipeline.throttle.throttle import Throttle
+from proxy.policy.attempt import Attempt
+from proxy.policy.failure_answers import DRAINING
+from proxy.policy.settings import (
+    BreakerSettings,
+    Origin,
+    Rate,
+    ThrottleKey,
+    ThrottleSettings,
+    UpstreamSettings,
+)
+from proxy.policy.throttle.limiter import NEVER, Limiter
+from proxy.upstream.breakers import Breakers
+from proxy.upstream.upstream import Upstream
+from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
+from tests.policy.throttle.remote_limiter import FarPermits
+from tests.policy.throttle.textbook import textbook_permits
+from tests.support import both_loops, eventually
+from tests.support.clock import FakeClock
+
+ACCOUNT = ThrottleKey("header", "account")
+SETTINGS = UpstreamSettings("upstream", (Origin("http", "127.0.0.1", 9),))
+
+FREE = ThrottleSettings()
+QUICK = ThrottleSettings((Rate(100, 1.0),), burst=1)
+"""One each 10 ms."""
+HOURLY = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
+ONE_PLACE = ThrottleSettings(concurrency=1)
+IMPATIENT = ThrottleSettings((Rate(1, 3600.0),), max_wait=0.0)
+
+
+class Stage:
+    """A route's throttle and an upstream's, and the entrance between them."""
+
+    def __init__(
+        self,
+        route: ThrottleSettings,
+        upstream: ThrottleSettings | None = None,
+        breaker: BreakerSettings | None = None,
+        permits: Limiter | None = None,
+    ) -> None:
+        """*permits* are what its gates give out, unless each has its own."""
+        self.clock = FakeClock()
+        self.pauses = RetryWaits()
+        self.decisions = Decisions()
+        labels = [("route", route)] if upstream is None else [("route", route), ("up", upstream)]
+        self.throttles = [
+            Throttle(
+                (scope, "a"),
+                settings,
+                lambda _, settings, __: (
+                    permits or textbook_permits(settings, self.clock.monotonic())
+                ),
+                self.decisions,
+                self.clock,
+            )
+            for scope, settings in labels
+        ]
+        breakers = None if breaker is None else Breakers("up", breaker)
+        self.upstream = Upstream(SETTINGS, None, self.clock, WriteCoalescer(), breakers)
+        self.entrance = ThrottleChain(
+            self.throttles,
+            self.upstream,
+            self.pauses,
+            self.clock,
+            keyed=any(settings.key for _, settings in labels),
+        )
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    @property
+    def gates(self) -> list[AsyncLimiter]:
+        return [throttle.common for throttle in self.throttles]
+
+    @property
+    def under_way(self) -> list[int]:
+        return [throttle.state(self.now).under_way for throttle in self.throttles]
+
+    @property
+    def waiting(self) -> list[int]:
+        return [throttle.state(self.now).waiting for throttle in self.throttles]
+
+    def at_once(self, exchange: Exchange | None = None) -> ChainPermit:
+        """Somebody who passes at once, and sends."""
+        passed = self.entrance.pass_at_once(exchange or visitor())
+        assert passed is not None
+        return passed
+
+    async def enter(
+        self, exchange: Exchange | None = None, within: float = math.inf, *, retry: bool = False
+    ) -> "asyncio.Task[ChainPermit]":
+        """Somebody who is on its way in."""
+        made = exchange or visitor()
+        return await begun(self.entrance.enter(made, self.now + within, is_retry=retry))
+
+    def assert_clean(self) -> None:
+        """Nobody waits, holds a permit or has a place, and no timer runs."""
+        for gate in self.gates:
+            assert repr(gate.bucket) == "<bucket, 0 waiting, 0 held>"
+            assert gate.bucket.under_way == 0
+        assert len(self.pauses) == 0
+        assert timers() == 0
+
+
+def of(account: str) -> Exchange:
+    return visitor((b"Account", account.encode()))
+
+
+async def refusal_of(task: "asyncio.Task[Any]") -> Refusal:
+    with pytest.raises(Refused) as refused:
+        await gather(task)
+    return refused.value.refusal
+
+
+@pytest.fixture(autouse=True)
+async def _nothing_left() -> AsyncIterator[None]:
+    yield
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
+
+
+# Passing.
+
+
+async def test_who_passes_at_once_has_a_place_everywhere_until_it_is_over() -> None:
+    stage = Stage(ONE_PLACE, ONE_PLACE)
+    passed = stage.at_once()
+    assert stage.under_way == [1, 1]
+    assert passed.queued == 0
+    assert stage.entrance.pass_at_once(visitor()) is None
+    passed.close()
+    assert stage.decisions.told == ["passed", "passed"]
+    stage.assert_clean()
+
+
+async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> None:
+    stage = Stage(HOURLY, ONE_PLACE)
+    place = stage.gates[1].bucket
+    assert place.take(stage.now)
+    assert stage.entrance.pass_at_once(visitor()) is None
+    assert stage.under_way == [0, 1]
+    place.vacate()
+    assert stage.entrance.pass_at_once(visitor()) is not None, "the only permit for an hour"
+
+
+@both_loops
+async def test_they_pass_both_gates_in_order_and_each_takes_its_time() -> None:
+    stage = Stage(QUICK, QUICK)
+    stage.at_once().close()
+    order: list[int] = []
+
+    async def visit(number: int) -> None:
+        passed = await stage.entrance.enter(visitor(), math.inf, is_retry=False)
+        order.append(number)
+        assert passed.queued > 0
+        passed.close()
+
+    began = stage.now
+    await gather(*(visit(number) for number in range(8)))
+    assert order == list(range(8))
+    assert stage.now - began >= 0.0699
+    stage.assert_clean()
+
+
+async def test_a_line_is_passed_without_waiting_if_it_is_empty_by_then() -> None:
+    stage = Stage(FREE, FREE)
+    [passed] = await gather(await stage.enter())
+    assert passed.queued == 0
+    assert stage.decisions.told == ["passed", "passed"]
+    passed.close()
+    stage.assert_clean()
+
+
+# Not passing.
+
+
+@pytest.mark.parametrize(
+    ("route", "upstream"),
+    [
+        pytest.param(IMPATIENT, None, id="the only one"),
+        pytest.param(IMPATIENT, QUICK, id="the route's"),
+        pytest.param(QUICK, IMPATIENT, id="the upstream's"),
+        pytest.param(ONE_PLACE, IMPATIENT, id="the upstream's, with a place at the route's"),
+    ],
+)
+async def test_who_is_refused_gives_everything_back(
+    route: ThrottleSettings, upstream: ThrottleSettings | None
+) -> None:
+    stage = Stage(route, upstream)
+    stage.at_once().close()
+    refusal = await refusal_of(await stage.enter())
+    assert (refusal.reason, refusal.cause) == (RefusalReason.THROTTLED, "max_wait")
+    assert refusal.retry_after == 3600
+    assert refusal.quotas
+    assert stage.decisions.told[-1] == "refused"
+    stage.assert_clean()
+
+
+@both_loops
+async def test_who_is_refused_at_the_second_gate_lets_the_next_pass_the_first() -> None:
+    stage = Stage(ONE_PLACE, IMPATIENT)
+    holder = stage.at_once()
+    first, second = await stage.enter(), await stage.enter()
+    assert stage.waiting == [2, 0]
+    holder.close()
+    for task in (first, second):
+        assert (await refusal_of(task)).cause == "max_wait"
+    stage.assert_clean()
+
+
+@pytest.mark.parametrize("waiting", [[1, 0], [0, 1]], ids=["the route's", "the upstream's"])
+async def test_a_deadline_that_comes_before_its_turn(waiting: list[int]) -> None:
+    patient = replace(HOURLY, max_wait=None)
+    stage = Stage(*((patient, FREE) if waiting[0] else (FREE, patient)))
+    stage.at_once().close()
+    assert (await refusal_of(await stage.enter(within=10.0))).cause == "deadline"
+    stage.assert_clean()
+
+
+@both_loops
+@pytest.mark.parametrize("waiting", [[1, 0], [0, 1]], ids=["the route's", "the upstream's"])
+async def test_a_client_that_leaves_in_line_leaves_nothing(waiting: list[int]) -> None:
+    stage = Stage(*((HOURLY, ONE_PLACE) if waiting[0] else (ONE_PLACE, HOURLY)))
+    stage.at_once().close()
+    task = await stage.enter()
+    assert stage.waiting == waiting
+    await cancelled(task)
+    stage.assert_clean()
+
+
+@both_loops
+async def test_a_client_that_leaves_in_the_very_turn_in_which_it_passes() -> None:
+    stage = Stage(FREE, ONE_PLACE)
+    holder = stage.at_once()
+    task = await stage.enter()
+    holder.close()
+    assert stage.under_way == [1, 1]
+    await cancelled(task)
+    stage.assert_clean()
+
+
+async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() -> None:
+    breaker = BreakerSettings(min_requests=1)
+    stage = Stage(ThrottleSettings((Rate(1, 0.05),)), ONE_PLACE, breaker=breaker)
+    pool = await eventually(lambda: stage.upstream.fleet.pick(stage.now, ()), what="an address")
+    holder = stage.at_once()
+    task = await stage.enter()
+    assert pool is not None
+    report = stage.upstream.fleet.admitted(pool, stage.now)
+    assert report is not None
+    report.answered(500)
+    holder.close()
+    assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
+    stage.assert_clean()
+    assert stage.gates[0].bucket.permits.wait(stage.now, 1) == 0
+
+
+# One caller's line is nobody else's.
+
+
+async def test_who_waits_in_its_own_line_does_not_keep_others_from_passing_the_first() -> None:
+    own = replace(HOURLY, key=ACCOUNT)
+    stage = Stage(ThrottleSettings((Rate(1000, 1.0),), burst=1), own)
+    stage.at_once(of("greedy")).close()
+    waiting = [await stage.enter(of("greedy")) for _ in range(3)]
+    await eventually(lambda: stage.waiting == [0, 3])
+    [other] = await gather(await stage.enter(of("modest")))
+    other.close()
+    for task in waiting:
+        await cancelled(task)
+    assert stage.waiting == [0, 0]
+    assert stage.under_way == [0, 0]
+    for throttle in stage.throttles:
+        throttle.close()
+
+
+async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
+    """Else there would be two buckets for one caller."""
+    stage = Stage(ONE_PLACE, replace(QUICK, key=ACCOUNT, max_keys=1))
+    route, keyed = stage.throttles
+    assert route.common.bucket.take(stage.now)
+    task = await stage.enter(of("a"))
+    assert keyed.gate_for(of("b")) is not keyed.common, "a is not missed"
+    route.common.bucket.vacate()
+    route.common.look()
+    [passed] = await gather(task)
+    assert keyed.gate_for(of("a")).bucket.under_way == 1
+    passed.close()
+    keyed.close()
+
+
+# Between one's turn and sending.
+
+
+@both_loops
+async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
+    stage = Stage(HOURLY, ONE_PLACE)
+    slow = stage.at_once()
+    slow.hold()
+    stage.gates[1].change(replace(ONE_PLACE, concurrency=2), stage.now)
+    began = stage.now
+    task = await stage.enter()
+    assert stage.waiting == [1, 0]
+    [quick] = await gather(task)
+    assert 0.09 <= stage.now - began < 2
+    assert stage.under_way == [2, 2], "it kept its places"
+    late = await begun(slow.use(math.inf))
+    assert stage.waiting == [1, 0], "the permit is gone"
+    stage.gates[0].change(FREE, stage.now)
+    await gather(late)
+    slow.close()
+    quick.close()
+    stage.assert_clean()
+
+
+async def test_what_is_used_in_time_is_spent() -> None:
+    stage = Stage(HOURLY, HOURLY)
+    passed = stage.at_once()
+    passed.hold()
+    passed.hold()  # means nothing
+    assert stage.entrance.pass_at_once(visitor()) is None
+    await passed.use(math.inf)
+    assert timers() == 0
+    passed.close()
+    assert stage.entrance.pass_at_once(visitor()) is None, "it is spent"
+    stage.assert_clean()
+
+
+async def test_what_was_held_and_not_used_is_there_for_others() -> None:
+    stage = Stage(HOURLY, HOURLY)
+    passed = stage.at_once()
+    passed.hold()
+    passed.close()
+    stage.assert_clean()
+    stage.at_once().close()
+
+
+@both_loops
+@pytest.mark.parametrize("gate", [0, 1], ids=["the route's", "the upstream's"])
+async def test_a_pause_that_begins_before_it_is_sent_is_waited_for(gate: int) -> None:
+    stage = Stage(QUICK, QUICK)
+    passed = stage.at_once()
+    passed.hold()
+    began = stage.now
+    stage.gates[gate].pause(began, 0.15)
+    await gather(await begun(passed.use(math.inf)))
+    assert stage.now - began >= 0.15
+    passed.close()
+    stage.assert_clean()
+
+
+@both_loops
+async def test_who_comes_back_is_first() -> None:
+    stage = Stage(QUICK, QUICK)
+    slow = stage.at_once()
+    slow.hold()
+    stage.gates[0].pause(stage.now, 0.03)
+    other = await stage.enter()
+    await gather(await begun(slow.use(math.inf)))
+    assert not other.done()
+    slow.close()
+    [later] = await gather(other)
+    later.close()
+    stage.assert_clean()
+
+
+@both_loops
+async def test_two_who_hold_what_the_other_needs_do_not_wait_for_ever() -> None:
+    stage = Stage(QUICK, QUICK)
+    slow = stage.at_once()
+    slow.hold()
+    stage.gates[1].pause(stage.now, 0.15)
+    other = await stage.enter()
+    await gather(await begun(slow.use(math.inf)), other)
+    slow.close()
+    other.result().close()
+    stage.assert_clean()
+
+
+async def test_while_it_waits_for_one_permit_it_does_not_keep_the_other_for_long() -> None:
+    stage = Stage(HOURLY, replace(QUICK, max_wait=None))
+    passed = stage.at_once()
+    passed.hold()
+    stage.gates[1].pause(stage.now, 50.0)
+    late = await begun(passed.use(math.inf))
+    assert repr(stage.gates[0].bucket) == "<bucket, 0 waiting, 1 held>"
+    await eventually(lambda: "0 held" in repr(stage.gates[0].bucket), within=2.0)
+    assert not late.done()
+    await cancelled(late)
+    passed.close()
+    for gate in stage.gates:
+        assert repr(gate.bucket) == "<bucket, 0 waiting, 0 held>"
+    assert stage.under_way == [0, 0]
+    assert timers() == 0
+
+
+async def test_a_pause_that_is_too_long_refuses_it() -> None:
+    stage = Stage(QUICK, QUICK)
+    passed = stage.at_once()
+    passed.hold()
+    stage.gates[1].pause(stage.now, 30.0)
+    with pytest.raises(Refused) as refused:
+        await passed.use(math.inf)
+    assert refused.value.refusal.cause == "paused"
+    assert refused.value.refusal.retry_after == 30
+    passed.close()
+    stage.assert_clean()
+
+
+async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_pause_as_well() -> None:
+    far = FarPermits()
+    stage = Stage(QUICK, permits=far)
+    far.answer(1, next_at=None)
+    passed = stage.at_once()
+    passed.hold()
+    stage.gates[0].pause(stage.now, 30.0)
+    far.answer(0, next_at=NEVER)
+    with pytest.raises(Refused) as refused:
+        await passed.use(math.inf)
+    assert refused.value.refusal.reason is RefusalReason.STORE
+    passed.close()
+    stage.assert_clean()
+
+
+@both_loops
+@pytest.mark.parametrize("granted", [False, True], ids=["in line", "in the very turn"])
+async def test_who_is_cancelled_while_it_comes_back_leaves_nothing(*, granted: bool) -> None:
+    stage = Stage(HOURLY, HOURLY)
+    passed = stage.at_once()
+    passed.hold()
+    [quick] = await gather(await stage.enter())
+    quick.close()
+    late = await begun(passed.use(math.inf))
+    assert stage.waiting == [1, 0]
+    if granted:
+        stage.gates[0].change(FREE, stage.now)
+    await cancelled(late)
+    passed.close()
+    stage.assert_clean()
+
+
+# The end of everything.
+
+
+@both_loops
+async def test_a_drain_ends_the_waits_of_retries_only() -> None:
+    stage = Stage(FREE, ONE_PLACE)
+    holder = stage.at_once()
+    first, retry = await stage.enter(), await stage.enter(retry=True)
+    assert len(stage.pauses) == 1
+    stage.pauses.end()
+    assert await refusal_of(retry) is DRAINING
+    assert len(stage.pauses) == 0
+    assert stage.waiting == [0, 1]
+    assert await refusal_of(await stage.enter(retry=True)) is DRAINING
+    holder.close()
+    [passed] = await gather(first)
+    passed.close()
+    stage.assert_clean()
+
+
+async def test_a_drain_ends_the_wait_of_a_retry_that_has_its_connection() -> None:
+    stage = Stage(QUICK, QUICK)
+    retry = visitor()
+    retry.attempts = [Attempt(number, "", stage.now) for number in (1, 2)]
+    passed = stage.at_once(retry)
+    passed.hold()
+    stage.gates[1].pause(stage.now, 0.5)
+    sending = await begun(passed.use(math.inf))
+    stage.pauses.end()
+    assert await refusal_of(sending) is DRAINING
+    passed.close()
+    stage.assert_clean()
+
+
+async def test_a_retry_that_passed_is_not_watched_any_more() -> None:
+    stage = Stage(FREE, FREE)
+    [passed] = await gather(await stage.enter(retry=True))
+    assert len(stage.pauses) == 0
+    stage.pauses.end()
+    passed.close()
+    stage.assert_clean()
+
+
+# Later attempts.
+
+
+async def test_whether_another_attempt_would_be_let_in() -> None:
+    stage = Stage(QUICK, replace(IMPATIENT, rates=(Rate(1, 10.0),)))
+    stage.at_once().close()
+    now = stage.now
+    admits = stage.entrance.would_admit
+    assert not admits(visitor(), now, 9.0, 60.0)
+    assert admits(visitor(), now, 10.1, 60.0)
+    assert not admits(visitor(), now, 10.1, 10.1), "no time would be left for it"
+
+
+# Pauses.
+
+
+def head(status: int, *lines: bytes) -> ResponseHead:
+    made = ResponseHead(status, b"HTTP/1.1 %d" % status)
+    made.text = b"\r\n".join((made.text, *lines))
+    return made
+
+
+PLEASE_WAIT = b"Retry-After: 7"
+
+
+@pytest.mark.parametrize(
+    ("route", "upstream", "closed"),
+    [
+        pytest.param(FREE, FREE, [1, 1], id="nobody's own"),
+        pytest.param(FREE, replace(FREE, key=ACCOUNT), [0, 1], id="a caller's at the upstream"),
+        pytest.param(replace(FREE, key=ACCOUNT), FREE, [1, 0], id="a caller's at the route"),
+        pytest.param(
+            replace(FREE, key=ACCOUNT), replace(FREE, key=ACCOUNT), [1, 1], id="both a caller's"
+        ),
+    ],
+)
+async def test_a_pause_closes_what_is_the_callers_own(
+    route: ThrottleSettings, upstream: ThrottleSettings, closed: list[int]
+) -> None:
+    stage = Stage(route, upstream)
+    passed = stage.at_once(of("a"))
+    assert not passed.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
+    states = [throttle.state(stage.now) for throttle in stage.throttles]
+    assert [state.paused for state in states] == closed
+    assert all(6 < state.paused_for <= 7 for state in states if state.paused)
+    passed.close()
+    others = stage.entrance.pass_at_once(of("b"))
+    assert (others is None) == (route.key is None and upstream.key is None)
+    for throttle in stage.throttles:
+        throttle.close()
+
+
+async def test_a_throttle_that_has_no_key_any_more_is_everybodys() -> None:
+    stage = Stage(replace(FREE, key=ACCOUNT), FREE)
+    stage.throttles[0].change(FREE)
+    passed = stage.at_once(of("a"))
+    passed.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
+    assert [throttle.state(stage.now).paused for throttle in stage.throttles] == [1, 1]
+    passed.close()
+
+
+@pytest.mark.parametrize(
+    ("response", "pauses"),
+    [
+        pytest.param(head(429, PLEASE_WAIT), True, id="refused, with a hint"),
+        pytest.param(head(429), False, id="without one"),
+        pytest.param(head(503, PLEASE_WAIT), False, id="a failure"),
+        pytest.param(head(404, PLEASE_WAIT), False, id="an answer"),
+    ],
+)
+async def test_what_is_a_request_to_wait(response: ResponseHead, *, pauses: bool) -> None:
+    stage = Stage(FREE)
+    passed = stage.at_once()
+    seen: list[ResponseHead] = []
+
+    def judge(_: Attempt, head: ResponseHead) -> bool:
+        seen.append(head)
+        return True
+
+    passed.then = judge
+    assert passed.judge(Attempt(1, "a", 0.0), response)
+    assert seen == [response]
+    assert bool(stage.throttles[0].state(stage.now).paused) is pauses
+    passed.close()

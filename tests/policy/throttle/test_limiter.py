@@ -1,0 +1,591 @@
+"""The permits of one process: what they promise, whatever happens in whatever order."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, strategies as st
+
+from proxy.http.refusal import QuotaLeft
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.limiter import LocalLimiter
+from tests.policy.throttle.textbook import textbook_permits
+from tests.support.depth import FUZZ, fewer
+
+START = 1000.0
+TEN = Rate(10, 1.0)
+HOURLY = Rate(5000, 3600.0)
+
+
+def permits_of(
+    *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
+) -> LocalLimiter:
+    return textbook_permits(
+        limits(*rates, burst=burst, concurrency=concurrency, window=window), START
+    )
+
+
+def limits(
+    *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
+) -> ThrottleSettings:
+    algorithm = "window" if window else "gcra"
+    return ThrottleSettings(rates, burst, algorithm, concurrency)
+
+
+def take_all(permits: LocalLimiter, now: float) -> int:
+    """How many calls go out at *now*."""
+    taken = 0
+    while taken < 1000 and permits.take(now, 0):
+        taken += 1
+    return taken
+
+
+# What is there, and who gets it.
+
+
+@pytest.mark.parametrize(
+    ("permits", "taken"),
+    [
+        pytest.param(permits_of(TEN, burst=4), 4, id="a burst"),
+        pytest.param(permits_of(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
+        pytest.param(permits_of(TEN, window=True), 10, id="a window"),
+        pytest.param(permits_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
+        pytest.param(permits_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
+        pytest.param(permits_of(concurrency=3), 3, id="places"),
+        pytest.param(permits_of(TEN, burst=4, concurrency=3), 3, id="more permits than places"),
+        pytest.param(permits_of(TEN, burst=4, concurrency=30), 4, id="more places than permits"),
+        pytest.param(permits_of(), 1000, id="no limit at all"),
+    ],
+)
+def test_how_many_go_out_at_once(permits: LocalLimiter, taken: int) -> None:
+    assert take_all(permits, START) == taken
+    assert take_all(permits, START) == (taken if taken == 1000 else 0)
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_a_call_that_one_rate_refuses_costs_the_others_nothing(*, window: bool) -> None:
+    permits = permits_of(Rate(50, 1.0), Rate(3, 60.0), burst=3, window=window)
+    assert take_all(permits, START) == 3
+    before = permits.quotas(START)
+    assert not permits.take(START, 0)
+    assert permits.quotas(START) == before
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_what_others_hold_is_not_given_away(*, window: bool) -> None:
+    permits = permits_of(Rate(3, 60.0), burst=3, window=window)
+    assert not permits.take(START, 3)
+    assert permits.take(START, 2)
+    assert not permits.take(START, 2)
+    permits.hold(START)
+    assert permits.take(START, 1)
+    assert permits.spend(START)
+    assert permits.take(START, 0)
+    assert not permits.take(START, 0)
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+@pytest.mark.parametrize("earlier", [0, 1, 2])
+def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
+    permits, untouched = (
+        permits_of(Rate(3, 60.0), HOURLY, burst=3, window=window, concurrency=5) for _ in range(2)
+    )
+    for _ in range(earlier):
+        assert permits.take(START, 0)
+        assert untouched.take(START, 0)
+    assert permits.take(START + 0.5, 0)
+    permits.undo(START + 0.5)
+    assert permits.take(START + 0.5, 0)
+    permits.hold(START + 0.5)
+    assert permits.spend(START + 0.5)
+    permits.hold(START + 0.5)
+    permits.vacate()
+    for later in (0.5, 1.0, 19.9, 60.0):
+        assert permits.quotas(START + later) == untouched.quotas(START + later)
+        assert permits.is_idle(START + later) == untouched.is_idle(START + later)
+
+
+def test_places() -> None:
+    permits = permits_of(concurrency=2)
+    assert permits.has_room()
+    permits.occupy()
+    assert permits.take(START, 1)
+    assert not permits.has_room()
+    assert not permits.take(START, 1)
+    assert permits.wait(START, 7) == 0, "nobody knows when a place becomes free"
+    permits.vacate()
+    assert permits.has_room()
+    permits.hold(START)
+    assert permits.take(START, 2), "where there is no rate there is nothing to hold"
+    permits.undo(START)
+    assert permits.has_room()
+
+
+# When there is more.
+
+
+@pytest.mark.parametrize(
+    ("permits", "waits"),
+    [
+        pytest.param(permits_of(), [0] * 5, id="no rate"),
+        pytest.param(permits_of(TEN, burst=2), [0, 0, 0.1, 0.2, 0.3], id="one rate"),
+        pytest.param(
+            permits_of(TEN, Rate(120, 60.0), burst=2), [0, 0, 0.5, 1, 1.5], id="the slower one"
+        ),
+        pytest.param(permits_of(Rate(2, 3.0), window=True), [0, 0, 3, 3, 6], id="a window"),
+        pytest.param(
+            permits_of(Rate(2, 3.0), Rate(3, 5.0), window=True), [0, 0, 3, 5, 6], id="two windows"
+        ),
+    ],
+)
+def test_wait(permits: LocalLimiter, waits: list[float]) -> None:
+    assert [permits.wait(START, count) for count in range(1, 6)] == waits
+    assert not permits.is_unsure(START)
+    permits.ask(START, 5)
+    assert permits.wait(START, 1) == 0
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
+    permits = permits_of(TEN, burst=5, window=window)
+    permits.drain(START, START + 30)
+    assert [permits.wait(START, n) for n in (1, 2, 3)] == pytest.approx([30, 30.1, 30.2])
+    assert not permits.take(START + 29.999, 0)
+    assert take_all(permits, START + 30) == 1
+    assert take_all(permits, START + 30.1) == 1
+    assert take_all(permits, START + 100) == (10 if window else 5)
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+@pytest.mark.parametrize(
+    ("until", "opens"),
+    [
+        pytest.param(30.0, 30, id="longer"),
+        pytest.param(5.0, 20, id="shorter: nothing comes earlier"),
+        pytest.param(-5.0, 20, id="over already"),
+    ],
+)
+def test_a_second_pause(until: float, opens: float, *, window: bool) -> None:
+    permits = permits_of(TEN, burst=5, window=window)
+    permits.drain(START, START + 20)
+    permits.drain(START, START + until)
+    assert permits.wait(START, 1) == opens
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_a_pause_that_is_over_takes_the_burst_away(*, window: bool) -> None:
+    permits = permits_of(TEN, burst=5, window=window)
+    permits.drain(START, START - 100)
+    assert take_all(permits, START) == 1
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_a_pause_does_not_bring_anything_forward(*, window: bool) -> None:
+    permits = permits_of(Rate(2, 60.0), burst=2, window=window)
+    take_all(permits, START)
+    before = permits.wait(START, 1)
+    permits.drain(START, START + 1)
+    assert permits.wait(START, 1) >= before
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool) -> None:
+    permits = permits_of(TEN, burst=5, window=window)
+    take_all(permits, START)
+    assert permits.wait(0.0, 1) == (1.0 if window else 0.1)
+
+
+# Other limits.
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        pytest.param(limits(TEN, burst=5), limits(Rate(20, 1.0), burst=5), 3, id="a faster rate"),
+        pytest.param(limits(TEN, burst=5), limits(TEN, burst=9), 7, id="a larger burst"),
+        pytest.param(limits(TEN, burst=5), limits(TEN, burst=2), 0, id="a smaller burst"),
+        pytest.param(limits(TEN, burst=5), limits(HOURLY, burst=5), 3, id="another period"),
+        pytest.param(limits(), limits(TEN, burst=5), 5, id="a rate where there was none"),
+        pytest.param(limits(TEN, burst=5), limits(), 1000, id="no rate where there was one"),
+        pytest.param(
+            limits(TEN, burst=5), limits(TEN, HOURLY, burst=5), 3, id="one more that knows nothing"
+        ),
+        pytest.param(limits(TEN, HOURLY, burst=5), limits(Rate(9, 1.0), burst=5), 3, id="one less"),
+        pytest.param(limits(TEN, burst=5), limits(TEN, window=True), 3, id="a window instead"),
+        pytest.param(
+            limits(TEN, window=True), limits(TEN, burst=5), 3, id="a burst instead of a window"
+        ),
+        pytest.param(
+            limits(TEN, window=True), limits(Rate(20, 1.0), window=True), 18, id="a larger window"
+        ),
+        pytest.param(
+            limits(TEN, window=True), limits(Rate(3, 1.0), window=True), 1, id="a smaller window"
+        ),
+        pytest.param(
+            limits(TEN, window=True),
+            limits(TEN, Rate(7, 60.0), window=True),
+            5,
+            id="a second window that is told what was sent",
+        ),
+        pytest.param(
+            limits(TEN, window=True, concurrency=5),
+            limits(TEN, window=True, concurrency=6),
+            4,
+            id="more places",
+        ),
+    ],
+)
+def test_what_was_sent_counts(before: ThrottleSettings, after: ThrottleSettings, left: int) -> None:
+    permits = textbook_permits(before, START)
+    assert permits.take(START, 0)
+    assert permits.take(START, 0)
+    permits.change(after, START)
+    assert take_all(permits, START) == left
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_an_unchanged_rate_does_not_notice_that_others_change(*, window: bool) -> None:
+    """Else who reloads often enough would never see a call that may go out once an hour."""
+    once = Rate(1, 3600.0)
+    permits = permits_of(once, window=window)
+    assert permits.take(START, 0)
+    for tick in range(1, 60):
+        permits.change(limits(Rate(tick, 1.0), once, window=window), START + 60 * tick)
+    assert permits.wait(START + 3540, 1) == 60
+    assert permits.take(START + 3600, 0)
+
+
+def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
+    permits = permits_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
+    take_all(permits, START)
+    permits.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
+    assert [quota.remaining for quota in permits.quotas(START + 1)] == [0, 2]
+    permits.change(limits(Rate(1, 3600.0), burst=2), START + 1)
+    assert permits.wait(START + 1, 1) == 3599, "it counts from the last call"
+
+
+def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
+    permits = permits_of(Rate(1, 1.0), Rate(100, 60.0), window=True)
+    for second in range(10):
+        assert permits.take(START + second, 0)
+    permits.change(limits(Rate(8, 30.0), window=True), START + 10)
+    assert permits.wait(START + 10, 1) == 22
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+@pytest.mark.parametrize("was_window", [False, True], ids=["from gcra", "from a window"])
+def test_a_pause_survives(*, was_window: bool, window: bool) -> None:
+    permits = permits_of(TEN, burst=5, window=was_window)
+    permits.drain(START, START + 30)
+    permits.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10)
+    assert [permits.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+@pytest.mark.parametrize(
+    ("longest", "waits"),
+    [
+        pytest.param(None, [0.1, 0.2], id="not allowed any more: it is over, without a burst"),
+        pytest.param(5.0, [5.1, 5.2], id="allowed for a shorter time: it ends sooner"),
+        pytest.param(60.0, [20.0, 20.1], id="allowed for as long as it lasts: nothing changes"),
+    ],
+)
+def test_a_pause_is_no_longer_than_allowed_now(
+    longest: float | None, waits: list[float], *, window: bool
+) -> None:
+    settings = limits(TEN, burst=10, window=window)
+    permits = textbook_permits(settings, START)
+    permits.drain(START, START + 30)
+    permits.change(replace(settings, longest_pause=longest), START + 10)
+    found = [permits.wait(START + 10, n) for n in (1, 2)]
+    early = 0.1 if window and longest != 60.0 else 0.0  # a log knows that nothing was sent
+    assert found == pytest.approx([wait - early for wait in waits])
+
+
+def test_places_in_use_stay_in_use() -> None:
+    permits = permits_of(concurrency=3)
+    take_all(permits, START)
+    permits.change(limits(concurrency=2), START)
+    for _ in range(2):
+        assert not permits.has_room()
+        assert permits.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
+        permits.vacate()
+    assert permits.has_room()
+
+
+def test_places_count_before_there_is_a_limit_to_them() -> None:
+    permits = permits_of(TEN, burst=5)
+    take_all(permits, START)
+    permits.change(limits(TEN, burst=5, concurrency=6), START + 10)
+    assert take_all(permits, START + 10) == 1
+
+
+# What others see of it.
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_idle(*, window: bool) -> None:
+    permits = permits_of(TEN, burst=2, window=window)
+    assert permits.is_idle(START)
+    assert permits.take(START, 0)
+    assert not permits.is_idle(START + 10), "its call is under way"
+    permits.vacate()
+    assert not permits.is_idle(START + 0.05), "a new one would have more"
+    assert permits.is_idle(START + 1)
+    permits.drain(START + 1, START + 9)
+    assert not permits.is_idle(START + 9)
+    assert permits.is_idle(START + 11)
+
+
+@pytest.mark.parametrize(
+    ("rate", "name", "limit", "window"),
+    [
+        pytest.param(Rate(100, 1.0), "100-per-1s", 100, 1, id="a second"),
+        pytest.param(HOURLY, "5000-per-3600s", 5000, 3600, id="an hour"),
+        pytest.param(Rate(10, 0.5), "20-per-1s", 20, 1, id="half a second"),
+        pytest.param(Rate(1, 0.3), "3-per-1s", 3, 1, id="no more than we let out"),
+        pytest.param(Rate(10, 1.5), "13-per-2s", 13, 2, id="one and a half"),
+        pytest.param(Rate(1, 59.999), "1-per-60s", 1, 60, id="almost a minute"),
+    ],
+)
+def test_the_policy_of_a_rate(rate: Rate, name: str, limit: int, window: int) -> None:
+    (quota,) = permits_of(rate).quotas(START)
+    assert (quota.name, quota.limit, quota.window) == (name, limit, window)
+    assert Fraction(limit, window) <= Fraction(rate.count) / Fraction(str(rate.period))
+
+
+@pytest.mark.parametrize(
+    ("taken", "later", "remaining", "reset"),
+    [
+        pytest.param(0, 0.0, 3, None, id="all"),
+        pytest.param(1, 0.0, 2, None, id="some"),
+        pytest.param(3, 0.0, 0, 20, id="nothing"),
+        pytest.param(3, 0.1, 0, 20, id="nothing, and seconds are rounded up"),
+        pytest.param(3, 19.999, 0, 1, id="nothing for another moment"),
+        pytest.param(3, 20.0, 1, None, id="one again"),
+    ],
+)
+def test_what_is_left(taken: int, later: float, remaining: int, reset: int | None) -> None:
+    permits = permits_of(Rate(3, 60.0), burst=3)
+    for _ in range(taken):
+        assert permits.take(START, 0)
+    expected = QuotaLeft("3-per-60s", 3, 60, remaining, reset)
+    assert permits.quotas(START + later) == (expected,)
+
+
+def test_every_limit_is_told() -> None:
+    permits = permits_of(TEN, HOURLY, concurrency=8)
+    assert permits.take(START, 0)
+    assert permits.quotas(START) == (
+        QuotaLeft("10-per-1s", 10, 1, 0, 1),
+        QuotaLeft("5000-per-3600s", 5000, 3600, 0, 1),
+        QuotaLeft("concurrency", 8, None, 7, None),
+    )
+    assert permits_of().quotas(START) == ()
+
+
+def test_it_tells_where_it_stands() -> None:
+    assert repr(permits_of(TEN)) == "<permits 0 under way (<gcra 10/1s, full at 1000s>,)>"
+
+
+# Whatever happens.
+
+rates = st.builds(
+    lambda count, interval: Rate(count, count * interval / 1e9),
+    st.integers(1, 20),
+    st.sampled_from([1, 7, 1000, 10**6, 333 * 10**6, 10**9, 90 * 10**9]),
+)
+"""Their intervals are whole nanoseconds, so that waits can be told exactly."""
+
+steps = st.one_of(
+    st.just(0),
+    st.integers(1, 1000),
+    st.integers(1, 3 * 10**9),
+    st.just(2 * 10**9),  # the loop was stalled
+    st.sampled_from([10**11, 10**14]),
+)
+"""Nanoseconds."""
+
+
+class Run:
+    """Permits in use, as a bucket uses them, and what went out when."""
+
+    def __init__(self, settings: ThrottleSettings) -> None:
+        self.permits = textbook_permits(settings, 0.0)
+        self.most = math.inf if settings.concurrency is None else settings.concurrency
+        self.nanoseconds = 0
+        self.held = 0
+        self.places = 0
+        self.sent: list[int] = []
+
+    @property
+    def now(self) -> float:
+        return self.nanoseconds / 1e9
+
+    def send(self) -> None:
+        if self.permits.take(self.now, self.held):
+            self.places += 1
+            self.sent.append(self.nanoseconds)
+
+    def hold(self) -> None:
+        if self.permits.take(self.now, self.held):
+            self.permits.hold(self.now)
+            self.places += 1
+            self.held += 1
+
+    def queue(self) -> None:
+        if self.permits.has_room() and self.permits.wait(self.now, self.held + 1) == 0:
+            self.permits.occupy()
+            self.places += 1
+            self.held += 1
+
+    def spend(self) -> None:
+        if self.held:
+            assert self.permits.spend(self.now)
+            self.held -= 1
+            self.sent.append(self.nanoseconds)
+
+    def spend_and_hold(self) -> None:
+        if self.held:
+            assert self.permits.spend(self.now)
+            self.permits.hold(self.now)
+
+    def lapse(self) -> None:
+        self.held = max(self.held - 1, 0)
+
+    def undo(self) -> None:
+        if self.permits.take(self.now, self.held):
+            self.permits.undo(self.now)
+
+    def vacate(self) -> None:
+        if self.places > self.held:
+            self.permits.vacate()
+            self.places -= 1
+
+    def pause(self) -> None:
+        self.permits.drain(self.now, self.now + 1.5)
+
+    def go_on(self, actions: list[tuple[int, Callable[["Run"], None]]]) -> None:
+        for step, action in actions:
+            self.nanoseconds += step
+            action(self)
+            assert self.places <= self.most
+
+
+actions = st.lists(
+    st.tuples(
+        steps,
+        st.sampled_from(
+            [
+                Run.send,
+                Run.send,
+                Run.hold,
+                Run.queue,
+                Run.spend,
+                Run.spend_and_hold,
+                Run.lapse,
+                Run.undo,
+                Run.vacate,
+                Run.pause,
+            ]
+        ),
+    ),
+    max_size=60,
+)
+throttles = st.builds(
+    ThrottleSettings,
+    rates=st.lists(rates, max_size=3).map(tuple),
+    burst=st.none() | st.integers(1, 5),
+    algorithm=st.sampled_from(["gcra", "window"]),
+    concurrency=st.none() | st.integers(1, 10),
+)
+
+
+@FUZZ
+@given(throttles, actions)
+def test_no_limit_is_ever_exceeded(
+    settings: ThrottleSettings, happening: list[tuple[int, Callable[[Run], None]]]
+) -> None:
+    run = Run(settings)
+    run.go_on(happening)
+    for rate in settings.rates:
+        period = round(rate.period * 1e9)
+        if settings.algorithm == "window":
+            for first, beyond in zip(run.sent, run.sent[rate.count :], strict=False):
+                assert beyond - first >= period
+            continue
+        burst = settings.burst or 1
+        for first, since in enumerate(run.sent):
+            for last, until in enumerate(run.sent[first:], first):
+                most = Fraction(rate.count * (until - since), period) + burst
+                assert last - first + 1 <= most
+
+
+@FUZZ
+@given(throttles, actions, st.integers(1, 30))
+def test_a_wait_is_true_to_the_nanosecond(
+    settings: ThrottleSettings, happening: list[tuple[int, Callable[[Run], None]]], count: int
+) -> None:
+    """So long, and the call goes out, if those before it go as soon as they can."""
+    run = Run(settings)
+    run.go_on(happening)
+    permits, start = run.permits, run.nanoseconds
+    permits.change(ThrottleSettings(settings.rates, settings.burst, settings.algorithm), run.now)
+    foretold = [round(permits.wait(run.now, n) * 1e9) for n in range(1, count + 1)]
+    assert foretold == sorted(foretold)
+    # Several windows can delay each other, from where the smallest of them begins anew.
+    exact = count
+    if settings.algorithm == "window" and len(set(settings.rates)) > 1:
+        exact = min(rate.count for rate in settings.rates)
+    for n, wait in enumerate(foretold, 1):
+        earliest = run.nanoseconds + round(permits.wait(run.now, 1) * 1e9)
+        if earliest > run.nanoseconds:
+            assert not permits.take((earliest - 1) / 1e9, 0)
+        run.nanoseconds = earliest
+        assert permits.take(run.now, 0)
+        assert run.nanoseconds - start == wait if n <= exact else run.nanoseconds - start >= wait
+
+
+@fewer(10)
+@given(throttles, throttles, st.lists(st.tuples(st.booleans(), actions), max_size=5))
+def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
+    one: ThrottleSettings,
+    other: ThrottleSettings,
+    happening: list[tuple[bool, list[tuple[int, Callable[[Run], None]]]]],
+) -> None:
+    """Of single smooth rates of one period, that is: else there is no larger one."""
+    period = 10**9
+    both = [
+        replace(each, rates=(Rate(count, 1.0),), algorithm="gcra", concurrency=None)
+        for each, count in ((one, len(one.rates) + 1), (other, 5))
+    ]
+    run = Run(both[0])
+    for which, course in happening:
+        run.permits.change(both[which], run.now)
+        run.held = 0
+        run.go_on(course)
+    most = max(each.rates[0].count + (each.burst or 1) - 1 for each in both)
+    for first, beyond in zip(run.sent, run.sent[most:], strict=False):
+        assert beyond - first >= period
+
+
+@FUZZ
+@given(rates, actions, rates)
+def test_a_window_holds_for_what_was_sent_before_it_changed(
+    before: Rate, happening: list[tuple[int, Callable[[Run], None]]], after: Rate
+) -> None:
+    run = Run(limits(before, window=True))
+    run.go_on(happening)
+    run.held = 0
+    earlier = len(run.sent)
+    run.permits.change(limits(after, window=True), run.now)
+    for _ in range(20):
+        run.nanoseconds += round(run.permits.wait(run.now, 1) * 1e9)
+        run.send()
+    assert len(run.sent) == earlier + 20
+    if after.count > before.count and after.period > before.period:
+        return  # what it would have to know is forgotten
+    for place in range(max(earlier, after.count), earlier + 20):
+        assert run.sent[place] - run.sent[place - after.count] >= round(after.period * 1e9)

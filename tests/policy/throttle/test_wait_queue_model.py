@@ -1,0 +1,377 @@
+"""A bucket in any order of events, beside a plain account of what happened to whom."""
+
+import math
+from copy import deepcopy
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
+from tests.policy.throttle.textbook import textbook_permits
+from tests.support.depth import fewer
+
+SECOND = 1_000_000_000
+
+
+def after(clock: int, wait: float) -> int:
+    """So many seconds later, in whole nanoseconds: never too early but for what a float lacks."""
+    return clock + max(math.ceil(wait * SECOND - 0.001), 1)
+
+
+rates = st.sampled_from([Rate(10, 1.0), Rate(3, 1.0), Rate(1, 0.25), Rate(50, 2.0)])
+all_settings = st.builds(
+    ThrottleSettings,
+    rates=st.lists(rates, max_size=2, unique=True).map(tuple),
+    burst=st.integers(1, 4),
+    algorithm=st.sampled_from(["gcra", "window"]),
+    concurrency=st.sampled_from([None, None, 1, 3]),
+    max_wait=st.sampled_from([None, 5.0, 1.0, 0.2, 0.0]),
+    max_queue=st.sampled_from([1000, 3, 0]),
+    longest_pause=st.sampled_from([60.0, 1.0, None]),
+)
+nanoseconds = st.one_of(
+    st.sampled_from([0, 1, 100_000_000, 250_000_000, SECOND, 5 * SECOND, 100 * SECOND]),
+    st.integers(0, SECOND),
+)
+
+
+class Caller(Waiter):
+    """Somebody who comes, and what became of it."""
+
+    def __init__(self, number: int, entered: float, deadline: float) -> None:
+        super().__init__(entered, deadline)
+        self.number = number
+        self.has_left = False
+        self.was_held_before = False
+        """Whether its turn came while other limits held."""
+
+    @property
+    def is_gone(self) -> bool:
+        return self.has_left
+
+
+class Line(RuleBasedStateMachine):
+    """Time is counted in whole nanoseconds, so that no rate may be exceeded by even one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = 1000 * SECOND
+        self.callers = 0
+        self.in_line: list[Caller] = []
+        self.back: list[Caller] = []
+        self.held: list[Caller] = []
+        self.lapsed: list[Caller] = []
+        """They have their places, and no permit."""
+        self.sending: list[Caller] = []
+        self.last_out = 0
+        """The number of the last one who had its first turn."""
+        self.sent: list[int] = []
+        """When, since the present limits hold."""
+        self.opens = 0.0
+
+    @initialize(settings=all_settings)
+    def begin(self, settings: ThrottleSettings) -> None:
+        self.bucket: WaitQueue[Caller] = WaitQueue(settings, textbook_permits(settings, self.now))
+
+    @property
+    def now(self) -> float:
+        return self.clock / SECOND
+
+    @property
+    def placed(self) -> list[Caller]:
+        """Those who have their places."""
+        return [*self.back, *self.held, *self.lapsed, *self.sending]
+
+    # What the world does.
+
+    @rule(within=st.sampled_from([math.inf, math.inf, 3.0, 0.3, 0.0]), sends=st.booleans())
+    def come(self, within: float, *, sends: bool) -> None:
+        now = self.now
+        self.callers += 1
+        caller = Caller(self.callers, now, now + within)
+        if self.bucket.take(now):
+            self.first_turn(caller)
+            if sends:
+                self.send(caller)
+            else:
+                self.bucket.hold(now)
+                self.held.append(caller)
+            return
+        hindrance = self.bucket.hindrance(now, within)
+        if hindrance is None:
+            self.bucket.join(caller, now)
+            self.in_line.append(caller)
+            self.look()
+        else:
+            self.check_refusal(hindrance.cause, hindrance.wait, within)
+        self.check_promise(within, is_in=hindrance is None)
+
+    @rule(step=nanoseconds, stalled=st.booleans())
+    def time_passes(self, step: int, *, stalled: bool) -> None:
+        """Somebody looks whenever the bucket says so, unless the loop is *stalled*."""
+        end = self.clock + step
+        in_vain = 0
+        while not stalled and (wait := self.bucket.next_look(self.now)) is not None:
+            due = after(self.clock, wait)
+            if due > end:
+                break
+            self.clock = due
+            in_vain = 0 if self.look() else in_vain + 1
+            # While all permits are held nobody can tell when there is another one.
+            assert in_vain < 3 or self.held, "it wakes up all the time, for nothing"
+        self.clock = end
+        self.look()
+
+    @precondition(lambda self: self.in_line or self.back)
+    @rule(data=st.data(), later=st.booleans())
+    def leave(self, data: st.DataObject, *, later: bool) -> None:
+        """It leaves; if *later*, the bucket finds out by itself."""
+        caller = data.draw(st.sampled_from([*self.in_line, *self.back]))
+        if later:
+            caller.has_left = True
+            return
+        self.bucket.leave(caller)
+        if caller in self.back:
+            self.back.remove(caller)
+            self.lapsed.append(caller)
+        else:
+            self.in_line.remove(caller)
+        self.look()
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def use(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from(self.held))
+        self.held.remove(caller)
+        if self.bucket.spend(self.now):
+            self.send(caller)
+        else:
+            assert self.now < self.opens
+            self.lapsed.append(caller)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def lapse(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from(self.held))
+        self.held.remove(caller)
+        self.bucket.lapse()
+        caller.was_held_before = False
+        self.lapsed.append(caller)
+        self.look()
+
+    @precondition(lambda self: self.lapsed)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from(self.lapsed))
+        caller.entered, caller.has_left, caller.was_held_before = self.now, False, False
+        if self.bucket.hold_again(self.now):
+            assert not self.back
+            self.lapsed.remove(caller)
+            self.held.append(caller)
+        elif self.bucket.come_back(caller):
+            self.lapsed.remove(caller)
+            self.back.append(caller)
+            self.look()
+        else:
+            assert self.opens > min(caller.deadline, self.now + self.patience)
+
+    @precondition(lambda self: self.lapsed or self.sending)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from([*self.lapsed, *self.sending]))
+        (self.lapsed if caller in self.lapsed else self.sending).remove(caller)
+        self.bucket.vacate()
+        self.look()
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 2.0, 10.0]))
+    def pause(self, seconds: float) -> None:
+        longest = self.bucket.settings.longest_pause
+        if longest is not None and seconds:
+            self.opens = max(self.opens, self.now + min(seconds, longest))
+        for caller in self.bucket.pause(self.now, seconds):
+            assert min(caller.deadline, caller.entered + self.patience) < self.opens
+            self.refused(caller)
+        assert self.bucket.paused_for(self.now) == max(self.opens - self.now, 0)
+        self.look()
+
+    @rule(settings=all_settings)
+    def change(self, settings: ThrottleSettings) -> None:
+        self.bucket.change(settings, self.now)
+        self.opens = min(self.opens, self.now + (settings.longest_pause or 0.0))
+        self.sent.clear()
+        for caller in self.held:
+            caller.was_held_before = True
+        self.look()
+
+    # What comes of it.
+
+    @property
+    def patience(self) -> float:
+        max_wait = self.bucket.settings.max_wait
+        return math.inf if max_wait is None else max_wait
+
+    def first_turn(self, caller: Caller) -> None:
+        assert caller.number > self.last_out, "somebody who came later went first"
+        self.last_out = caller.number
+        most = self.bucket.settings.concurrency
+        assert most is None or self.bucket.under_way <= most
+
+    def look(self) -> bool:
+        served = self.bucket.serve(self.now)
+        assert not served.out or self.now >= self.opens
+        for caller in served.out:
+            assert not caller.has_left
+            if caller in self.back:
+                assert not any(not before.has_left for before in self.back_before(caller))
+                self.back.remove(caller)
+            else:
+                self.in_line.remove(caller)
+                self.first_turn(caller)
+            self.held.append(caller)
+        for caller, cause in served.refused:
+            assert not caller.has_left
+            assert cause in {ThrottleCause.MAX_WAIT, ThrottleCause.PAUSED}
+            assert caller.entered + self.patience <= self.now
+            self.refused(caller)
+        self.forget_those_who_left()
+        return bool(served.out or served.refused)
+
+    def back_before(self, caller: Caller) -> list[Caller]:
+        return self.back[: self.back.index(caller)]
+
+    def forget_those_who_left(self) -> None:
+        """The bucket finds them when it comes to them; we ask it who is left."""
+        known = {*self.bucket._line, *self.bucket._back}
+        self.lapsed += [caller for caller in self.back if caller.has_left and caller not in known]
+        for line in (self.in_line, self.back):
+            line[:] = [caller for caller in line if not caller.has_left or caller in known]
+
+    def refused(self, caller: Caller) -> None:
+        if caller in self.back:
+            self.back.remove(caller)
+            self.lapsed.append(caller)
+        else:
+            self.in_line.remove(caller)
+
+    def send(self, caller: Caller) -> None:
+        self.sending.append(caller)
+        assert self.now >= self.opens
+        if not caller.was_held_before:
+            self.sent.append(self.clock)
+        settings = self.bucket.settings
+        for rate in settings.rates:
+            if settings.algorithm == "window":
+                together, apart = rate.count, round(rate.period * SECOND)
+                if len(self.sent) > together:
+                    assert self.sent[-1] - self.sent[-1 - together] >= apart
+            else:
+                for count, at in enumerate(reversed(self.sent), start=1):
+                    spare = count - (settings.burst or 1)
+                    assert (self.clock - at) * rate.count >= spare * round(rate.period * SECOND)
+
+    # The same once more, in a world in which nothing else happens.
+
+    def alone(self, settings: ThrottleSettings) -> WaitQueue[Caller]:
+        """A copy in which all who hold a permit send now."""
+        bucket = deepcopy(self.bucket)
+        bucket.settings = settings
+        for caller in self.held:
+            if not bucket.spend(self.now):
+                # It has its place, and nothing else to do than to wait.
+                bucket.come_back(Caller(caller.number, self.now, math.inf))
+        return bucket
+
+    def when_it_goes(self) -> float:
+        """Seconds until the turn of one more in line; only rates hold anybody back."""
+        bucket = self.alone(replace(self.bucket.settings, max_wait=None))
+        one = Caller(0, self.now, math.inf)
+        bucket.join(one, self.now)
+        clock = self.clock
+        while True:
+            served = bucket.serve(clock / SECOND)
+            if one in served.out:
+                return (clock - self.clock) / SECOND
+            for _ in served.out:
+                assert bucket.spend(clock / SECOND)
+            wait = bucket.next_look(clock / SECOND)
+            assert wait is not None
+            clock = after(clock, wait)
+
+    @property
+    def rounding(self) -> int:
+        """Nanoseconds that it may take longer: everybody ahead goes at a whole one."""
+        return len(self.in_line) + len(self.back) + len(self.held) + 1
+
+    @property
+    def can_be_foretold(self) -> bool:
+        """Places become free when they do, and several windows delay each other."""
+        settings = self.bucket.settings
+        is_simple = settings.algorithm == "gcra" or len(settings.rates) < 2
+        nobody_is_gone = not any(caller.has_left for caller in (*self.in_line, *self.back))
+        return settings.concurrency is None and is_simple and nobody_is_gone
+
+    def check_refusal(self, cause: ThrottleCause, wait: float, within: float) -> None:
+        """Refused only if there is no other way; and who obeys Retry-After passes."""
+        if cause is ThrottleCause.QUEUE_FULL:
+            assert len(self.in_line) + len(self.back) >= self.bucket.settings.max_queue
+        elif cause is ThrottleCause.PAUSED:
+            assert self.now + min(self.patience, within) < self.opens
+        if not self.can_be_foretold:
+            return
+        if cause in {ThrottleCause.MAX_WAIT, ThrottleCause.DEADLINE} and self.patience:
+            assert self.when_it_goes() > min(self.patience, within) - 1e-9
+        bucket = self.alone(self.bucket.settings)
+        clock, end = self.clock, after(self.clock, wait) + self.rounding
+        while (step := bucket.next_look(clock / SECOND)) is not None and clock < end:
+            clock = min(after(clock, step), end)
+            for _ in bucket.serve(clock / SECOND).out:
+                assert bucket.spend(clock / SECOND)
+        assert bucket.take(end / SECOND)
+
+    def check_promise(self, within: float, *, is_in: bool) -> None:
+        """Who was let in line gets its turn in time, as things stand."""
+        if not is_in or not self.can_be_foretold or not self.in_line:
+            return
+        newest = self.in_line[-1]
+        if newest.number != self.callers:
+            return  # it went at once
+        self.bucket.leave(newest)
+        try:
+            patience = min(self.patience, within) + self.rounding / SECOND
+            assert self.when_it_goes() <= patience
+        finally:
+            self.bucket.join(newest, self.now)
+
+    @invariant()
+    def nobody_is_counted_twice(self) -> None:
+        if not hasattr(self, "bucket"):
+            return
+        assert self.bucket.under_way == len(self.placed)
+        assert self.bucket.waiting == len(self.in_line) + len(self.back)
+        everybody = [*self.in_line, *self.placed]
+        assert len(everybody) == len(set(everybody))
+
+    def teardown(self) -> None:
+        """When all have gone it is as good as new."""
+        if not hasattr(self, "bucket"):
+            return
+        for caller in (*self.in_line, *self.back):
+            self.bucket.leave(caller)
+        for _ in self.held:
+            self.bucket.lapse()
+        for _ in self.placed:
+            self.bucket.vacate()
+        assert self.bucket.is_idle(self.now + 1000)
+        assert self.bucket.next_look(self.now) is None
+
+
+TestLine = Line.TestCase
+TestLine.settings = fewer(3)

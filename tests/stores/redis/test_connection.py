@@ -1,0 +1,142 @@
+"""A connection is dead when nothing moves on it, and not because a reply takes long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.policy.settings import RedisSettings
+from proxy.stores.redis.connect import RedisConnector
+from proxy.stores.redis.connection import RedisConnection, Reply
+from tests.stores.running_stores import CLOCK
+from tests.support import both_loops
+from tests.support.waiting import eventually
+
+TIMEOUT = 0.2
+DRIP = 0.05
+MIB = 1024 * 1024
+
+Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Talk:
+    """A connection to a server that behaves as it is told, and what came of it."""
+
+    def __init__(self) -> None:
+        self.connection: RedisConnection
+        self.replies: list[Reply] = []
+        self.late = 0
+        self.lost: list[str] = []
+
+    def call(self, *command: str | bytes) -> None:
+        """Send a command, and note its reply, or that it is late."""
+        self.connection.call(command, lambda reply, _: self.replies.append(reply), self._be_late)
+
+    def _be_late(self) -> None:
+        self.late += 1
+
+
+@asynccontextmanager
+async def talking(behaviour: Behaviour) -> AsyncIterator[Talk]:
+    talk = Talk()
+    serving: set[asyncio.Task[None]] = set()
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await behaviour(reader, writer)
+            await asyncio.Event().wait()
+        finally:
+            writer.transport.abort()
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.create_task(behave(reader, writer)))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=MIB)
+    port = server.sockets[0].getsockname()[1]
+    settings = RedisSettings("127.0.0.1", port, timeout=TIMEOUT)
+    talk.connection = await RedisConnector(settings, CLOCK).dial(talk.lost.append)
+    try:
+        yield talk
+    finally:
+        talk.connection.close()
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.wait(serving)
+
+
+@both_loops
+async def test_a_reply_that_streams_in_slowly_is_late_and_does_no_harm() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"$10\r\n")
+        for _ in range(10):
+            await asyncio.sleep(DRIP)
+            writer.write(b"x")
+        writer.write(b"\r\n+next\r\n")
+
+    async with talking(drip) as talk:
+        talk.call("FIRST")
+        talk.call("SECOND")
+        await eventually(lambda: len(talk.replies) == 2 or talk.lost)
+        assert talk.lost == []
+        assert talk.late == 2, "each of them was told once"
+        assert talk.replies == [b"x" * 10, b"next"]
+
+
+@both_loops
+async def test_silence_is_the_end_of_it() -> None:
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        await asyncio.sleep(DRIP)
+        writer.write(b"+one\r\n")
+
+    async with talking(answer_once) as talk:
+        began = CLOCK.monotonic()
+        talk.call("FIRST")
+        talk.call("SECOND")
+        await eventually(lambda: talk.lost)
+        assert talk.lost == ["no answer within 200 ms"]
+        assert TIMEOUT <= CLOCK.monotonic() - began < 3 * TIMEOUT
+        assert talk.replies == [b"one"]
+
+
+async def test_a_reply_is_not_waited_for_without_end() -> None:
+    async def chatter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"$1000000\r\n")
+        while True:
+            await asyncio.sleep(DRIP)
+            writer.write(b"x")
+
+    async with talking(chatter) as talk:
+        talk.connection.longest = 2 * TIMEOUT
+        began = CLOCK.monotonic()
+        talk.call("FIRST")
+        await eventually(lambda: talk.lost)
+        assert CLOCK.monotonic() - began >= 2 * TIMEOUT
+        assert talk.late == 1
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["to its end", "until the server stops"])
+async def test_what_goes_out_slowly_is_a_sign_of_life(*, stops: bool) -> None:
+    """Larger than all buffers on the way, to a server that says nothing until it has it."""
+    size, began = 64 * MIB, CLOCK.monotonic()
+
+    async def sip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        got = 0
+        while got < size:
+            slow = CLOCK.monotonic() < began + 3 * TIMEOUT
+            got += len(await reader.read(MIB))
+            await asyncio.sleep(DRIP / 2 if slow else 0)
+            if stops and not slow:
+                return
+        writer.write(b"+all\r\n")
+
+    async with talking(sip) as talk:
+        talk.call("SET", bytes(size))
+        await eventually(lambda: talk.replies or talk.lost)
+        assert CLOCK.monotonic() - began > 3 * TIMEOUT
+        assert talk.replies == ([] if stops else [b"all"])
+        assert talk.lost == (["no answer within 200 ms"] if stops else [])

@@ -1,0 +1,263 @@
+"""One limit for three instances, whatever becomes of one of them."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.settings import ThrottleSettings
+from tests.stores.running_stores import (
+    CLOCK,
+    Line,
+    Tally,
+    assert_within,
+    calls_out,
+    most_in,
+    on_every_server,
+    per_second,
+    running_store,
+)
+from tests.support.redis_server import redis_server
+from tests.support.relay import relay
+from tests.support.waiting import eventually
+
+
+@on_every_server
+async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
+    async with redis_server(program) as server, AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
+        ]
+        await eventually(lambda: all(store.instances == 3 for store in stores))
+        lines = [Line(store, per_second(200, 20), callers=10) for store in stores]
+        began = CLOCK.monotonic()
+        await asyncio.sleep(1.2)
+        lasted = CLOCK.monotonic() - began
+        for line in lines:
+            line.stop()
+        sent = [moment for line in lines for moment in line.sent]
+        assert_within(sent, 200, 20)
+        assert len(sent) >= 0.9 * 200 * lasted
+        assert min(len(line.sent) for line in lines) >= len(sent) / 6
+
+
+async def test_who_was_there_first_leaves_a_share_to_those_it_has_not_heard_of() -> None:
+    async with redis_server() as server, AsyncExitStack() as stack:
+        lines: list[Line] = []
+        for _ in range(3):
+            store = await stack.enter_async_context(running_store(server.settings()))
+            lines.append(Line(store, per_second(200, 20), callers=10))
+            await calls_out(lines[-1], 30)
+        before = [len(line.sent) for line in lines]
+        await asyncio.sleep(0.5)
+        sent = [len(line.sent) - had for line, had in zip(lines, before, strict=True)]
+        for line in lines:
+            line.stop()
+        assert min(sent) >= sum(sent) / 6, sent
+
+
+async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
+    async with (
+        redis_server() as server,
+        relay(server.port) as wire,
+        running_store(server.settings()) as survivor,
+        running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
+    ):
+        dying = Line(victim, per_second(100, 10), callers=10)
+        living = Line(survivor, per_second(100, 10), callers=10)
+        await calls_out(dying, 5)
+        dying.stop()
+        wire.go_dead()
+        before = len(living.sent)
+        began = CLOCK.monotonic()
+        await asyncio.sleep(0.5)
+        lasted = CLOCK.monotonic() - began
+        living.stop()
+        assert len(living.sent) - before >= 0.9 * 100 * lasted
+        assert_within(living.sent + dying.sent, 100, 10)
+
+
+@on_every_server
+async def test_places_are_shared_and_never_exceeded(program: Path) -> None:
+    async with redis_server(program) as server, AsyncExitStack() as stack:
+        lines: list[Line] = []
+        for _ in range(3):
+            store = await stack.enter_async_context(running_store(server.settings()))
+            lines.append(Line(store, ThrottleSettings(concurrency=10), callers=20, lasts=0.02))
+        most = 0
+        began = CLOCK.monotonic()
+        while (lasted := CLOCK.monotonic() - began) < 1.0:
+            await asyncio.sleep(0.001)
+            most = max(most, sum(line.under_way for line in lines))
+        for line in lines:
+            line.stop()
+        assert most == 10
+        done = [len(line.sent) for line in lines]
+        assert sum(done) >= 0.8 * 10 * lasted / 0.02
+        assert min(done) >= 0.6 * max(done), "an instance starved"
+
+
+async def test_a_single_place_goes_round() -> None:
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as one,
+        running_store(server.settings()) as other,
+    ):
+        only = ThrottleSettings(concurrency=1)
+        lines = [Line(store, only, callers=3, lasts=0.005) for store in (one, other)]
+        most = 0
+        for _ in range(1000):
+            await asyncio.sleep(0.001)
+            most = max(most, sum(line.under_way for line in lines))
+            if min(len(line.sent) for line in lines) > 20:
+                break
+        for line in lines:
+            line.stop()
+        assert most == 1
+        assert min(len(line.sent) for line in lines) > 20, "one of them starved"
+
+
+async def test_places_of_a_killed_instance_return_by_themselves() -> None:
+    async with (
+        redis_server() as server,
+        relay(server.port) as wire,
+        running_store(server.settings()) as survivor,
+        running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
+    ):
+        dying = Line(victim, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
+        await calls_out(dying, 4)
+        living = Line(survivor, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
+        wire.go_dead()
+        began = CLOCK.monotonic()
+        await asyncio.sleep(0.5)
+        assert not living.sent, "the victim may be alive yet"
+        await calls_out(living, 4)
+        assert CLOCK.monotonic() - began < 4.0
+
+
+async def test_unused_places_are_given_back_at_once() -> None:
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as one,
+        running_store(server.settings()) as other,
+    ):
+        four = ThrottleSettings(concurrency=4)
+        first = Line(one, four, callers=4, lasts=0.01)
+        await calls_out(first, 4)
+        first.stop()
+        second = Line(other, four, callers=4, lasts=60.0)
+        await calls_out(second, 4)
+        assert second.sent[3] - first.sent[-1] < 1.0
+        await eventually(lambda: first.permits.is_idle(CLOCK.monotonic()))
+
+
+async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None:
+    async with redis_server() as server, AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
+        ]
+        limited = [Line(store, per_second(50, 25), bucket="route:a") for store in stores]
+        unlimited = [Line(store, ThrottleSettings(), bucket="route:b") for store in stores]
+        now = CLOCK.monotonic()
+        await server.has_listeners(3)
+        for lines in (limited, unlimited):
+            lines[0].permits.drain(now, now + 0.3)
+        await eventually(lambda: all(line.pauses for line in unlimited[1:] + limited[1:]))
+        for line in limited[1:] + unlimited[1:]:
+            assert line.pauses[0] == pytest.approx(now + 0.3, abs=0.1)
+            assert not line.permits.take(CLOCK.monotonic(), 0)
+        for line in limited:
+            line.call(10)
+        await eventually(lambda: sum(len(line.sent) for line in limited) >= 5)
+        for line in limited:
+            line.stop()
+        sent = [moment for line in limited for moment in line.sent]
+        assert min(sent) >= now + 0.3
+        assert most_in(sent, 0.01) <= 2, "a burst after the pause"
+
+
+async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> None:
+    tally = Tally()
+    async with redis_server() as server, running_store(server.settings(), tally=tally) as store:
+        # Who begins to listen asks whether there is a pause: that shall be over.
+        await eventually(lambda: tally.answered["subscribe"])
+        line = Line(store, per_second(100, 20))
+        line.permits.ask(CLOCK.monotonic(), 5)
+        now = CLOCK.monotonic()
+        line.permits.drain(now, now + 0.02)  # shorter than a permit lives
+        await eventually(lambda: tally.answered["take"] == tally.answered["pause"] == 1)
+        await asyncio.sleep(max(now + 0.025 - CLOCK.monotonic(), 0))
+        assert not line.permits.take(CLOCK.monotonic(), 0)
+        line.stop()
+
+
+async def test_an_instance_that_comes_later_learns_of_the_pause() -> None:
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as early,
+        running_store(server.settings()) as late,
+    ):
+        first = Line(early, ThrottleSettings())
+        now = CLOCK.monotonic()
+        first.permits.drain(now, now + 30)
+        await asyncio.sleep(0.05)
+        second = Line(late, ThrottleSettings())
+        await eventually(lambda: second.pauses)
+        assert second.permits.wait(CLOCK.monotonic(), 1) > 29
+
+
+async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
+    tally = Tally()
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as one,
+        running_store(server.settings(), tally=tally) as other,
+        server.client() as client,
+    ):
+        telling, hearing = Line(one, ThrottleSettings()), Line(other, ThrottleSettings())
+        await server.has_listeners(2)
+        await client.client_kill_filter(_type="pubsub")
+        now = CLOCK.monotonic()
+        telling.permits.drain(now, now + 30)
+        await eventually(lambda: hearing.pauses)
+        assert other.state == "up"
+        assert tally.answered["subscribe"] == 2
+
+
+async def test_after_the_loop_slept_nothing_bursts() -> None:
+    async with redis_server() as server, running_store(server.settings()) as store:
+        line = Line(store, per_second(100, 20), callers=40)
+        await calls_out(line, 30)
+        time.sleep(0.5)  # noqa: ASYNC251 - that is the fault
+        await calls_out(line, 60)
+        line.stop()
+        assert_within(line.sent, 100, 20)
+        assert store.state == "up", "it was us who slept"
+
+
+async def test_a_distant_store_is_slow_but_of_use() -> None:
+    async with (
+        redis_server() as server,
+        relay(server.port, delay=0.03) as wire,
+        running_store(server.settings(port=wire.port, permit_life=0.2)) as store,
+    ):
+        line = Line(store, per_second(100), callers=4)
+        await calls_out(line, 10)
+        line.stop()
+
+
+async def test_no_permit_lives_longer_because_the_store_is_far_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        redis_server() as server,
+        relay(server.port, delay=0.03) as wire,
+        running_store(server.settings(port=wire.port)) as store,
+    ):
+        line = Line(store, per_second(100), callers=4)
+        await eventually(lambda: "permit_life" in caplog.text)
+        line.stop()
+        assert not line.sent
+    assert "write store: {permit_life: 200ms}, on all instances" in caplog.text
