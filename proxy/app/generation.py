@@ -91,12 +91,12 @@ class Generation:
                 old.throttles[label].change(_NO_LIMIT)
         for key, upstream in old.upstreams.items():
             if key not in self.upstreams:
-                upstream.fleet.retire()
+                upstream.endpoints.retire()
 
     def close(self) -> None:
         """The end of everything."""
         for upstream in self.upstreams.values():
-            upstream.fleet.close()
+            upstream.endpoints.close()
         for throttle in self.throttles.values():
             throttle.close()
         for deadlines in self.deadlines.values():
@@ -113,9 +113,9 @@ class Generation:
     def breaker_states(self, now: float) -> dict[str, BreakerState]:
         """Of each upstream with breakers, that of the address that is best off."""
         return {
-            upstream.settings.name: upstream.fleet.best_state(now)
+            upstream.settings.name: upstream.endpoints.best_state(now)
             for upstream in self.upstreams.values()
-            if upstream.fleet.breakers is not None
+            if upstream.endpoints.breakers is not None
         }
 
 
@@ -124,8 +124,8 @@ class GenerationBuilder:
     """Makes estates of what the whole process shares."""
 
     clock: Clock
-    outbox: WriteCoalescer
-    pauses: RetryWaits
+    coalescer: WriteCoalescer
+    retry_waits: RetryWaits
     new_permits: NewLimiter
     digest_key: bytes
     """What the digests of callers' values are keyed with, in the names of their buckets."""
@@ -176,7 +176,7 @@ class GenerationBuilder:
                 timeouts[seconds] = Deadlines(seconds, self.clock) if kept is None else kept
             return timeouts[seconds]
 
-        around = RouteServices(
+        services = RouteServices(
             upstreams={upstream.settings.name: upstream for upstream in upstreams.values()},
             budgets=budgets,
             throttles=throttles,
@@ -184,7 +184,7 @@ class GenerationBuilder:
             deadlines=deadlines,
             flights=self.flights,
             letters=self.letters,
-            pauses=self.pauses,
+            retry_waits=self.retry_waits,
             clock=self.clock,
         )
         upstreams_by_name = {upstream.name: upstream for upstream in settings.upstreams}
@@ -194,7 +194,7 @@ class GenerationBuilder:
             return single_fields(route, [upstreams_by_name[name] for name in names if name])
 
         routes = tuple(
-            Route(route, pipeline.build(route, around), recorder(route), single(route))
+            Route(route, pipeline.build(route, services), recorder(route), single(route))
             for route in settings.routes
         )
         names = frozenset((scope, name) for scope, name, _ in places)
@@ -207,13 +207,13 @@ class GenerationBuilder:
         breakers = None
         if settings.breaker is not None:
             known = (
-                upstream.fleet.breakers
+                upstream.endpoints.breakers
                 for upstream in before.upstreams.values()
                 if upstream.settings.name == settings.name
                 and upstream.settings.breaker == settings.breaker
             )
             breakers = next(known, None) or Breakers(settings.name, settings.breaker)
-        return Upstream(settings, tls, self.clock, self.outbox, breakers)
+        return Upstream(settings, tls, self.clock, self.coalescer, breakers)
 
 
 _NO_LIMIT = ThrottleSettings(longest_pause=None)

@@ -126,7 +126,7 @@ class App:
         self._shared: RedisStore | SqliteStore | None = None
         self._store_recorder: StoreRecorder | None = None
         permits, claims = self._open_store(self._loaded.settings.store)
-        outbox = WriteCoalescer()
+        coalescer = WriteCoalescer()
         self._pauses = RetryWaits()
         room = _ReplayRoom(
             lambda: self._listener.server.replay_memory, lambda: self.settings.limits.replay_memory
@@ -134,7 +134,7 @@ class App:
         self._flights = InFlightKeys(claims, self._clock, room, self._store_recorder)
         self._builder = GenerationBuilder(
             self._clock,
-            outbox,
+            coalescer,
             self._pauses,
             permits.permits,
             permits.digest_key,
@@ -143,7 +143,7 @@ class App:
         )
         self._replays = ReplayService(self._letters, self._clock, self._metrics.replayed)
         built = self._build(self._loaded, contexts)
-        self._listener = Listener(self.settings.listen, built.site, self._clock, outbox)
+        self._listener = Listener(self.settings.listen, built.router, self._clock, coalescer)
         if membership is not None:
             self._listener.server.on_left = membership.on_left
         self._put_in_force(built)
@@ -299,18 +299,18 @@ class App:
                 letters=_keeps_letters(route),
             )
 
-        estate = self._builder.build(
+        generation = self._builder.build(
             settings, contexts, self._estate, recorder, self._metrics.throttle
         )
-        site = Router(settings, estate.routes, self._metrics.unmatched(log))
-        return _Built(loaded, estate, site)
+        router = Router(settings, generation.routes, self._metrics.unmatched(log))
+        return _Built(loaded, generation, router)
 
     def _put_in_force(self, built: "_Built") -> None:
         """Serve what was built from now on. Nothing in here can fail."""
-        old, self._estate = self._estate, built.estate
+        old, self._estate = self._estate, built.generation
         self._loaded = built.loaded
-        self._listener.server.site = built.site
-        built.estate.succeed(old)
+        self._listener.server.router = built.router
+        built.generation.succeed(old)
         self._drop_unused_series()
 
     def _drop_unused_series(self) -> None:
@@ -370,7 +370,7 @@ class App:
                         failing=pool.just_failed(now),
                         breaker=None if pool.breaker is None else pool.breaker.state(now),
                     )
-                    for pool in upstream.fleet.pools
+                    for pool in upstream.endpoints.pools
                 ]
                 for upstream in self._estate.upstreams.values()
             },
@@ -398,7 +398,7 @@ class App:
                 # The last that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
             except ConfigError as error:
-                return self._keep_old([str(finding) for finding in error.report.findings])
+                return self._keep_old([str(finding) for finding in error.report.diagnostics])
             except StoreError as error:
                 return self._keep_old([f"dead_letter: {error}"])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
@@ -487,19 +487,21 @@ class App:
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Obstacle | None:
         """Why it would not be sent again now; None if it would."""
-        site = self._listener.server.site
+        router = self._listener.server.router
         with _letters_asked_for():
             return await self._replays.obstacle(
-                letter, given, site.named, site.settings, force=force
+                letter, given, router.named, router.settings, force=force
             )
 
     async def replay_letter(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
         """Send it again through its route, as that is now."""
-        site = self._listener.server.site
+        router = self._listener.server.router
         with _letters_asked_for():
-            return await self._replays.replay(letter, given, site.named, site.settings, force=force)
+            return await self._replays.replay(
+                letter, given, router.named, router.settings, force=force
+            )
 
     def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
         self._metrics.reload_failed()
@@ -530,8 +532,8 @@ class _Built:
     """What a configuration serves with, to be put in force or thrown away."""
 
     loaded: Loaded
-    estate: Generation
-    site: Router
+    generation: Generation
+    router: Router
 
 
 @contextmanager

@@ -83,19 +83,19 @@ def _load(
     )
     for source in sources:
         on_read(source.path)
-    findings = Diagnostics()
-    trees = [parse_file(source, findings) for source in sources]
+    diagnostics = Diagnostics()
+    trees = [parse_file(source, diagnostics) for source in sources]
     readable = [tree for tree in trees if tree is not None]
     # What a broken file would have said is unknown, and so is what is wrong with the rest.
     if not readable or len(readable) < len(trees):
-        raise ConfigError(findings.report(sources))
+        raise ConfigError(diagnostics.report(sources))
     root = reduce(merge_files, [_beside(readable[0]), *readable, options])
-    reader = Reader(findings, Interpolation(environ, on_read))
+    reader = Reader(diagnostics, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
         on_read(path)
-    routes = _check(file, reader, findings)
-    report = findings.report(sources)
+    routes = _check(file, reader, diagnostics)
+    report = diagnostics.report(sources)
     if report.faults:
         raise ConfigError(report)
     whole = reader.complete(_with_routes(file, routes))
@@ -113,9 +113,9 @@ STATE_DIR = "HOLDFAST_STATE_DIR"
 
 def _beside(first: Mapping) -> Mapping:
     """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
-    spot = Position(first.spot.source)
-    scalar = Scalar(FileKeys.model_fields["state_dir"].default, spot)
-    return Mapping(first.spot, {"state_dir": Entry("state_dir", spot, scalar)})
+    position = Position(first.position.source)
+    scalar = Scalar(FileKeys.model_fields["state_dir"].default, position)
+    return Mapping(first.position, {"state_dir": Entry("state_dir", position, scalar)})
 
 
 def _options(
@@ -127,68 +127,68 @@ def _options(
     """What the command line and the environment say, as if it were a last file."""
     entries: dict[str, Entry[Node]] = {}
     if listen:
-        spot = Position(Source("--listen"))
-        items = tuple(Scalar(text, spot) for text in listen)
-        entries["listen"] = Entry("listen", spot, Sequence(spot, items))
+        position = Position(Source("--listen"))
+        items = tuple(Scalar(text, position) for text in listen)
+        entries["listen"] = Entry("listen", position, Sequence(position, items))
     if admin is not None:
-        spot = Position(Source("--admin"))
-        entries["admin"] = Entry("admin", spot, Scalar(admin, spot))
+        position = Position(Source("--admin"))
+        entries["admin"] = Entry("admin", position, Scalar(admin, position))
     if workers is not None:
-        spot = Position(Source("--workers"))
-        entries["workers"] = Entry("workers", spot, Scalar(workers, spot))
+        position = Position(Source("--workers"))
+        entries["workers"] = Entry("workers", position, Scalar(workers, position))
     if state_dir:
-        spot = Position(Source(STATE_DIR))
+        position = Position(Source(STATE_DIR))
         # Taken as it is: a $ in it stands for itself.
-        folder = Scalar(state_dir.replace("$", "$$"), spot)
-        entries["state_dir"] = Entry("state_dir", spot, folder)
+        folder = Scalar(state_dir.replace("$", "$$"), position)
+        entries["state_dir"] = Entry("state_dir", position, folder)
     return Mapping(Position(Source("options")), entries)
 
 
-def _check(file: TypedMapping, reader: Reader, findings: Diagnostics) -> list[TypedMapping]:
+def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list[TypedMapping]:
     """All that involves more than one value. Returns the merged routes, named."""
     drafts = draft_routes(file)
     whole = EffectiveSection(file, "", reader)
-    check_listeners(file, findings)
-    check_listen_tls(file, findings)
-    check_trust(file, findings)
-    check_store(file, findings)
-    check_upstreams(file, findings)
-    check_presence(file, findings)
-    check_references(file, drafts, findings)
-    check_order(drafts, findings)
-    check_prefixes(drafts, findings)
+    check_listeners(file, diagnostics)
+    check_listen_tls(file, diagnostics)
+    check_trust(file, diagnostics)
+    check_store(file, diagnostics)
+    check_upstreams(file, diagnostics)
+    check_presence(file, diagnostics)
+    check_references(file, drafts, diagnostics)
+    check_order(drafts, diagnostics)
+    check_prefixes(drafts, diagnostics)
     routes = [EffectiveSection(draft.merged, draft.path, reader) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
         upstream = draft.written.leaf("upstream")
         refused = refused_by(file, upstream)
-        check_retry(route, draft.match, refused, findings)
-        check_fallback(route, findings)
-        check_idempotency(route, draft.match, whole, findings)
+        check_retry(route, draft.match, refused, diagnostics)
+        check_fallback(route, diagnostics)
+        check_idempotency(route, draft.match, whole, diagnostics)
         promise = honoured_key(file, upstream)
         if promise is not None:
-            check_key_memory(route, promise, findings)
+            check_key_memory(route, promise, diagnostics)
         elif upstream is not None:
-            check_held_by_503(route, upstream.value, refused, findings)
-        check_buffer(route, whole, findings)
-        check_dead_letter(route, draft.match, findings)
-    check_state_dir(routes, whole, findings)
+            check_held_by_503(route, upstream.value, refused, diagnostics)
+        check_buffer(route, whole, diagnostics)
+        check_dead_letter(route, draft.match, diagnostics)
+    check_state_dir(routes, whole, diagnostics)
     upstreams = file.branch("upstreams")
     owners = [
         EffectiveSection(entry.node, entry.node.path, reader)
         for entry in (upstreams.entries.values() if upstreams else ())
         if isinstance(entry.node, TypedMapping)
     ]
-    check_throttles(routes, owners, whole, findings)
-    check_list_fields(drafts, routes, owners, findings)
-    check_workers(routes, owners, whole, findings)
-    check_secrets(file, findings)
-    named = name_routes(drafts, findings)
+    check_throttles(routes, owners, whole, diagnostics)
+    check_list_fields(drafts, routes, owners, diagnostics)
+    check_workers(routes, owners, whole, diagnostics)
+    check_secrets(file, diagnostics)
+    named = name_routes(drafts, diagnostics)
     return [with_fitting_base(EffectiveSection(route, route.path, reader)) for route in named]
 
 
 def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping:
-    items = TypedList("routes", file.spot, tuple(routes))
-    return replace(file, entries=file.entries | {"routes": Entry("routes", file.spot, items)})
+    items = TypedList("routes", file.position, tuple(routes))
+    return replace(file, entries=file.entries | {"routes": Entry("routes", file.position, items)})
 
 
 def _in_force(shown: dict[str, Any]) -> dict[str, Any]:

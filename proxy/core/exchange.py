@@ -31,6 +31,7 @@ class Exchange(ABC):
         "attempts",
         "body",
         "bytes_sent",
+        "capture",
         "client_is_gone",
         "client_wait",
         "code",
@@ -38,12 +39,11 @@ class Exchange(ABC):
         "duration",
         "expired",
         "fallback",
-        "keeper",
         "key_result",
         "method",
         "owned_key",
         "peer",
-        "place",
+        "queue_entry",
         "raw_headers",
         "record",
         "refusal",
@@ -88,13 +88,13 @@ class Exchange(ABC):
     """Whether the time for the attempt under way has passed."""
     waiting_for: str
     """What it waits for before an attempt: its turn (``queue``) or ``backoff``; empty: nothing."""
-    place: QueueEntry | None
+    queue_entry: QueueEntry | None
     """Where it stands in line."""
     refusal: Refusal | None
     """Set if the answer was our own."""
     fallback: bool
     """Whether the client got the route's fallback, or what another upstream said in its place."""
-    keeper: Receiver | None
+    capture: Receiver | None
     """Gets the upstream's response in place of the client, to keep it and hand it on."""
     owned_key: OwnedKey | None
     """Its idempotency key while it owns one: what is another's by now may not be sent."""
@@ -139,8 +139,8 @@ class Exchange(ABC):
         if not self.code:
             self.expired = True
             self.expire_attempt()
-            if self.place is not None:
-                self.place.give_up(ThrottleCause.DEADLINE)
+            if self.queue_entry is not None:
+                self.queue_entry.give_up(ThrottleCause.DEADLINE)
 
     def expire_attempt(self) -> None:
         """The time for one attempt is over. Means as little once the head is relayed."""
@@ -249,7 +249,7 @@ class Exchange(ABC):
         """The upstream switched protocols: from here on bytes go both ways."""
 
     @abstractmethod
-    def hold_client(self, *, hold: bool) -> None:
+    def block_client(self, *, hold: bool) -> None:
         """Stop reading from the client's end of a tunnel, or go on."""
 
     @abstractmethod

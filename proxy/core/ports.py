@@ -49,7 +49,7 @@ class RequestBody(Protocol):
         None if it is read in pieces. What the first attempt got, all the others get.
         """
 
-    def hold(self) -> None:
+    def keep(self) -> None:
         """It will be sent again: nothing of it is given up before :meth:`begin`."""
 
     def whole(self) -> bytes | None:
@@ -113,7 +113,7 @@ class SendPermit(Protocol):
     queued: float
     """Seconds it took to get it."""
 
-    def hold(self) -> None:
+    def reserve(self) -> None:
         """The request is not sent yet: nothing is spent on it.
 
         In the turn in which the pass was got or used; later it means nothing.
@@ -128,17 +128,17 @@ class SendPermit(Protocol):
     def close(self, *, sent: bool = True) -> None:
         """The request is over; if it was not *sent*, nothing is spent on it.
 
-        That means as little as :meth:`hold` once the turn is over.
+        That means as little as :meth:`reserve` once the turn is over.
         """
 
 
 class Stream(Protocol):
     """The upstream's side of a response that is being relayed."""
 
-    def pause(self) -> None:
-        """Send no more until :meth:`resume`."""
+    def pause_reading(self) -> None:
+        """Send no more until :meth:`resume_reading`."""
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         """Go on."""
 
     def fail(self, kind: FailureKind) -> None:

@@ -38,98 +38,98 @@ from proxy.policy.settings import RetrySettings, RouteSettings
 from proxy.upstream.upstream import Upstream
 
 
-def build(settings: RouteSettings, around: RouteServices) -> Handler:
+def build(settings: RouteSettings, services: RouteServices) -> Handler:
     """What a route does with a request."""
-    upstream = around.upstreams[settings.upstream]
-    forward = _forward(settings, upstream, around)
+    upstream = services.upstreams[settings.upstream]
+    forward = _forward(settings, upstream, services)
     handle: Handler = forward.handle
     letters = None
     if settings.dead_letter is not None:
         letters = DeadLetterWriter(
             settings,
             upstream.settings,
-            around.letters,
-            around.clock,
-            around.flights.known_scopes,
+            services.letters,
+            services.clock,
+            services.flights.known_scopes,
         )
     if settings.retry is not None or settings.fallback is not None:
-        handle = _retry(settings, forward, around, letters).handle
+        handle = _retry(settings, forward, services, letters).handle
     if letters is not None:
         handle = DeadLetters(handle, letters).handle
     if settings.idempotency is not None:
         handle = Idempotency(
             settings,
             handle,
-            around.flights,
-            refused={up.settings.name: up.settings.refused for up in _asked(settings, around)},
-            covers_host=_sees_host(settings, around),
+            services.flights,
+            refused={up.settings.name: up.settings.refused for up in _asked(settings, services)},
+            covers_host=_sees_host(settings, services),
             time_left=forward.time_left,
-            clock=around.clock,
+            clock=services.clock,
         ).handle
     if letters is not None and letters.keeps_refusals:
         handle = KeptRefusals(handle, letters).handle
     return handle
 
 
-def _asked(settings: RouteSettings, around: RouteServices) -> Iterator[Upstream]:
+def _asked(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:
     """The upstreams that a request of this route may be sent to."""
-    yield around.upstreams[settings.upstream]
+    yield services.upstreams[settings.upstream]
     if settings.fallback is not None and settings.fallback.upstream:
-        yield around.upstreams[settings.fallback.upstream]
+        yield services.upstreams[settings.fallback.upstream]
 
 
-def _forward(settings: RouteSettings, upstream: Upstream, around: RouteServices) -> SingleAttempt:
+def _forward(settings: RouteSettings, upstream: Upstream, services: RouteServices) -> SingleAttempt:
     """One attempt at *upstream*."""
     retry = settings.retry
     limit = None if retry is None else retry.attempt_timeout
     return SingleAttempt(
         upstream,
-        around.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
+        services.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
         RepeatRules(
             upstream.settings,
             "auto" if retry is None else retry.unsafe,
             longest_attempt(settings),
-            [other.settings for other in _asked(settings, around)],
+            [other.settings for other in _asked(settings, services)],
         ),
-        around.clock,
-        entrance=around.entrance(settings.name, upstream),
-        attempt_deadlines=None if limit is None else around.deadlines(limit),
-        budget=_budget(settings, upstream, around),
+        services.clock,
+        throttle_chain=services.throttle_chain(settings.name, upstream),
+        attempt_deadlines=None if limit is None else services.deadlines(limit),
+        budget=_budget(settings, upstream, services),
     )
 
 
 def _retry(
     settings: RouteSettings,
     forward: SingleAttempt,
-    around: RouteServices,
+    services: RouteServices,
     letters: DeadLetterWriter | None,
 ) -> Retry:
     """Attempts until one is good, and what follows if none is."""
     upstream = forward.upstream
     fallback = None
     if settings.fallback is not None:
-        other = around.upstreams.get(settings.fallback.upstream)
-        way_out = None if other is None else _forward(settings, other, around)
-        fallback = FallbackStage(settings.fallback, forward, way_out, around.pauses)
+        other = services.upstreams.get(settings.fallback.upstream)
+        way_out = None if other is None else _forward(settings, other, services)
+        fallback = FallbackStage(settings.fallback, forward, way_out, services.retry_waits)
     return Retry(
         forward,
         RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
-        budget=_budget(settings, upstream, around),
-        pauses=around.pauses,
-        clock=around.clock,
+        budget=_budget(settings, upstream, services),
+        retry_waits=services.retry_waits,
+        clock=services.clock,
         fallback=fallback,
         letters=letters,
     )
 
 
-def _sees_host(settings: RouteSettings, around: RouteServices) -> bool:
+def _sees_host(settings: RouteSettings, services: RouteServices) -> bool:
     """Whether an upstream that the route sends to gets the client's own host."""
-    return any(up.settings.preserve_host for up in _asked(settings, around))
+    return any(up.settings.preserve_host for up in _asked(settings, services))
 
 
-def _budget(settings: RouteSettings, upstream: Upstream, around: RouteServices) -> Budget | None:
+def _budget(settings: RouteSettings, upstream: Upstream, services: RouteServices) -> Budget | None:
     """What retries of this route are charged to, and first attempts add to."""
     retries = settings.retry is not None and settings.retry.attempts > 1
     # The way out is no retry, whatever its upstream's budget.
     is_own = upstream.settings.name == settings.upstream
-    return around.budgets.get(settings.upstream) if retries and is_own else None
+    return services.budgets.get(settings.upstream) if retries and is_own else None

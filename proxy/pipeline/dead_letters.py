@@ -297,8 +297,8 @@ class DeadLetters:
         return self._watched(exchange)
 
     async def _watched(self, exchange: Exchange) -> Refusal | None:
-        writer, outer = self._writer, exchange.keeper
-        withholder = exchange.keeper = DelayedRelay(exchange, outer or exchange, writer)
+        writer, outer = self._writer, exchange.capture
+        withholder = exchange.capture = DelayedRelay(exchange, outer or exchange, writer)
         try:
             refusal = await self._inner(exchange)
             if refusal is None:
@@ -315,7 +315,7 @@ class DeadLetters:
             raise
         finally:
             withholder.close()
-            exchange.keeper = outer
+            exchange.capture = outer
         return refusal
 
 
@@ -396,7 +396,7 @@ class DelayedRelay:
         if not complete:
             exchange.code = head.status  # the time for the whole exchange reaches up to here
             if exchange.stream is not None:
-                exchange.stream.pause()
+                exchange.stream.pause_reading()
         elif exchange.body is not None and body is None:
             return  # the rest of it can be had once the attempt is over
         self._writing = asyncio.get_running_loop().create_task(self._write(body))
@@ -440,7 +440,7 @@ class DelayedRelay:
         if self._is_cut:
             outer.relay_cut()
         elif exchange.stream is not None and (outer.reads_ahead or not exchange.is_behind):
-            exchange.stream.resume()
+            exchange.stream.resume_reading()
 
     def close(self) -> None:
         """Nobody waits for it any more: what is being written is, but nothing is relayed."""

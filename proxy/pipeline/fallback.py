@@ -17,13 +17,13 @@ class FallbackStage:
         settings: FallbackSettings,
         failed: SingleAttempt,
         forward: SingleAttempt | None,
-        pauses: RetryWaits,
+        retry_waits: RetryWaits,
     ) -> None:
         """*failed* leads to the upstream that did; *forward* to the other, if there is one."""
         self.settings = settings
         self._failed = failed
         self.forward = forward
-        self._pauses = pauses
+        self._pauses = retry_waits
         self.covers_open_breaker = "breaker_open" in settings.on.words
 
     def covers(self, result: Result) -> bool:
@@ -37,10 +37,10 @@ class FallbackStage:
         in_time = self.forward.time_left(exchange, now) >= LEAST_ATTEMPT
         if exchange.expired or self._pauses.is_over or not in_time:
             return False
-        if not self._may_be_sent(exchange) or not self.forward.upstream.fleet.admits(now):
+        if not self._may_be_sent(exchange) or not self.forward.upstream.endpoints.admits(now):
             return False
-        entrance, left = self.forward.entrance, self.forward.time_left(exchange, now)
-        return entrance is None or entrance.would_admit(exchange, now, 0.0, left)
+        throttle_chain, left = self.forward.throttle_chain, self.forward.time_left(exchange, now)
+        return throttle_chain is None or throttle_chain.would_admit(exchange, now, 0.0, left)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:
         attempts = exchange.attempts

@@ -25,7 +25,7 @@ class Retry:
         "forward",
         "letters",
         "listens_to",
-        "pauses",
+        "retry_waits",
         "rules",
     )
 
@@ -35,7 +35,7 @@ class Retry:
         rules: RetryRules,
         *,
         budget: Budget | None,
-        pauses: RetryWaits,
+        retry_waits: RetryWaits,
         clock: Clock,
         fallback: FallbackStage | None,
         letters: DeadLetterWriter | None = None,
@@ -44,7 +44,7 @@ class Retry:
         self.forward = forward
         self.rules = rules
         self.budget = budget
-        self.pauses = pauses
+        self.retry_waits = retry_waits
         self.clock = clock
         self.fallback = fallback
         self.letters = letters

@@ -168,7 +168,7 @@ class RetrySession:
         try:
             # From the verdict on: meanwhile the rest of the response was read.
             left = self._judged_at + pause.seconds - clock.monotonic()
-            goes_on = await self._stage.pauses.wait(max(left, 0.0))
+            goes_on = await self._stage.retry_waits.wait(max(left, 0.0))
         finally:
             waited = RetryDelay(clock.monotonic() - self._judged_at, pause.source)
             exchange.route.recorder.waited(waited)
@@ -221,7 +221,7 @@ class RetrySession:
             request,
             result,
             lambda: self._situation(now),
-            breaker_admits=lambda wait: stage.forward.upstream.fleet.admits(now + wait, at),
+            breaker_admits=lambda wait: stage.forward.upstream.endpoints.admits(now + wait, at),
             throttle_admits=lambda wait: self._would_be_let_in(now, wait, within),
             take_budget=lambda: self._take_budget(now),
         )
@@ -231,7 +231,7 @@ class RetrySession:
             letters = stage.letters
             self._leaves_letter = letters is not None and letters.wants(exchange, result)
         if exchange.body is not None and (verdict.pause is not None or self._falls_back):
-            exchange.body.hold()
+            exchange.body.keep()
         return verdict
 
     def _situation(self, now: float) -> Situation:
@@ -244,16 +244,16 @@ class RetrySession:
             was_misdirected=any(e.status == MISDIRECTED for e in exchange.attempts[:-1]),
             body_lost=None if exchange.body is None else exchange.body.lost,
             expired=exchange.expired,
-            shutting_down=stage.pauses.is_over,
+            shutting_down=stage.retry_waits.is_over,
             client_gone=exchange.client_is_gone,
         )
 
     def _would_be_let_in(self, now: float, wait: float, within: float) -> bool:
         forward, exchange = self._stage.forward, self._exchange
-        if forward.entrance is None:
+        if forward.throttle_chain is None:
             return True
         left = min(forward.time_left(exchange, now), within)
-        return forward.entrance.would_admit(exchange, now, wait, left)
+        return forward.throttle_chain.would_admit(exchange, now, wait, left)
 
     def _take_budget(self, now: float) -> bool:
         budget = self._stage.budget

@@ -64,8 +64,8 @@ class RetryWaits:
         for awake in self._waiting:
             _wake(awake)
         for exchange in tuple(self._queued):
-            if exchange.place is not None:
-                exchange.place.give_up(ThrottleCause.DRAINING)
+            if exchange.queue_entry is not None:
+                exchange.queue_entry.give_up(ThrottleCause.DRAINING)
 
 
 def _wake(awake: asyncio.Future[None]) -> None:

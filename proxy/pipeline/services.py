@@ -31,14 +31,14 @@ class RouteServices:
     """Requests that own their idempotency keys."""
     letters: DeadLetterSink
     """Where what failed for good is kept."""
-    pauses: RetryWaits
+    retry_waits: RetryWaits
     clock: Clock
 
-    def entrance(self, route: str, upstream: Upstream) -> ThrottleChain | None:
+    def throttle_chain(self, route: str, upstream: Upstream) -> ThrottleChain | None:
         """What an attempt of *route* has to pass on its way to *upstream*; None if nothing."""
         labels = (("route", route), ("upstream", upstream.settings.name))
         throttles = [self.throttles[label] for label in labels if label in self.throttles]
         if not throttles:
             return None
         keyed = any(label in self.keyed for label in labels)
-        return ThrottleChain(throttles, upstream, self.pauses, self.clock, keyed=keyed)
+        return ThrottleChain(throttles, upstream, self.retry_waits, self.clock, keyed=keyed)

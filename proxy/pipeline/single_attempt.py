@@ -35,8 +35,8 @@ class SingleAttempt:
         "_deadlines",
         "_has_limit",
         "_timeout",
-        "entrance",
         "repeats",
+        "throttle_chain",
         "upstream",
     )
 
@@ -47,15 +47,15 @@ class SingleAttempt:
         repeats: RepeatRules,
         clock: Clock,
         *,
-        entrance: ThrottleChain | None = None,
+        throttle_chain: ThrottleChain | None = None,
         attempt_deadlines: Deadlines | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Attempts pass the *entrance*, end by their own deadlines, and count for a budget."""
+        """Attempts pass *throttle_chain*, end by their own deadlines, and count for a budget."""
         self.upstream = upstream
         self.repeats = repeats
         self._clock = clock
-        self.entrance = entrance
+        self.throttle_chain = throttle_chain
         self._deadlines = deadlines
         self._attempt_deadlines = attempt_deadlines
         self._budget = budget
@@ -65,7 +65,7 @@ class SingleAttempt:
     async def handle(self, exchange: Exchange) -> Refusal | None:
         """Relay the upstream's response, or say why there is none. One attempt."""
         # What the parts below come to in the usual case, without five calls.
-        deadlines, entrance = self._deadlines, self.entrance
+        deadlines, throttle_chain = self._deadlines, self.throttle_chain
         if self._has_limit and exchange.asked_timeout is None:
             ticket: Ticket | None = deadlines.start(exchange)
             give_up = exchange.started + self._timeout + _AFTERWARDS
@@ -75,14 +75,14 @@ class SingleAttempt:
                 return TOO_LATE
             give_up = self.give_up(exchange)
         try:
-            if entrance is None:
+            if throttle_chain is None:
                 url = self._first_url(exchange) if exchange.earlier else ""
                 attempt = await self.upstream.attempt(exchange, give_up, url=url)
             else:
-                passed = entrance.pass_at_once(exchange)
+                passed = throttle_chain.pass_at_once(exchange)
                 if passed is None:
                     deadline = give_up - _AFTERWARDS
-                    passed = await entrance.enter(exchange, deadline, is_retry=False)
+                    passed = await throttle_chain.enter(exchange, deadline, is_retry=False)
                 url = self._first_url(exchange) if exchange.earlier else ""
                 attempt = await self.upstream.attempt(
                     exchange, give_up, judge=passed.judge, permit=passed, url=url
@@ -142,11 +142,11 @@ class SingleAttempt:
         It does not stand in line for longer than until *begin_by*. For the rest see
         :meth:`Upstream.attempt`.
         """
-        entrance, upstream, budget = self.entrance, self.upstream, self._budget
+        throttle_chain, upstream, budget = self.throttle_chain, self.upstream, self._budget
         if exchange.earlier and not exchange.attempts:
             url = self._first_url(exchange)
-        if entrance is not None:
-            passed = passed or entrance.pass_at_once(exchange)
+        if throttle_chain is not None:
+            passed = passed or throttle_chain.pass_at_once(exchange)
             if passed is None:
                 deadline = min(self.give_up(exchange) - _AFTERWARDS, begin_by)
                 again = partial(
@@ -158,11 +158,11 @@ class SingleAttempt:
                     pause=pause,
                     url=url,
                 )
-                return self._stand_in_line(entrance, exchange, deadline, again)
+                return self._stand_in_line(throttle_chain, exchange, deadline, again)
             passed.then, judge = judge, passed.judge
         if budget is not None and not exchange.attempts:
             started = exchange.started
-            if upstream.fleet.breakers is None or upstream.fleet.admits(started):
+            if upstream.endpoints.breakers is None or upstream.endpoints.admits(started):
                 budget.first(started)
         give_up = self.give_up(exchange)
         attempt = upstream.attempt(
@@ -180,14 +180,14 @@ class SingleAttempt:
 
     async def _stand_in_line(
         self,
-        entrance: ThrottleChain,
+        throttle_chain: ThrottleChain,
         exchange: Exchange,
         deadline: float,
         attempt: Callable[..., Awaitable[Attempt]],
     ) -> Attempt:
         """Make the *attempt* once its turn has come, which must be before *deadline*."""
         is_retry = bool(exchange.attempts)
-        passed = await entrance.enter(exchange, deadline, is_retry=is_retry)
+        passed = await throttle_chain.enter(exchange, deadline, is_retry=is_retry)
         return await attempt(passed=passed)
 
     async def unless_stale(

@@ -26,12 +26,12 @@ _STALE_ENTRIES = 64
 class FairShare(Generic[Caller]):
     """Counts how much of one room each caller holds; forgets callers that hold nothing."""
 
-    __slots__ = ("_grown", "_heap", "_held", "_ranked", "used")
+    __slots__ = ("_grown", "_heap", "_ranked", "_used_by", "used")
 
     def __init__(self) -> None:
         self.used = 0
         """What all callers hold together."""
-        self._held: dict[Caller, int] = {}
+        self._used_by: dict[Caller, int] = {}
         # For largest(), and untouched before it is first called: a heap with one entry for
         # each caller that says at least what it holds, others being out of date.
         self._heap: list[tuple[int, int, Caller]] | None = None
@@ -41,14 +41,14 @@ class FairShare(Generic[Caller]):
 
     def __len__(self) -> int:
         """How many callers hold anything."""
-        return len(self._held)
+        return len(self._used_by)
 
     def __repr__(self) -> str:
-        return f"<fair share: {self.used} held by {len(self._held)}>"
+        return f"<fair share: {self.used} held by {len(self._used_by)}>"
 
-    def held(self, caller: Caller) -> int:
+    def used_by(self, caller: Caller) -> int:
         """What *caller* holds."""
-        return self._held.get(caller, 0)
+        return self._used_by.get(caller, 0)
 
     # Both are called for every request that keeps something: operators only, no calls.
 
@@ -58,13 +58,13 @@ class FairShare(Generic[Caller]):
         It is if there is no room, or if *caller* would hold more than half while others hold
         anything.
         """
-        held = self._held
-        own = held[caller] + size if caller in held else size
+        used_by = self._used_by
+        own = used_by[caller] + size if caller in used_by else size
         used = self.used + size
         if used > limit or (used != own and own > limit >> 1):
             return False
         if size:
-            held[caller] = own
+            used_by[caller] = own
             self.used = used
             if self._heap is not None:
                 self._grown[caller] = None
@@ -73,18 +73,18 @@ class FairShare(Generic[Caller]):
     def give_back(self, caller: Caller, size: int) -> None:
         """*caller* holds *size* less."""
         if size:
-            held = self._held
-            left = held[caller] - size
+            used_by = self._used_by
+            left = used_by[caller] - size
             self.used -= size
             if left:
-                held[caller] = left
+                used_by[caller] = left
             else:
-                del held[caller]
+                del used_by[caller]
 
     def add(self, caller: Caller, size: int) -> None:
         """*caller* holds *size* more, be that fair or not: the room is made afterwards."""
         if size:
-            self._held[caller] = self.held(caller) + size
+            self._used_by[caller] = self.used_by(caller) + size
             self.used += size
             if self._heap is not None:
                 self._grown[caller] = None
@@ -96,10 +96,10 @@ class FairShare(Generic[Caller]):
         callers makes no single call slow.
         """
         heap = self._ranking()
-        held = self._held
+        used_by = self._used_by
         while heap:
             negative, rank, caller = heap[0]
-            now = held.get(caller, 0)
+            now = used_by.get(caller, 0)
             if now == -negative:
                 return caller
             heappop(heap)
@@ -108,19 +108,19 @@ class FairShare(Generic[Caller]):
         return None
 
     def _ranking(self) -> list[tuple[int, int, Caller]]:
-        held, heap = self._held, self._heap
-        if heap is None or len(heap) + len(self._grown) > 2 * len(held) + _STALE_ENTRIES:
+        used_by, heap = self._used_by, self._heap
+        if heap is None or len(heap) + len(self._grown) > 2 * len(used_by) + _STALE_ENTRIES:
             heap = self._heap = [
                 (-size, self._ranked + place, caller)
-                for place, (caller, size) in enumerate(held.items())
+                for place, (caller, size) in enumerate(used_by.items())
             ]
             self._ranked += len(heap)
             heapify(heap)
         else:
             for caller in self._grown:
-                if caller in held:
+                if caller in used_by:
                     self._ranked += 1
-                    heappush(heap, (-held[caller], self._ranked, caller))
+                    heappush(heap, (-used_by[caller], self._ranked, caller))
         self._grown.clear()
         return heap
 

@@ -39,7 +39,7 @@ class DeadLetterBody:
         """All of it, with the head."""
         return self._data
 
-    def hold(self) -> None:
+    def keep(self) -> None:
         """It stays."""
 
     def whole(self) -> bytes:
@@ -138,10 +138,10 @@ class ReplayExchange(OutgoingExchange):
         self.expired = False
         self.attempt_expired = False
         self.waiting_for = ""
-        self.place = None
+        self.queue_entry = None
         self.refusal = None
         self.fallback = False
-        self.keeper = None
+        self.capture = None
         self.owned_key = None
         self.record = ""
         self.known_record = ""
@@ -260,5 +260,5 @@ class ReplayExchange(OutgoingExchange):
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         """No letter asks for a tunnel."""
 
-    def hold_client(self, *, hold: bool) -> None:
+    def block_client(self, *, hold: bool) -> None:
         """There is none."""

@@ -55,7 +55,7 @@ def serve(
             notifier = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
             return runner.run(run_until_told(WatchedLoad(read), watch=watch, notifier=notifier))
     except ConfigError as error:
-        for finding in error.report.findings:
+        for finding in error.report.diagnostics:
             click.echo(str(finding), err=True)
         return 1
 

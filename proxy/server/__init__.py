@@ -6,5 +6,5 @@
 ``admission``   what must be right before a route is asked
 ``exchange``    one request: what came in, and relaying what comes back
 ``problems``    the answers that are our own
-``site``        what is being served at this moment
+``router``        what is being served at this moment
 """

@@ -36,7 +36,7 @@ def admit(exchange: ClientExchange) -> Refusal | None:
         exchange.http_1_0 = True
         exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
     head = read_request_head(
-        exchange.raw_headers, http_1_0=exchange.http_1_0, hop=exchange.site.hop
+        exchange.raw_headers, http_1_0=exchange.http_1_0, hop=exchange.router.hop
     )
     if isinstance(head, Refusal):
         exchange.name(new_request_id())
@@ -47,9 +47,9 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     if exchange.method in _NEVER_SERVED:
         return _METHOD
     client = exchange.client
-    if client.largest_head > exchange.site.usual_head:
+    if client.largest_head > exchange.router.usual_head:
         size = _size(exchange)
-        if size > exchange.site.settings.limits.header_bytes:
+        if size > exchange.router.settings.limits.header_bytes:
             return TOO_LARGE_HEAD
         if size > LARGE_HEAD and not client.count_head(size):
             return NO_MEMORY
@@ -75,9 +75,9 @@ def _find_route(exchange: ClientExchange, head: RequestHead) -> Refusal | None:
     if host is None:
         return BAD_HOST
     if exchange.method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
-        exchange.route = exchange.site.itself
+        exchange.route = exchange.router.itself
     else:
-        route = exchange.site.find(exchange.method, host, path, exchange.raw_headers)
+        route = exchange.router.find(exchange.method, host, path, exchange.raw_headers)
         exchange.route = route
         if route.single_fields is not None:
             return route.single_fields.refusal(exchange.raw_headers, exchange.target)

@@ -97,7 +97,7 @@ class ClientConnection(RequestHandler):
     )
 
     def __init__(self, server: "ProxyServer", loop: asyncio.AbstractEventLoop) -> None:
-        limits = server.site.settings.limits
+        limits = server.router.settings.limits
         super().__init__(
             server,
             loop=loop,
@@ -281,7 +281,7 @@ class ClientConnection(RequestHandler):
                 self._stop_head_timer()
         elif waiting:
             self._await_rest_of_head(data)
-        elif not in_body and fed > self.server.site.settings.limits.header_bytes + LARGEST_READ:
+        elif not in_body and fed > self.server.router.settings.limits.header_bytes + LARGEST_READ:
             self._stop_taking_in()
         if (
             is_chunked
@@ -405,7 +405,7 @@ class ClientConnection(RequestHandler):
         if not self._head_bytes and not data.strip(b"\r\n"):
             return  # only empty lines (RFC 9112 2.2): no request has begun
         self._head_bytes += len(data)
-        limits = self.server.site.settings.limits
+        limits = self.server.router.settings.limits
         if self._head_bytes > limits.header_bytes:
             self._reject(TOO_LARGE_HEAD)
         elif self._head_bytes > LARGE_HEAD and not self.count_head(self._head_bytes):
@@ -473,7 +473,7 @@ class ClientConnection(RequestHandler):
         """The client reads slower than we write: hold back whoever produces."""
         super().pause_writing()
         if self.exchange is not None and self.exchange.stream is not None:
-            self.exchange.stream.pause()
+            self.exchange.stream.pause_reading()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -481,7 +481,7 @@ class ClientConnection(RequestHandler):
         if self._caught_up is not None and not self._caught_up.done():
             self._caught_up.set_result(None)
         if self.exchange is not None and self.exchange.stream is not None:
-            self.exchange.stream.resume()
+            self.exchange.stream.resume_reading()
 
     async def caught_up(self) -> None:
         """Wait until the client has read the answers to its earlier requests.
@@ -491,7 +491,7 @@ class ClientConnection(RequestHandler):
         transport = self.transport
         if transport is None:
             return
-        patience = self.server.site.settings.limits.keepalive
+        patience = self.server.router.settings.limits.keepalive
         give_up = self.loop.call_later(patience, transport.abort)
         try:
             await self.until_read()
@@ -579,9 +579,9 @@ class ClientConnection(RequestHandler):
             self._uncount()
         # An answer from within its own task may still wait for the end of the turn, and the next
         # request may be served before that: nothing may overtake it.
-        transport, outbox = self.transport, self.server.outbox
-        if transport is not None and transport in outbox.waiting:
-            outbox.flush(transport)
+        transport, coalescer = self.transport, self.server.coalescer
+        if transport is not None and transport in coalescer.waiting:
+            coalescer.flush(transport)
         if exchange.came_in_parts:
             self._miscounted = exchange.payload
         if self._miscounted is not None and not self._messages and not self._upgraded:
@@ -601,15 +601,15 @@ class ClientConnection(RequestHandler):
 
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
-        head, site = exchange.head, exchange.site
+        head, router = exchange.head, exchange.router
         if head.claims is NO_FORWARDED_FIELDS and not head.trusted_only:
             known_site, known_host, lines = self._identity
-            if known_site is site and known_host == head.host:
+            if known_site is router and known_host == head.host:
                 return lines
             lines = identity_lines(self.peer_address, self.scheme, head.host)
-            self._identity = (site, head.host, lines)
+            self._identity = (router, head.host, lines)
             return lines
-        settings = site.settings
+        settings = router.settings
         trusted = is_trusted(
             self.peer_address, settings.trusted_proxies, trust_unix=settings.trust_unix
         )

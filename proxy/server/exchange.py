@@ -57,7 +57,7 @@ class ClientExchange(OutgoingExchange):
         "left_during",
         "message",
         "payload",
-        "site",
+        "router",
         "was_left_waiting",
         "writer",
     )
@@ -75,7 +75,7 @@ class ClientExchange(OutgoingExchange):
         self.message = message
         self.payload = payload
         self.client = protocol
-        self.site = site = protocol.server.site
+        self.router = router = protocol.server.router
         """What was served when it came: a reload does not touch it."""
         self.writer = writer
         self._task: asyncio.Task[None] | None = task
@@ -85,7 +85,7 @@ class ClientExchange(OutgoingExchange):
         self.request_id = ""
         self.id_line = b""
         self.peer = protocol.peer_address
-        self.route = site.unmatched
+        self.route = router.unmatched
         self.head = _NO_FIELDS
         self.body = None
         self.upgrade = False
@@ -99,10 +99,10 @@ class ClientExchange(OutgoingExchange):
         self.expired = False
         self.attempt_expired = False
         self.waiting_for = ""
-        self.place = None
+        self.queue_entry = None
         self.refusal = None
         self.fallback = False
-        self.keeper = None
+        self.capture = None
         self.owned_key = None
         self.record = ""
         self.key_result = None
@@ -156,16 +156,16 @@ class ClientExchange(OutgoingExchange):
     def begin_wait(self, reason: str) -> None:
         """It waits for its turn, or between two attempts."""
         self.waiting_for = reason
-        self.client.server.lookout.watch(self.client)
+        self.client.server.disconnect_watch.watch(self.client)
 
     def end_wait(self) -> None:
         """The wait is over."""
         self.waiting_for = ""
-        self.client.server.lookout.forget(self.client)
+        self.client.server.disconnect_watch.forget(self.client)
 
     def client_ip(self) -> str:
         """The client's address, as told by proxies that are trusted."""
-        settings = self.site.settings
+        settings = self.router.settings
         return client_address(
             self.peer,
             self.head.claims,
@@ -220,7 +220,7 @@ class ClientExchange(OutgoingExchange):
             self._watch()
             if self.client.writing_paused and self.stream is not None:
                 # Paused since an earlier response: nobody will tell us again.
-                self.stream.pause()
+                self.stream.pause_reading()
 
     def _begin_response(self, head: ResponseHead) -> list[bytes]:
         """The status line and the end-to-end fields, ours among them."""
@@ -236,7 +236,7 @@ class ClientExchange(OutgoingExchange):
         if edits is not None:
             first, *fields = b"\r\n".join(lines).split(b"\r\n")
             lines = [first, *edits.apply(fields)]
-        hop = self.site.hop
+        hop = self.router.hop
         lines.append(head.via_line(hop) if head.via else hop.via)
         return lines
 
@@ -283,7 +283,7 @@ class ClientExchange(OutgoingExchange):
         if self.stream is not None:
             self.stream.write(data)
 
-    def hold_client(self, *, hold: bool) -> None:
+    def block_client(self, *, hold: bool) -> None:
         """Stop reading from the client's end of a tunnel, or go on."""
         transport = self.client.transport
         if transport is not None and not transport.is_closing():
@@ -313,7 +313,7 @@ class ClientExchange(OutgoingExchange):
         self._settle_keep_alive(close=refusal.close)
         answer = problem_bytes(
             refusal,
-            self.site.hop,
+            self.router.hop,
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,
@@ -385,7 +385,7 @@ class ClientExchange(OutgoingExchange):
         self._settle_keep_alive(close=False)
         answer = fallback_bytes(
             fallback,
-            self.site.hop,
+            self.router.hop,
             method=self.method,
             request_id=self.request_id,
             attempts=self.attempts,
@@ -433,7 +433,7 @@ class ClientExchange(OutgoingExchange):
             if at_once:
                 transport.write(data)
             else:
-                self.client.server.outbox.put(transport, data)
+                self.client.server.coalescer.put(transport, data)
 
     def _write_many(self, buffers: list[bytes]) -> None:
         transport = self.client.transport

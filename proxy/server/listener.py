@@ -34,18 +34,18 @@ CUT_TIME = 0.05
 class ProxyServer(Server):
     """Makes our connections instead of aiohttp's, and counts them."""
 
-    def __init__(self, site: Router, clock: Clock, outbox: WriteCoalescer) -> None:
+    def __init__(self, router: Router, clock: Clock, coalescer: WriteCoalescer) -> None:
         super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
-        self.site = site
+        self.router = router
         """Replaced by a reload; requests under way keep what they began with."""
         self.clock = clock
-        self.outbox = outbox
+        self.coalescer = coalescer
         self.same_task = same_task(self._loop)
         self.replay_memory = FairMemory()
         """For bodies that may be needed again."""
         self.waiting_bytes = FairMemory()
         """For requests that are still coming (``waiting_bytes.py``)."""
-        self.lookout = DisconnectWatch()
+        self.disconnect_watch = DisconnectWatch()
         self.is_draining = False
         self.on_left: Callable[[], object] = _nobody_asks
         """Called when a connection has ended, for whoever deals them out."""
@@ -62,7 +62,7 @@ class ProxyServer(Server):
     @property
     def is_full(self) -> bool:
         """Whether more connections are open than the limits allow."""
-        return len(self._open) > self.site.settings.limits.connections
+        return len(self._open) > self.router.settings.limits.connections
 
     @property
     def may_shake_hands(self) -> bool:
@@ -71,7 +71,7 @@ class ProxyServer(Server):
         Beyond the limit some are let in all the same, so that they can be told why not.
         """
         taken = len(self._open) + self.handshakes
-        return taken < self.site.settings.limits.connections or self.handshakes < _TO_BE_TOLD
+        return taken < self.router.settings.limits.connections or self.handshakes < _TO_BE_TOLD
 
     @property
     def open_connections(self) -> int:
@@ -112,7 +112,7 @@ class ProxyServer(Server):
             if connection.transport is not None:
                 connection.transport.abort()
         await self.shutdown(CUT_TIME)
-        self.lookout.close()
+        self.disconnect_watch.close()
 
 
 def _nobody_asks() -> None:
@@ -126,9 +126,9 @@ class Listener:
     """
 
     def __init__(
-        self, addresses: Sequence[Listen], site: Router, clock: Clock, outbox: WriteCoalescer
+        self, addresses: Sequence[Listen], router: Router, clock: Clock, coalescer: WriteCoalescer
     ) -> None:
-        self.server = ProxyServer(site, clock, outbox)
+        self.server = ProxyServer(router, clock, coalescer)
         self._addresses = tuple(addresses)
         self._contexts: dict[ListenTls, ssl.SSLContext] = {}
         self._sockets: list[asyncio.AbstractServer | Acceptor] = []
@@ -172,7 +172,7 @@ class Listener:
         """Of TLS: its context, and the seconds that its beginning and its end may take."""
         if address.tls is None:
             return None, None, None
-        handshake = self.server.site.settings.limits.header_timeout
+        handshake = self.server.router.settings.limits.header_timeout
         # A client that only keeps the connection for later never confirms that it ended.
         return self._context(address.tls), handshake, UNREAD_GRACE
 

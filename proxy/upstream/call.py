@@ -53,7 +53,7 @@ class Call:
         clock: Clock,
     ) -> None:
         self.exchange = exchange
-        self._receiver: Receiver = exchange.keeper or exchange
+        self._receiver: Receiver = exchange.capture or exchange
         """Who gets the response."""
         self.attempt = attempt
         self.report: BreakerReport | None = None
@@ -129,9 +129,9 @@ class Call:
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
-    def hold_client(self, *, hold: bool) -> None:
+    def block_client(self, *, hold: bool) -> None:
         """The upstream's end of a tunnel cannot take more, or can again."""
-        self.exchange.hold_client(hold=hold)
+        self.exchange.block_client(hold=hold)
 
     def closed(self, kind: FailureKind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
@@ -160,12 +160,12 @@ class Call:
 
     # From the client's side (core.Stream).
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         """The client reads slower than the upstream sends."""
         if self.connection is not None and not self._receiver.reads_ahead:
             self.connection.pause_reading()
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         """The client has caught up."""
         if self.connection is not None:
             self.connection.resume_reading()

@@ -29,7 +29,7 @@ class Endpoints:
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
         clock: Clock,
-        outbox: WriteCoalescer,
+        coalescer: WriteCoalescer,
         breakers: Breakers | None,
     ) -> None:
         self.only: Pool | None = None
@@ -38,7 +38,7 @@ class Endpoints:
         self._settings = settings
         self._tls = tls
         self._clock = clock
-        self._outbox = outbox
+        self._outbox = coalescer
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._order: list[Pool] = []
         self._first_turns = count(1)
@@ -225,7 +225,7 @@ class Endpoints:
             if (origin, address) not in self._pools:
                 tls = self._tls if origin.scheme == "https" else None
                 pool = Pool(
-                    origin, address, self._settings, tls, clock=self._clock, outbox=self._outbox
+                    origin, address, self._settings, tls, clock=self._clock, coalescer=self._outbox
                 )
                 if self.breakers is not None:
                     pool.breaker = self.breakers.of((origin, address))

@@ -75,7 +75,7 @@ class Pool:
         tls: ssl.SSLContext | None,
         *,
         clock: Clock,
-        outbox: WriteCoalescer,
+        coalescer: WriteCoalescer,
     ) -> None:
         self.origin = origin
         self.url = str(origin)
@@ -88,7 +88,7 @@ class Pool:
         self._settings = settings
         self._tls = tls
         self._clock = clock
-        self._outbox = outbox
+        self._outbox = coalescer
         self._loop = asyncio.get_running_loop()
         # The most recently used is at the right end and is taken first, so that
         # the others grow old enough to be closed.

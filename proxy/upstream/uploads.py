@@ -69,7 +69,7 @@ class Uploads:
                 self._stop(behind.popleft())
             elif not others:
                 return
-            elif greedy not in {None, caller} and self._callers.held(greedy) > connections // 2:
+            elif greedy not in {None, caller} and self._callers.used_by(greedy) > connections // 2:
                 self._stop(others.popleft())
 
     def _stop(self, exchange: Exchange) -> None:

@@ -34,7 +34,7 @@ class Upstream:
         settings: UpstreamSettings,
         tls: ssl.SSLContext | None,
         clock: Clock,
-        outbox: WriteCoalescer,
+        coalescer: WriteCoalescer,
         breakers: Breakers | None = None,
     ) -> None:
         self.settings = settings
@@ -44,10 +44,10 @@ class Upstream:
             self._honoured_key = settings.honours_key.header.encode()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.fleet = Endpoints(settings, tls, clock, outbox, breakers)
+        self.endpoints = Endpoints(settings, tls, clock, coalescer, breakers)
 
     def __repr__(self) -> str:
-        return f"<upstream {self.settings.name} {self.fleet!r}>"
+        return f"<upstream {self.settings.name} {self.endpoints!r}>"
 
     async def attempt(
         self,
@@ -75,8 +75,8 @@ class Upstream:
         idempotency key may be another request's by now.
         """
         now = self._clock.monotonic()
-        fleet = self.fleet
-        pool = fleet.only or self._pick(now, avoid, permit, url)
+        endpoints = self.endpoints
+        pool = endpoints.only or self._pick(now, avoid, permit, url)
         attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
         attempt.url = url
         if permit is not None:
@@ -84,8 +84,8 @@ class Upstream:
         exchange.attempts.append(attempt)
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
-            if fleet.breakers is not None and pool is not None:
-                call.report = fleet.admitted(pool, now)
+            if endpoints.breakers is not None and pool is not None:
+                call.report = endpoints.admitted(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
                 pool, connection = await self._connect(call, pool, give_up, permit, fresh=fresh)
@@ -118,7 +118,7 @@ class Upstream:
     ) -> Pool | None:
         """The address to try; see :meth:`Endpoints.pick`."""
         try:
-            return self.fleet.pick(now, avoid, url)
+            return self.endpoints.pick(now, avoid, url)
         except BaseException:
             if permit is not None:
                 permit.close(sent=False)
@@ -155,9 +155,9 @@ class Upstream:
     ) -> tuple[Pool, UpstreamConnection]:
         """A new connection for a request that may still be sent when it is there."""
         if permit is None:
-            return await self.fleet.connect(call, pool, give_up, fresh=fresh)
-        permit.hold()
-        pool, connection = await self.fleet.connect(call, pool, give_up, fresh=fresh)
+            return await self.endpoints.connect(call, pool, give_up, fresh=fresh)
+        permit.reserve()
+        pool, connection = await self.endpoints.connect(call, pool, give_up, fresh=fresh)
         try:
             await permit.use(give_up)
         except BaseException:

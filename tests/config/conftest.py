@@ -36,7 +36,7 @@ def lines(loaded: Callable[..., Loaded]) -> Lines:
             report = loaded(text, environ).report
         except ConfigError as error:
             report = error.report
-        return [str(finding) for finding in report.findings]
+        return [str(finding) for finding in report.diagnostics]
 
     return lines_of
 

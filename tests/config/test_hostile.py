@@ -160,7 +160,7 @@ def outcome(folder: Path, data: bytes) -> str:
     else:
         report = loaded.report
         others = [loaded.summary, json.dumps(loaded.effective)]
-    lines = [str(finding) for finding in report.findings]
+    lines = [str(finding) for finding in report.diagnostics]
     assert all(line.isprintable() for line in lines)
     return "\n".join((*lines, *others, repr(report)))
 

@@ -43,7 +43,7 @@ def faults_of(path: Path) -> list[str]:
     try:
         load([path], {})
     except ConfigError as error:
-        return [str(fault) for fault in error.report.findings]
+        return [str(fault) for fault in error.report.diagnostics]
     return []
 
 

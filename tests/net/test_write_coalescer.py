@@ -52,25 +52,25 @@ class Written(asyncio.Transport):
 
 
 async def test_nothing_goes_out_in_the_present_turn_and_all_of_it_in_the_next() -> None:
-    outbox, first, second = WriteCoalescer(), Written(), Written()
-    outbox.put(first, b"a")
-    outbox.put(second, b"b")
+    coalescer, first, second = WriteCoalescer(), Written(), Written()
+    coalescer.put(first, b"a")
+    coalescer.put(second, b"b")
     assert (first.data, second.data) == ([], [])
     await asyncio.sleep(0)
     assert (first.data, second.data) == ([b"a"], [b"b"])
 
 
 async def test_two_messages_for_one_connection_keep_their_order() -> None:
-    outbox, transport = WriteCoalescer(), Written()
-    outbox.put(transport, b"first ")
-    outbox.put(transport, b"second")
+    coalescer, transport = WriteCoalescer(), Written()
+    coalescer.put(transport, b"first ")
+    coalescer.put(transport, b"second")
     await asyncio.sleep(0)
     assert b"".join(transport.data) == b"first second"
 
 
 @both_loops
 async def test_a_task_woken_after_a_message_was_put_finds_it_gone_out() -> None:
-    outbox, transport, other = WriteCoalescer(), Written(), Written()
+    coalescer, transport, other = WriteCoalescer(), Written(), Written()
     done = asyncio.get_running_loop().create_future()
 
     async def writes_next() -> None:
@@ -79,30 +79,30 @@ async def test_a_task_woken_after_a_message_was_put_finds_it_gone_out() -> None:
 
     task = asyncio.create_task(writes_next())
     await asyncio.sleep(0)
-    outbox.put(other, b"an earlier message of this turn")
-    outbox.put(transport, b"deferred ")
+    coalescer.put(other, b"an earlier message of this turn")
+    coalescer.put(transport, b"deferred ")
     done.set_result(None)
     await task
     assert transport.data == [b"deferred ", b"direct"]
 
 
 async def test_a_connection_that_closed_meanwhile_gets_nothing() -> None:
-    outbox, transport = WriteCoalescer(), Written()
-    outbox.put(transport, b"late")
+    coalescer, transport = WriteCoalescer(), Written()
+    coalescer.put(transport, b"late")
     transport.abort()
     await asyncio.sleep(0)
     assert transport.data == []
 
 
 async def test_what_is_taken_back_never_goes_out_and_the_rest_does() -> None:
-    outbox, taken, kept = WriteCoalescer(), Written(), Written()
-    outbox.put(taken, b"a")
-    assert outbox.take_back(taken)
-    assert not outbox.take_back(taken)
-    outbox.put(kept, b"b")
+    coalescer, taken, kept = WriteCoalescer(), Written(), Written()
+    coalescer.put(taken, b"a")
+    assert coalescer.take_back(taken)
+    assert not coalescer.take_back(taken)
+    coalescer.put(kept, b"b")
     await asyncio.sleep(0)
     assert (taken.data, kept.data) == ([], [b"b"])
-    assert not outbox.take_back(kept)
+    assert not coalescer.take_back(kept)
 
 
 # An upstream's connection with a request that has not gone out yet.
@@ -114,7 +114,7 @@ class Silent(Exchange):
     def __init__(self) -> None:
         self.method = "POST"
         self.upgrade = False
-        self.keeper = None
+        self.capture = None
         self.answered = False
 
     def request_bytes(
@@ -177,7 +177,7 @@ class Silent(Exchange):
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         raise NotImplementedError
 
-    def hold_client(self, *, hold: bool) -> None:
+    def block_client(self, *, hold: bool) -> None:
         raise NotImplementedError
 
     @property

@@ -40,7 +40,7 @@ def exchange_at(started: float) -> Exchange:
     made.code = 0
     made.expired = made.attempt_expired = False
     made.stream = None
-    made.place = None
+    made.queue_entry = None
     return made
 
 

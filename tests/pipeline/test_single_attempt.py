@@ -68,13 +68,13 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
     letters = DeadLetterStore("nowhere", clock, cast("DeadLetterLosses", None))
     claims = MemoryIdempotencyStore(MemorySettings(), clock, lambda: None)
     flights = InFlightKeys(claims, clock, cast("ResultMemory", None))
-    around = RouteServices(
+    services = RouteServices(
         {"a": upstream}, {}, deadlines, {}, (), flights, letters, RetryWaits(), clock
     )
-    handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), around)
+    handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), services)
     forward = getattr(handler, "__self__", None)
     assert isinstance(forward, SingleAttempt)
     assert handler == forward.handle
     assert asked == [NO_LIMIT if limit is None else limit]
-    upstream.fleet.close()
+    upstream.endpoints.close()
     await asyncio.sleep(0)

@@ -38,10 +38,10 @@ def test_one_caller_takes_half_while_others_hold_anything(
     held: dict[str, int], size: int, *, granted: bool
 ) -> None:
     room = share(**held)
-    before = room.used, room.held("me")
+    before = room.used, room.used_by("me")
     assert room.take("me", size, LIMIT) is granted
     taken = size if granted else 0
-    assert (room.used, room.held("me")) == (before[0] + taken, before[1] + taken)
+    assert (room.used, room.used_by("me")) == (before[0] + taken, before[1] + taken)
 
 
 def test_the_last_of_the_others_leaves_all_to_the_one_who_stays() -> None:

@@ -82,7 +82,7 @@ class Line:
         self.under_way = 0
         self.sent: list[float] = []
         """When calls went out."""
-        self.pauses: list[float] = []
+        self.retry_waits: list[float] = []
         """Ends of pauses that we were told of."""
         self.told = 0
         """How often permits changed."""
@@ -98,7 +98,7 @@ class Line:
         self.serve()
 
     def permits_paused(self, until: float) -> None:
-        self.pauses.append(until)
+        self.retry_waits.append(until)
 
     def call(self, callers: int = 1) -> None:
         """So many more get in line."""

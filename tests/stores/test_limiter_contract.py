@@ -108,7 +108,7 @@ async def test_a_held_permit_is_kept_free_until_it_is_spent(store: LimiterStore)
     await settled(line, 3)
     now = CLOCK.monotonic()
     assert line.permits.take(now, 0)
-    line.permits.hold(now)
+    line.permits.reserve(now)
     assert line.permits.take(now, 1)
     assert line.permits.take(now, 1)
     assert not line.permits.take(now, 1), "the last one is held"
@@ -139,7 +139,7 @@ async def test_a_permit_and_a_place_or_neither(store: LimiterStore) -> None:
 async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: LimiterStore) -> None:
     line = Line(store, per_second(10, 10))
     now = CLOCK.monotonic()
-    line.permits.drain(now, now + 0.2)
+    line.permits.close_until(now, now + 0.2)
     assert not line.permits.take(now + 0.1, 0)
     assert line.permits.wait(now, 1) == pytest.approx(0.2, abs=0.01)
     assert line.permits.wait(now, 3) == pytest.approx(0.405, abs=0.015)
@@ -150,7 +150,7 @@ async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: LimiterS
 async def test_a_pause_without_a_rate(store: LimiterStore) -> None:
     line = Line(store, ThrottleSettings())
     now = CLOCK.monotonic()
-    line.permits.drain(now, now + 30)
+    line.permits.close_until(now, now + 30)
     assert line.permits.wait(now, 1) == pytest.approx(30, abs=0.01) or isinstance(
         store, MemoryLimiterStore
     ), "the bucket knows of it as well"

@@ -18,7 +18,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "waits": len(app._pauses),
         "requests in line": sum(gate.bucket.waiting for gate in gates),
         "places in throttles": sum(gate.bucket.under_way for gate in gates),
-        "permits held": sum(gate.bucket._held for gate in gates),
+        "permits held": sum(gate.bucket._reserved for gate in gates),
         "deadlines": sum(deadlines.watched for deadlines in app._estate.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
         "keys in flight": len(app._flights),

@@ -23,7 +23,7 @@ async def pool() -> AsyncIterator[Pool]:
         origin = Origin("http", "127.0.0.1", upstream.port)
         settings = UpstreamSettings("scripted", (origin,), max_connections=1)
         pool = Pool(
-            origin, origin.host, settings, None, clock=SystemClock(), outbox=WriteCoalescer()
+            origin, origin.host, settings, None, clock=SystemClock(), coalescer=WriteCoalescer()
         )
         yield pool
         pool.close()

@@ -43,12 +43,12 @@ def check(files: tuple[str, ...], output: str) -> None:
         answer = {
             "ok": not report.faults,
             "summary": summary,
-            "findings": [asdict(finding) for finding in report.findings],
+            "findings": [asdict(finding) for finding in report.diagnostics],
             "windows": [asdict(window) for window in windows],
         }
         click.echo(json.dumps(answer, indent=2))
     else:
-        for finding in report.findings:
+        for finding in report.diagnostics:
             click.echo(str(finding))
         for window in windows:
             click.echo(str(window))

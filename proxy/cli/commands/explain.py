@@ -80,7 +80,7 @@ def explain(
     try:
         loaded, origins = load_with_origins(files, os.environ)
     except ConfigError as error:
-        for finding in error.report.findings:
+        for finding in error.report.diagnostics:
             click.echo(str(finding))
         click.echo(error.report.summary())
         sys.exit(1)

@@ -16,7 +16,7 @@ def check_list_fields(
     drafts: Sequence[DraftRoute],
     routes: Sequence[EffectiveSection],
     upstreams: Sequence[EffectiveSection],
-    findings: Diagnostics,
+    diagnostics: Diagnostics,
 ) -> None:
     """Warn of a list among the fields of which a request may have one line only."""
     named = [
@@ -30,8 +30,8 @@ def check_list_fields(
         instead = "write one that has a single value"
         if name in _TELL_ADDRESSES and isinstance(leaf.value, ThrottleKey):
             instead = "write key: client_ip, and the proxies before us in trusted_proxies"
-        findings.warn(
-            leaf.spot,
+        diagnostics.warn(
+            leaf.position,
             leaf.path,
             f"{display_name(name)} is a list and may come in several lines, and such a request "
             f"gets 400 here, {instead}",

@@ -25,38 +25,42 @@ def certificate_files(file: TypedMapping) -> list[Path]:
     return [Path(leaf.value) for leaf in leaves if leaf]
 
 
-def check_listen_tls(file: TypedMapping, findings: Diagnostics) -> None:
+def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """The certificates of the listeners can be used."""
     for item in file.items("listen"):
         tls = item.branch("tls") if isinstance(item, TypedMapping) else None
         if tls is not None:
-            _check_chain(tls, findings)
+            _check_chain(tls, diagnostics)
 
 
-def check_client_tls(tls: TypedMapping, peer: str, findings: Diagnostics) -> None:
+def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> None:
     """What we trust and show when we connect to *peer*, such as ``this upstream``."""
     verify = tls.leaf("verify")
     if verify is not None and not verify.value:
-        findings.warn(
-            verify.spot,
+        diagnostics.warn(
+            verify.position,
             verify.path,
             f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate",
         )
     ca, key = tls.leaf("ca"), tls.leaf("key")
-    if ca is not None and _is_readable(ca, findings):
+    if ca is not None and _is_readable(ca, diagnostics):
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
         except (ssl.SSLError, OSError, ValueError):
-            findings.fault(ca.spot, ca.path, "the file holds no certificate, write one in PEM form")
+            diagnostics.fault(
+                ca.position, ca.path, "the file holds no certificate, write one in PEM form"
+            )
     if key is not None and "cert" not in tls.entries.keys() | tls.broken:
-        findings.fault(key.spot, key.path, "a key needs a certificate, write cert: FILE beside it")
-    _check_chain(tls, findings)
+        diagnostics.fault(
+            key.position, key.path, "a key needs a certificate, write cert: FILE beside it"
+        )
+    _check_chain(tls, diagnostics)
 
 
-def _check_chain(tls: TypedMapping, findings: Diagnostics) -> None:
+def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
     """Whether a certificate can be used with its key, which may be in the same file."""
     cert, key = tls.leaf("cert"), tls.leaf("key")
-    readable = [_is_readable(leaf, findings) for leaf in (cert, key) if leaf is not None]
+    readable = [_is_readable(leaf, diagnostics) for leaf in (cert, key) if leaf is not None]
     if cert is None or "key" in tls.broken or not all(readable):
         return
     try:
@@ -65,15 +69,17 @@ def _check_chain(tls: TypedMapping, findings: Diagnostics) -> None:
         )
     except _Encrypted:
         leaf = key or cert
-        findings.fault(leaf.spot, leaf.path, "the key is encrypted, write a file with a plain key")
+        diagnostics.fault(
+            leaf.position, leaf.path, "the key is encrypted, write a file with a plain key"
+        )
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH" and key is not None:
-            findings.fault(
-                key.spot, key.path, "this key does not belong to the certificate, write its own"
+            diagnostics.fault(
+                key.position, key.path, "this key does not belong to the certificate, write its own"
             )
         else:
-            findings.fault(
-                cert.spot,
+            diagnostics.fault(
+                cert.position,
                 cert.path,
                 "the certificate and its key cannot be loaded, write both in PEM form",
             )
@@ -83,13 +89,13 @@ def _no_password() -> str:
     raise _Encrypted
 
 
-def _is_readable(leaf: TypedScalar, findings: Diagnostics) -> bool:
+def _is_readable(leaf: TypedScalar, diagnostics: Diagnostics) -> bool:
     try:
         with Path(leaf.value).open("rb"):
             return True
     except (OSError, ValueError) as error:
-        findings.fault(
-            leaf.spot,
+        diagnostics.fault(
+            leaf.position,
             leaf.path,
             f"cannot read {leaf.scalar.bare} ({reason_of(error)}), mount it or correct the path",
         )

@@ -10,16 +10,16 @@ from proxy.config.values.outcomes import statuses_of
 from proxy.policy.settings import REFUSALS, Match
 
 
-def check_dead_letter(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
     """Methods and bodies of a route that keeps what failed for good."""
     if route.section.branch("dead_letter") is None:
         return
-    _check_methods(route, match, findings)
-    _check_list(route, findings)
-    _check_body(route, findings)
+    _check_methods(route, match, diagnostics)
+    _check_list(route, diagnostics)
+    _check_body(route, diagnostics)
 
 
-def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
     """Warn where no request that the route takes could become a letter.
 
     In defaults or a policy it is meant for those routes that have such requests.
@@ -30,15 +30,15 @@ def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics)
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
-    findings.warn(
-        entry.spot,
+    diagnostics.warn(
+        entry.position,
         entry.node.path,
         f"the route matches {_listed(match.methods)} only and dead_letter keeps "
         f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
     )
 
 
-def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a list that names no response: it takes the place of one that does."""
     items = route.items("dead_letter.on")
     listed = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
@@ -50,22 +50,22 @@ def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
         instead = "write on: [default, refusals] to keep refusals, too"
     else:
         instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
-    findings.warn(
-        items.spot,
+    diagnostics.warn(
+        items.position,
         items.path,
         "this list replaces the built-in one, so no response makes a dead letter, " + instead,
     )
 
 
-def _check_body(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of bodies that could be kept on disk, but not in memory until then."""
     largest, buffer = route.leaf("dead_letter.max_body"), route.leaf("buffer")
     if largest is None or buffer is None or not route.writer("dead_letter.max_body"):
         return
     if largest.value <= buffer.value:
         return
-    findings.warn(
-        largest.spot,
+    diagnostics.warn(
+        largest.position,
         largest.path,
         f"{largest.scalar.bare} is above buffer {buffer.scalar.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
@@ -74,7 +74,7 @@ def _check_body(route: EffectiveSection, findings: Diagnostics) -> None:
 
 
 def check_state_dir(
-    routes: Sequence[EffectiveSection], file: EffectiveSection, findings: Diagnostics
+    routes: Sequence[EffectiveSection], file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
     """Where a route keeps letters there can be a folder for them."""
     folder = file.leaf("state_dir")
@@ -89,7 +89,7 @@ def check_state_dir(
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    findings.fault(folder.spot, folder.path, f"{folder.scalar.bare} {problem}")
+    diagnostics.fault(folder.position, folder.path, f"{folder.scalar.bare} {problem}")
 
 
 def _is_folder(path: Path) -> bool:

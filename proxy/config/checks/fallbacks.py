@@ -8,49 +8,49 @@ from proxy.config.read.effective import EffectiveSection
 _WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
 
 
-def check_fallback(route: EffectiveSection, findings: Diagnostics) -> None:
+def check_fallback(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """It says what to answer, and can be reached."""
     fallback = route.section.branch("fallback")
     if fallback is None:
         return
     if fallback.is_whole:
-        _check_answer(route, findings)
-    _check_upstream(route, findings)
-    _check_time(route, findings)
+        _check_answer(route, diagnostics)
+    _check_upstream(route, diagnostics)
+    _check_time(route, diagnostics)
 
 
-def _check_answer(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     entry = route.section.entries["fallback"]
     status, body = route.leaf("fallback.status"), route.leaf("fallback.body")
     if status is None and route.leaf("fallback.upstream") is None:
-        findings.fault(
-            entry.spot,
+        diagnostics.fault(
+            entry.position,
             entry.node.path,
             "it says neither what to answer nor whom to ask, write status: 503 (say) or upstream: "
             "NAME in it",
         )
     if status is not None and status.value in _WITHOUT_BODY and body is not None and body.value:
-        findings.fault(
-            body.spot,
+        diagnostics.fault(
+            body.position,
             body.path,
             f"a response with status {status.value} has no body, remove it or write status: 200",
         )
 
 
-def _check_upstream(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_upstream(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     first, other = route.leaf("upstream"), route.leaf("fallback.upstream")
     if first is None or other is None or first.value != other.value:
         return
     where = "the route" if route.writer("fallback.upstream") == route.home else route.home
-    findings.fault(
-        other.spot,
+    diagnostics.fault(
+        other.position,
         other.path,
         f"{where} sends to {other.scalar.shown} already, write another upstream or, in the route, "
         f"fallback: false",
     )
 
 
-def _check_time(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn if the attempts before it may take all the time that there is."""
     entry = route.section.entries["fallback"]
     limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
@@ -69,8 +69,8 @@ def _check_time(route: EffectiveSection, findings: Diagnostics) -> None:
         instead = f"attempt_timeout: {format_duration(shorter)} or {instead}"
     if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
         instead = "a shorter attempt_timeout or a longer timeout"
-    findings.warn(
-        entry.spot,
+    diagnostics.warn(
+        entry.position,
         entry.node.path,
         f"{attempts.scalar.bare} attempts of {limit.scalar.bare} use up timeout "
         f"{timeout.scalar.bare}"

@@ -15,22 +15,22 @@ _USUAL = frozenset[int]().union(*map(kept_statuses, KEPT_CLASSES))
 
 
 def check_idempotency(
-    route: EffectiveSection, match: Match, file: EffectiveSection, findings: Diagnostics
+    route: EffectiveSection, match: Match, file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
     """Methods, callers and results of a route whose duplicates get the first result."""
     if route.section.branch("idempotency") is None:
         return
-    _check_methods(route, match, findings)
-    _check_scope(route, findings)
-    _check_kept(route, findings)
-    _check_held(route, file, findings)
-    _check_size(route, file, findings)
-    _check_time(route, findings)
-    _check_edits(route, findings)
+    _check_methods(route, match, diagnostics)
+    _check_scope(route, diagnostics)
+    _check_kept(route, diagnostics)
+    _check_held(route, file, diagnostics)
+    _check_size(route, file, diagnostics)
+    _check_time(route, diagnostics)
+    _check_edits(route, diagnostics)
 
 
 def check_held_by_503(
-    route: EffectiveSection, upstream: str, refused: frozenset[int], findings: Diagnostics
+    route: EffectiveSection, upstream: str, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Warn where each 503 of a load balancer would hold a key.
 
@@ -43,8 +43,8 @@ def check_held_by_503(
     if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
         return
     added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
-    findings.warn(
-        ambiguous.spot,
+    diagnostics.warn(
+        ambiguous.position,
         ambiguous.path,
         f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
         f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
@@ -53,7 +53,7 @@ def check_held_by_503(
     )
 
 
-def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics) -> None:
+def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
     """Warn where no request that the route takes could have a key.
 
     In defaults or a policy it is meant for those routes that have such requests.
@@ -63,21 +63,21 @@ def _check_methods(route: EffectiveSection, match: Match, findings: Diagnostics)
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
-    findings.warn(
-        entry.spot,
+    diagnostics.warn(
+        entry.position,
         entry.node.path,
         f"the route matches {_listed(match.methods)} only and idempotency acts on "
         f"{_listed(methods)}, remove it or widen match.methods",
     )
 
 
-def _check_scope(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Who has to show by a header who it is must be given one to show it by."""
     required, scope = route.leaf("idempotency.scope_required"), route.items("idempotency.scope")
     if required is None or not required.value or scope is None or scope.items:
         return
-    findings.fault(
-        required.spot,
+    diagnostics.fault(
+        required.position,
         required.path,
         f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
         f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
@@ -85,7 +85,7 @@ def _check_scope(route: EffectiveSection, findings: Diagnostics) -> None:
     )
 
 
-def _check_kept(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a list that was probably meant to add to the built-in one."""
     entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
     if entry is None or not kept or not route.writer("idempotency.keep"):
@@ -95,28 +95,28 @@ def _check_kept(route: EffectiveSection, findings: Diagnostics) -> None:
     added = [str(item) for item in kept if not kept_statuses(item) <= _USUAL]
     instead = ", ".join([*KEPT_CLASSES, *added])
     purpose = f"add {', '.join(added)}" if added else "keep these too"
-    findings.warn(
-        entry.spot,
+    diagnostics.warn(
+        entry.position,
         entry.node.path,
         f"this list replaces the built-in one, so no success is kept and a duplicate runs again, "
         f"write keep: [{instead}] to {purpose}",
     )
 
 
-def _check_held(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn where a restart forgets what was to be held until a person has looked."""
     ambiguous, store = route.leaf("idempotency.on_ambiguous"), file.leaf("store.url")
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
-    findings.warn(
-        ambiguous.spot,
+    diagnostics.warn(
+        ambiguous.position,
         ambiguous.path,
         "memory forgets at a restart what is held, write store: sqlite:PATH or store: redis://… at "
         "the top of the file",
     )
 
 
-def _check_size(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
     """A response that may be kept fits into the memory for all of them."""
     largest, memory = route.leaf("idempotency.max_response"), file.leaf("store.bytes")
     store = file.leaf("store.url")
@@ -126,44 +126,44 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, findings: Diagn
         return
     instead = "write a larger bytes or a smaller max_response"
     if route.writer("idempotency.max_response"):
-        findings.warn(
-            largest.spot,
+        diagnostics.warn(
+            largest.position,
             largest.path,
             f"{largest.scalar.bare} is above store.bytes {memory.scalar.bare}, so a response that "
             f"large is never kept, {instead}",
         )
     else:
-        findings.warn(
-            memory.spot,
+        diagnostics.warn(
+            memory.position,
             memory.path,
             f"{memory.scalar.bare} is below idempotency.max_response {largest.scalar.bare}, so a "
             f"response that large is never kept, {instead}",
         )
 
 
-def _check_time(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn where a request may take longer than its key is known: it is over after ``ttl``."""
     ttl, timeout = route.leaf("idempotency.ttl"), route.leaf("timeout")
     if ttl is None or timeout is None or timeout.value is None or ttl.value >= timeout.value:
         return
     of = route.named("idempotency.ttl", "timeout")
     if route.writer("idempotency.ttl"):
-        findings.warn(
-            ttl.spot,
+        diagnostics.warn(
+            ttl.position,
             ttl.path,
             f"{ttl.scalar.bare} is below timeout {timeout.scalar.bare}{of}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
     else:
-        findings.warn(
-            timeout.spot,
+        diagnostics.warn(
+            timeout.position,
             timeout.path,
             f"{timeout.scalar.bare} is above idempotency.ttl {ttl.scalar.bare}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
 
 
-def _check_edits(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn where the upstream would not get the key that the caller sent."""
     header = route.leaf("idempotency.header")
     if header is None:
@@ -174,8 +174,8 @@ def _check_edits(route: EffectiveSection, findings: Diagnostics) -> None:
         entry = replaced.node.entries.get(name)
         if entry is not None:
             edit = route.named("headers.request.set", "idempotency.header")
-            findings.warn(
-                entry.spot,
+            diagnostics.warn(
+                entry.position,
                 entry.node.path,
                 f"{entry.key} carries the caller's key{edit}, and the upstream would get another, "
                 f"remove it here or write another idempotency.header",
@@ -183,8 +183,8 @@ def _check_edits(route: EffectiveSection, findings: Diagnostics) -> None:
     for item in removed.items if removed else ():
         if isinstance(item, TypedScalar) and item.value.lower() == name:
             edit = route.named("headers.request.remove", "idempotency.header")
-            findings.warn(
-                item.spot,
+            diagnostics.warn(
+                item.position,
                 item.path,
                 f"{item.scalar.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",

@@ -6,7 +6,7 @@ from proxy.config.values.addresses import is_loopback
 from proxy.policy.settings import Listen
 
 
-def check_listeners(file: TypedMapping, findings: Diagnostics) -> None:
+def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Each address is used once, and the admin listener is not open to everybody."""
     taken: dict[Listen, str] = {}
     addresses = [
@@ -18,32 +18,34 @@ def check_listeners(file: TypedMapping, findings: Diagnostics) -> None:
         if leaf is None or leaf.value is None or (not leaf.value.port and not leaf.value.path):
             continue
         if leaf.value in taken:
-            findings.fault(
-                leaf.spot, leaf.path, f"already the address of {taken[leaf.value]}, write another"
+            diagnostics.fault(
+                leaf.position,
+                leaf.path,
+                f"already the address of {taken[leaf.value]}, write another",
             )
         taken.setdefault(leaf.value, leaf.path)
     if admin is not None and admin.value is not None:
-        _check_admin(file, admin, findings)
+        _check_admin(file, admin, diagnostics)
 
 
-def check_trust(file: TypedMapping, findings: Diagnostics) -> None:
+def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn if everybody is believed."""
     for item in file.items("trusted_proxies"):
         if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
-            findings.warn(
-                item.spot,
+            diagnostics.warn(
+                item.position,
                 item.path,
                 "every client can claim to be another one, write the networks of your proxies",
             )
 
 
-def _check_admin(file: TypedMapping, admin: TypedScalar, findings: Diagnostics) -> None:
+def _check_admin(file: TypedMapping, admin: TypedScalar, diagnostics: Diagnostics) -> None:
     if is_loopback(admin.value) or "admin_token" in file.entries or "admin_token" in file.broken:
         return
     referenced = bool(admin.scalar.references)
     host, port = (admin.scalar.bare, 9901) if referenced else (admin.value.host, admin.value.port)
-    findings.fault(
-        admin.spot,
+    diagnostics.fault(
+        admin.position,
         admin.path,
         f"{host} is reachable from outside and there is no admin_token, write admin_token: "
         f"${{HOLDFAST_ADMIN_TOKEN}} or admin: 127.0.0.1:{port}",

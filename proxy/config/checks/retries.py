@@ -19,18 +19,18 @@ _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
 
 
 def check_retry(
-    route: EffectiveSection, match: Match, refused: frozenset[int], findings: Diagnostics
+    route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Lists, times and waits of a route, whose upstream refuses work by the statuses *refused*."""
     if route.section.branch("retry") is None:
         return
-    _check_list(route, findings)
-    _check_unsafe(route, match, refused, findings)
-    _check_attempt_timeout(route, findings)
-    _check_backoff(route, findings)
+    _check_list(route, diagnostics)
+    _check_unsafe(route, match, refused, diagnostics)
+    _check_attempt_timeout(route, diagnostics)
+    _check_backoff(route, diagnostics)
 
 
-def check_buffer(route: EffectiveSection, file: EffectiveSection, findings: Diagnostics) -> None:
+def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
     """A body that is kept for another attempt fits into the memory for all of them.
 
     Of several workers each has its part of that; how many ``auto`` stands for nobody knows here.
@@ -42,22 +42,24 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, findings: Diag
         return
     divided = f" divided among {count} workers" if count > 1 else ""
     if route.writer("buffer"):
-        findings.warn(
-            buffer.spot,
+        diagnostics.warn(
+            buffer.position,
             buffer.path,
             f"{buffer.scalar.bare} is above limits.replay_memory {memory.scalar.bare}{divided}, so "
             f"a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
     elif memory.value:  # zero is said on purpose
-        findings.warn(
-            memory.spot,
+        diagnostics.warn(
+            memory.position,
             memory.path,
             f"{memory.scalar.bare}{divided} is below buffer {buffer.scalar.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
 
 
-def check_key_memory(route: EffectiveSection, promise: TypedMapping, findings: Diagnostics) -> None:
+def check_key_memory(
+    route: EffectiveSection, promise: TypedMapping, diagnostics: Diagnostics
+) -> None:
     """Warn where an upstream forgets a key before a second attempt could arrive."""
     if route.section.branch("retry") is None or "for" not in promise.entries:
         return
@@ -69,8 +71,8 @@ def check_key_memory(route: EffectiveSection, promise: TypedMapping, findings: D
     shortest = min(limits, key=lambda leaf: leaf.value)
     if shortest.value < memory.value:
         return
-    findings.warn(
-        memory.spot,
+    diagnostics.warn(
+        memory.position,
         memory.path,
         f"{memory.scalar.bare} is not above {shortest.scalar.bare}, the longest attempt of "
         f"{route.home}, so nothing is repeated by its key, write a longer for or a shorter "
@@ -85,10 +87,10 @@ def with_fitting_base(route: EffectiveSection) -> TypedMapping:
         return route.section
     if base.value <= longest.value:
         return route.section
-    return with_entry(route.section, ("retry", "backoff"), Entry("base", longest.spot, longest))
+    return with_entry(route.section, ("retry", "backoff"), Entry("base", longest.position, longest))
 
 
-def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a list that was probably meant to add to the built-in one."""
     entry, items = route.entry("retry.on"), route.items("retry.on")
     if entry is None or items is None or not route.writer("retry.on"):
@@ -106,15 +108,15 @@ def _check_list(route: EffectiveSection, findings: Diagnostics) -> None:
         if added
         else "write on: [default] to retry these too"
     )
-    findings.warn(
-        entry.spot,
+    diagnostics.warn(
+        entry.position,
         items.path,
         f"this list replaces the built-in one, so {_joined(lost)} are no longer retried, {instead}",
     )
 
 
 def _check_unsafe(
-    route: EffectiveSection, match: Match, refused: frozenset[int], findings: Diagnostics
+    route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Warn of requests that may run twice."""
     unsafe, items = route.leaf("retry.unsafe"), route.items("retry.on")
@@ -128,8 +130,8 @@ def _check_unsafe(
     risky = [outcome for outcome in spelled_out if _may_have_run(outcome, refused)]
     if not methods or not risky:
         return
-    findings.warn(
-        unsafe.spot,
+    diagnostics.warn(
+        unsafe.position,
         unsafe.path,
         f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
         f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
@@ -146,7 +148,7 @@ def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
     return any(status_may_have_run(status, refused) for status in statuses)
 
 
-def _check_attempt_timeout(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
     attempts = route.leaf("retry.attempts")
     if limit is None or timeout is None or attempts is None or attempts.value == 1:
@@ -157,8 +159,8 @@ def _check_attempt_timeout(route: EffectiveSection, findings: Diagnostics) -> No
     instead = f"{format_duration(shorter)} for {attempts.value} attempts or " if shorter else ""
     if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
         instead = "a shorter one or "
-    findings.fault(
-        limit.spot,
+    diagnostics.fault(
+        limit.position,
         limit.path,
         f"{limit.scalar.bare} is not below timeout {timeout.scalar.bare}"
         f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
@@ -166,12 +168,12 @@ def _check_attempt_timeout(route: EffectiveSection, findings: Diagnostics) -> No
     )
 
 
-def _check_backoff(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     base, longest = route.leaf("retry.backoff.base"), route.leaf("retry.backoff.max")
     is_written = bool(route.writer("retry.backoff.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
-        findings.fault(
-            base.spot,
+        diagnostics.fault(
+            base.position,
             base.path,
             f"{base.scalar.bare} is above max {longest.scalar.bare}"
             f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
@@ -185,8 +187,8 @@ def _check_backoff(route: EffectiveSection, findings: Diagnostics) -> None:
             continue
         # What a policy says for another strategy does no harm to a route that chose its own.
         if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.home:
-            findings.warn(
-                leaf.spot,
+            diagnostics.warn(
+                leaf.position,
                 leaf.path,
                 f"the strategy is {strategy.value} and only {user} uses it, write strategy: "
                 f"{user} or remove it",

@@ -39,7 +39,7 @@ class DraftRoute:
 
     @property
     def line(self) -> int:
-        return self.written.spot.line
+        return self.written.position.line
 
     @property
     def has_whole_match(self) -> bool:
@@ -65,36 +65,38 @@ def draft_routes(file: TypedMapping) -> list[DraftRoute]:
     return drafts
 
 
-def name_routes(drafts: list[DraftRoute], findings: Diagnostics) -> list[TypedMapping]:
+def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[TypedMapping]:
     """The merged routes, each with a name of its own."""
     lines: dict[str, int] = {}
     named = []
     for draft in drafts:
-        leaf = _name(draft, findings)
+        leaf = _name(draft, diagnostics)
         if leaf is None:
             continue
         if leaf.value not in lines:
             lines[leaf.value] = draft.line
         elif "name" in draft.written.entries:
-            findings.fault(
-                leaf.spot,
+            diagnostics.fault(
+                leaf.position,
                 leaf.path,
                 f"already the name of the route at line {lines[leaf.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
         else:
-            findings.fault(
-                leaf.spot,
+            diagnostics.fault(
+                leaf.position,
                 draft.path,
                 f"this route would be called by its path, as the one at line {lines[leaf.value]} "
                 f"is, write a name",
             )
-        entry: Entry[TypedNode] = Entry("name", leaf.spot, leaf)
+        entry: Entry[TypedNode] = Entry("name", leaf.position, leaf)
         named.append(replace(draft.merged, entries={"name": entry} | draft.merged.entries))
     return named
 
 
-def check_references(file: TypedMapping, drafts: list[DraftRoute], findings: Diagnostics) -> None:
+def check_references(
+    file: TypedMapping, drafts: list[DraftRoute], diagnostics: Diagnostics
+) -> None:
     """Each upstream and policy that a route names is there; each that is there is named."""
     for group, key in (("upstreams", "upstream"), ("policies", "policy")):
         table = file.branch(group)
@@ -108,30 +110,30 @@ def check_references(file: TypedMapping, drafts: list[DraftRoute], findings: Dia
             for leaf in _references(draft, key):
                 used.add(leaf.value)
                 if leaf.value not in names:
-                    findings.fault(leaf.spot, leaf.path, _no_such(key, group, leaf, names))
+                    diagnostics.fault(leaf.position, leaf.path, _no_such(key, group, leaf, names))
                     is_sure = False
         # Where a reference is wrong, it may be the one that is missing here.
         for entry in table.entries.values() if table and is_sure else ():
             if entry.key not in used:
-                findings.warn(
-                    entry.spot,
+                diagnostics.warn(
+                    entry.position,
                     entry.node.path,
                     f"no route uses it, write {key}: {entry.key} in a route or remove it",
                 )
 
 
-def check_presence(file: TypedMapping, findings: Diagnostics) -> None:
+def check_presence(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of a file that serves nothing."""
     if not file.items("routes") and "routes" not in file.broken:
         entry = file.entries.get("routes")
-        findings.warn(
-            file.spot if entry is None else entry.spot,
+        diagnostics.warn(
+            file.position if entry is None else entry.position,
             "routes",
             "there are none, so every request gets 404, write one with match and upstream",
         )
 
 
-def check_order(drafts: list[DraftRoute], findings: Diagnostics) -> None:
+def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of routes that are never reached, and of ``*`` where ``**`` is probably meant."""
     index = PathIndex(
         (
@@ -148,8 +150,8 @@ def check_order(drafts: list[DraftRoute], findings: Diagnostics) -> None:
         for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
             earlier = drafts[candidate]
             if candidate < number and covers(earlier.match, later.match):
-                findings.warn(
-                    later.written.spot,
+                diagnostics.warn(
+                    later.written.position,
                     later.path,
                     f"never reached, {earlier.path} (line {earlier.line}) matches first, move it "
                     f"above line {earlier.line}",
@@ -157,10 +159,10 @@ def check_order(drafts: list[DraftRoute], findings: Diagnostics) -> None:
                 break
     if all(draft.has_whole_match for draft in drafts):
         for draft in drafts:
-            _check_final_star(draft, index, findings)
+            _check_final_star(draft, index, diagnostics)
 
 
-def check_prefixes(drafts: list[DraftRoute], findings: Diagnostics) -> None:
+def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of a prefix that no path of its route begins with."""
     for draft in drafts:
         leaf = draft.merged.leaf("strip_prefix")
@@ -168,8 +170,8 @@ def check_prefixes(drafts: list[DraftRoute], findings: Diagnostics) -> None:
         if leaf is None or leaf.path.startswith("defaults.") or not draft.has_whole_match:
             continue
         if not any(_may_begin_with(pattern, leaf.value) for pattern in draft.match.paths):
-            findings.warn(
-                leaf.spot,
+            diagnostics.warn(
+                leaf.position,
                 leaf.path,
                 f"no path of {draft.path} begins with {leaf.scalar.bare}, so nothing "
                 f"is stripped, correct it or remove it",
@@ -209,7 +211,7 @@ def _readable(match: TypedMapping, key: str) -> tuple[str, ...]:
     return () if key in match.broken else match.values(key)
 
 
-def _name(draft: DraftRoute, findings: Diagnostics) -> TypedScalar | None:
+def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
     """The name as written, or else the first path."""
     written = draft.written.leaf("name")
     if written is not None or "name" in draft.written.broken:
@@ -218,7 +220,7 @@ def _name(draft: DraftRoute, findings: Diagnostics) -> TypedScalar | None:
     first = next(iter(match.items("path")), None) if match and draft.has_whole_match else None
     if not isinstance(first, TypedScalar):
         # No path at all means any, and is called so.
-        first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.spot), ANY_PATH)
+        first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.position), ANY_PATH)
         return first if draft.has_whole_match else None
     if first.scalar.references:
         problem = "the path may hold a secret, and metrics would show it"
@@ -227,7 +229,7 @@ def _name(draft: DraftRoute, findings: Diagnostics) -> TypedScalar | None:
             return TypedScalar(draft.path, Name(), first.scalar, Name().read(first.scalar))
         except InvalidValue:
             problem = "the path is too long to be a name"
-    findings.fault(first.spot, draft.path, f"{problem}, write name: hooks (say)")
+    diagnostics.fault(first.position, draft.path, f"{problem}, write name: hooks (say)")
     return None
 
 
@@ -242,7 +244,7 @@ def _no_such(key: str, group: str, leaf: TypedScalar, names: Collection[str]) ->
     return f"no {key} is called {leaf.scalar.shown}, {hint}"
 
 
-def _check_final_star(draft: DraftRoute, index: PathIndex, findings: Diagnostics) -> None:
+def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnostics) -> None:
     match = draft.written.branch("match")
     for item in match.items("path") if match else ():
         if (
@@ -256,8 +258,8 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, findings: Diagnostics
             continue
         parent = item.value.removesuffix("/*")
         everything = f"everything below {parent}" if parent else "everything"
-        findings.warn(
-            item.spot,
+        diagnostics.warn(
+            item.position,
             item.path,
             f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}",
         )

@@ -12,7 +12,7 @@ _FOR_MEMORY = ("entries", "bytes")
 _FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
 
 
-def check_store(file: TypedMapping, findings: Diagnostics) -> None:
+def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """It can be there; each key has a use; credentials are complete; TLS settings make sense."""
     store = file.branch("store")
     url = store.leaf("url") if store else None
@@ -20,34 +20,36 @@ def check_store(file: TypedMapping, findings: Diagnostics) -> None:
         return
     # What memory has no use for waits for the day that it is redis.
     if isinstance(url.value, RedisUrl):
-        _check_credentials(store, url.value, findings)
-        _check_idle(store, url, _FOR_MEMORY, findings)
+        _check_credentials(store, url.value, diagnostics)
+        _check_idle(store, url, _FOR_MEMORY, diagnostics)
     elif isinstance(url.value, SqliteFile):
-        _check_folder(url, findings)
-        _check_idle(store, url, (*_FOR_MEMORY, *_FOR_REDIS), findings)
+        _check_folder(url, diagnostics)
+        _check_idle(store, url, (*_FOR_MEMORY, *_FOR_REDIS), diagnostics)
     tls = store.branch("tls")
     if tls is None or not tls.entries:
         return
     if isinstance(url.value, RedisUrl) and not url.value.is_encrypted:
-        findings.warn(
-            store.entries["tls"].spot,
+        diagnostics.warn(
+            store.entries["tls"].position,
             tls.path,
             "the URL is not rediss, so this has no effect, write rediss:// or remove it",
         )
-    check_client_tls(tls, "this store", findings)
+    check_client_tls(tls, "this store", diagnostics)
 
 
-def _check_folder(url: TypedScalar, findings: Diagnostics) -> None:
+def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
     """The file is made when it is needed; the folder that it is in is not."""
     shown = re.sub("^sqlite:", "", url.scalar.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
     if _is_folder(path):
-        findings.fault(
-            url.spot, url.path, f"{shown} is a folder, write the path of a file: sqlite:./keys.db"
+        diagnostics.fault(
+            url.position,
+            url.path,
+            f"{shown} is a folder, write the path of a file: sqlite:./keys.db",
         )
     elif not _is_folder(path.parent):
-        findings.fault(
-            url.spot,
+        diagnostics.fault(
+            url.position,
             url.path,
             f"cannot keep anything in {shown} (no such folder), create it or correct the path",
         )
@@ -61,7 +63,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _check_idle(
-    store: TypedMapping, url: TypedScalar, keys: tuple[str, ...], findings: Diagnostics
+    store: TypedMapping, url: TypedScalar, keys: tuple[str, ...], diagnostics: Diagnostics
 ) -> None:
     """Warn of keys that this store has no use for.
 
@@ -69,29 +71,31 @@ def _check_idle(
     """
     for key in keys:
         entry = store.entries.get(key)
-        if entry is None or entry.spot.source != url.spot.source:
+        if entry is None or entry.position.source != url.position.source:
             continue
         is_bound = key in _FOR_MEMORY
         what = "it bounds the memory store and" if is_bound else "it is for redis and"
         instead = "url: memory" if is_bound else "url: redis://…"
-        findings.warn(
-            entry.spot,
+        diagnostics.warn(
+            entry.position,
             entry.node.path,
             f"{what} has no effect on this one, write {instead} or remove it",
         )
 
 
-def _check_credentials(store: TypedMapping, url: RedisUrl, findings: Diagnostics) -> None:
+def _check_credentials(store: TypedMapping, url: RedisUrl, diagnostics: Diagnostics) -> None:
     for key, within in (("username", url.username), ("password", url.password)):
         leaf = store.leaf(key)
         if leaf is not None and within is not None:
-            findings.fault(leaf.spot, leaf.path, f"the URL has a {key} too, remove one of them")
+            diagnostics.fault(
+                leaf.position, leaf.path, f"the URL has a {key} too, remove one of them"
+            )
     if url.password is not None or "password" in store.entries.keys() | store.broken:
         return
     leaf = store.leaf("username") or (store.leaf("url") if url.username else None)
     if leaf is not None:
-        findings.fault(
-            leaf.spot,
+        diagnostics.fault(
+            leaf.position,
             leaf.path,
             'a user needs a password, write password: "${REDIS_PASSWORD}" in store, or '
             "redis://:PASSWORD@HOST if there is no user",

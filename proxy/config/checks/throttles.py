@@ -21,26 +21,26 @@ def check_throttles(
     routes: Sequence[EffectiveSection],
     upstreams: Sequence[EffectiveSection],
     file: EffectiveSection,
-    findings: Diagnostics,
+    diagnostics: Diagnostics,
 ) -> None:
     """Rates, bursts, keys and waits of every throttle that is switched on."""
     on = [owner for owner in (*routes, *upstreams) if owner.section.branch("throttle")]
     store = file.leaf("store.url")
     for owner in on:
-        _check_hidden_rates(owner, store, findings)
-        _check_repeated_rates(owner, findings)
-        _check_window(owner, store, findings)
-        _check_margin(owner, findings)
-        _check_purpose(owner, findings)
-    _check_idle_keys(on, findings)
+        _check_hidden_rates(owner, store, diagnostics)
+        _check_repeated_rates(owner, diagnostics)
+        _check_window(owner, store, diagnostics)
+        _check_margin(owner, diagnostics)
+        _check_purpose(owner, diagnostics)
+    _check_idle_keys(on, diagnostics)
     for route in routes:
-        _check_wait(route, findings)
+        _check_wait(route, diagnostics)
     for upstream in upstreams:
-        _check_shared_wait(upstream, _routes_to(upstream, routes), findings)
+        _check_shared_wait(upstream, _routes_to(upstream, routes), diagnostics)
 
 
 def _check_hidden_rates(
-    owner: EffectiveSection, store: TypedScalar | None, findings: Diagnostics
+    owner: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
     """Warn of a rate that another one in the same list never lets come to bear.
 
@@ -57,8 +57,8 @@ def _check_hidden_rates(
     for leaf in rates:
         is_hidden = pace(settings, leaf.value).burst >= at_once
         if leaf is not slowest and leaf.value != slowest.value and is_hidden:
-            findings.warn(
-                leaf.spot,
+            diagnostics.warn(
+                leaf.position,
                 leaf.path,
                 f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} has no "
                 f"effect, {slowest.scalar.bare} lets less through at any time, {instead}",
@@ -70,47 +70,49 @@ def _burst(owner: EffectiveSection) -> int | None:
     return None if leaf is None else leaf.value
 
 
-def _check_repeated_rates(owner: EffectiveSection, findings: Diagnostics) -> None:
+def _check_repeated_rates(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
     seen = set()
     for leaf in _rates(owner):
         if leaf.value in seen:
-            findings.fault(leaf.spot, leaf.path, "this rate is already in the list, remove it")
+            diagnostics.fault(
+                leaf.position, leaf.path, "this rate is already in the list, remove it"
+            )
         seen.add(leaf.value)
 
 
 def _check_window(
-    owner: EffectiveSection, store: TypedScalar | None, findings: Diagnostics
+    owner: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
     """A window is exact because it remembers every call; that is not for any size or place."""
     algorithm, rates = owner.leaf("throttle.algorithm"), _rates(owner)
     if algorithm is None or algorithm.value != "window" or not rates:
         return
     if store is not None and isinstance(store.value, RedisUrl):
-        findings.fault(
-            algorithm.spot,
+        diagnostics.fault(
+            algorithm.position,
             algorithm.path,
             "a window is counted in one process and cannot be shared over redis, write algorithm: "
             "gcra, or store: memory",
         )
     for leaf in rates:
         if leaf.value.count > _LONGEST_LOG:
-            findings.fault(
-                leaf.spot,
+            diagnostics.fault(
+                leaf.position,
                 leaf.path,
                 f"a window remembers every call{owner.named('throttle.rate', 'throttle.algorithm')}"
                 f", at most {_LONGEST_LOG}, write algorithm: gcra for more",
             )
 
 
-def _check_margin(owner: EffectiveSection, findings: Diagnostics) -> None:
+def _check_margin(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a margin that takes more than half of a rate: a wrong unit, most likely."""
     margin, rates = owner.leaf("throttle.margin"), _rates(owner)
     if margin is None or margin.value is None or not rates or not owner.writer("throttle.margin"):
         return
     shortest = min(rates, key=lambda leaf: leaf.value.period)
     if margin.value >= shortest.value.period:
-        findings.warn(
-            margin.spot,
+        diagnostics.warn(
+            margin.position,
             margin.path,
             f"{margin.scalar.bare} is not below the time of {shortest.scalar.bare}"
             f"{owner.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
@@ -118,7 +120,7 @@ def _check_margin(owner: EffectiveSection, findings: Diagnostics) -> None:
         )
 
 
-def _check_purpose(owner: EffectiveSection, findings: Diagnostics) -> None:
+def _check_purpose(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a throttle that does nothing."""
     items, concurrency = owner.items("throttle.rate"), owner.leaf("throttle.concurrency")
     pause, entry = owner.entry("throttle.pause"), owner.entry("throttle")
@@ -128,8 +130,8 @@ def _check_purpose(owner: EffectiveSection, findings: Diagnostics) -> None:
         return
     # Where a policy leaves pauses out, it may be for routes that have a rate.
     if pause.node.is_off and owner.writer("throttle.pause") == owner.home:
-        findings.warn(
-            entry.spot,
+        diagnostics.warn(
+            entry.position,
             entry.node.path,
             "it limits nothing and obeys no pause, write rate: 100/s (say) in it, or throttle: "
             "false",
@@ -197,7 +199,7 @@ _IDLE_KEYS = (
 )
 
 
-def _check_idle_keys(owners: Sequence[EffectiveSection], findings: Diagnostics) -> None:
+def _check_idle_keys(owners: Sequence[EffectiveSection], diagnostics: Diagnostics) -> None:
     """Refuse keys that have no effect on anything.
 
     What defaults or a policy say may be meant for some routes only: it is enough
@@ -212,14 +214,14 @@ def _check_idle_keys(owners: Sequence[EffectiveSection], findings: Diagnostics) 
             is_useless = idle.is_idle(owner) and (
                 owner.writer(idle.other) in {writer, ""} or writer == owner.home
             )
-            place = entry.spot, entry.node.path
+            place = entry.position, entry.node.path
             useless[place] = useless.get(place, True) and is_useless
-        for (spot, path), is_useless in useless.items():
+        for (position, path), is_useless in useless.items():
             if is_useless:
-                findings.fault(spot, path, idle.text)
+                diagnostics.fault(position, path, idle.text)
 
 
-def _check_wait(route: EffectiveSection, findings: Diagnostics) -> None:
+def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a wait that is longer than a request may take."""
     wait, timeout = route.leaf("throttle.max_wait"), route.leaf("timeout")
     if wait is None or timeout is None or not route.writer("throttle.max_wait"):
@@ -231,8 +233,8 @@ def _check_wait(route: EffectiveSection, findings: Diagnostics) -> None:
     instead = f"max_wait: {format_duration(shorter)} or timeout: {longer}"
     if wait.scalar.references or timeout.scalar.references:
         instead = "a shorter one or a longer timeout"
-    findings.warn(
-        wait.spot,
+    diagnostics.warn(
+        wait.position,
         wait.path,
         f"a wait of {wait.scalar.bare} cannot fit into timeout {timeout.scalar.bare}"
         f"{route.named('throttle.max_wait', 'timeout')}, write {instead}",
@@ -240,7 +242,7 @@ def _check_wait(route: EffectiveSection, findings: Diagnostics) -> None:
 
 
 def _check_shared_wait(
-    upstream: EffectiveSection, routes: Sequence[EffectiveSection], findings: Diagnostics
+    upstream: EffectiveSection, routes: Sequence[EffectiveSection], diagnostics: Diagnostics
 ) -> None:
     """The same for an upstream, whose wait has to fit into one route at least."""
     wait = upstream.leaf("throttle.max_wait")
@@ -253,8 +255,8 @@ def _check_shared_wait(
     longest = max(known, key=lambda leaf: leaf.value)
     if wait.value < longest.value:
         return
-    findings.warn(
-        wait.spot,
+    diagnostics.warn(
+        wait.position,
         wait.path,
         f"a wait of {wait.scalar.bare} fits into no route's timeout (the longest is "
         f"{longest.scalar.bare}), write a shorter one or a longer timeout",

@@ -9,15 +9,15 @@ _PERHAPS_PERCENT = 10
 """A ratio from here on was written by somebody who thinks in percent."""
 
 
-def check_upstreams(file: TypedMapping, findings: Diagnostics) -> None:
+def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """URLs differ; TLS settings, refusals and budget make sense."""
     upstreams = file.branch("upstreams")
     for entry in upstreams.entries.values() if upstreams else ():
         if isinstance(entry.node, TypedMapping):
-            _check_urls(entry.node, findings)
-            _check_tls(entry.node, findings)
-            _check_refused(entry.node, findings)
-            _check_budget(entry.node, findings)
+            _check_urls(entry.node, diagnostics)
+            _check_tls(entry.node, diagnostics)
+            _check_refused(entry.node, diagnostics)
+            _check_budget(entry.node, diagnostics)
 
 
 def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
@@ -35,43 +35,45 @@ def honoured_key(file: TypedMapping, name: TypedScalar | None) -> TypedMapping |
     return None if upstream is None else upstream.branch("honours_key")
 
 
-def _check_urls(upstream: TypedMapping, findings: Diagnostics) -> None:
+def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     seen = set()
     for item in upstream.items("urls"):
         if isinstance(item, TypedScalar) and item.value in seen:
-            findings.fault(item.spot, item.path, "this URL is already in the list, remove it")
+            diagnostics.fault(
+                item.position, item.path, "this URL is already in the list, remove it"
+            )
         elif isinstance(item, TypedScalar):
             seen.add(item.value)
 
 
-def _check_tls(upstream: TypedMapping, findings: Diagnostics) -> None:
+def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     tls = upstream.branch("tls")
     if tls is None or not tls.entries:
         return
     if upstream.is_whole and all(origin.scheme == "http" for origin in upstream.values("urls")):
-        findings.warn(
-            upstream.entries["tls"].spot,
+        diagnostics.warn(
+            upstream.entries["tls"].position,
             tls.path,
             "no URL of this upstream is https, so this has no effect, write https:// or remove it",
         )
-    check_client_tls(tls, "this upstream", findings)
+    check_client_tls(tls, "this upstream", diagnostics)
 
 
-def _check_refused(upstream: TypedMapping, findings: Diagnostics) -> None:
+def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of a list that was probably meant to add to the built-in one."""
     written = upstream.values("refused")
     if not written or not set(written).isdisjoint(USUAL_REFUSALS) or "refused" in upstream.broken:
         return
     lost, added = (", ".join(map(str, statuses)) for statuses in (USUAL_REFUSALS, written))
-    findings.warn(
-        upstream.entries["refused"].spot,
+    diagnostics.warn(
+        upstream.entries["refused"].position,
         f"{upstream.path}.refused",
         f"this list replaces the built-in one, so {lost} no longer mean that nothing was done, "
         f"write refused: [{lost}, {added}] to add {added}",
     )
 
 
-def _check_budget(upstream: TypedMapping, findings: Diagnostics) -> None:
+def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of a budget that allows nothing, or everything."""
     budget = upstream.branch("budget")
     ratio = budget.leaf("ratio") if budget else None
@@ -79,14 +81,14 @@ def _check_budget(upstream: TypedMapping, findings: Diagnostics) -> None:
         return
     least = budget.leaf("min_per_second")
     if ratio.value == 0 and least is not None and least.value == 0:
-        findings.warn(
-            upstream.entries["budget"].spot,
+        diagnostics.warn(
+            upstream.entries["budget"].position,
             budget.path,
             "this allows no retry at all, write a larger ratio, or budget: false for any number",
         )
     elif ratio.value >= _PERHAPS_PERCENT:
-        findings.warn(
-            ratio.spot,
+        diagnostics.warn(
+            ratio.position,
             ratio.path,
             f"{ratio.scalar.bare} retries for each request are no limit, write a ratio such as "
             f"0.2, or budget: false if that is meant",

@@ -15,7 +15,7 @@ def check_workers(
     routes: Sequence[EffectiveSection],
     upstreams: Sequence[EffectiveSection],
     file: EffectiveSection,
-    findings: Diagnostics,
+    diagnostics: Diagnostics,
 ) -> None:
     """Limits and keys are where all workers see them, and what is split leaves each a part.
 
@@ -28,23 +28,23 @@ def check_workers(
     several = "auto may be several workers, which" if workers.value is None else _counted(workers)
     limited = _having("throttle", (*routes, *upstreams))
     if limited and not isinstance(store.value, RedisUrl):
-        findings.fault(
-            workers.spot,
+        diagnostics.fault(
+            workers.position,
             workers.path,
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
     keyed = _having("idempotency", routes)
     if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
-        findings.fault(
-            workers.spot,
+        diagnostics.fault(
+            workers.position,
             workers.path,
             f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "
             f"redis://… or sqlite:PATH, or workers: 1",
         )
     if workers.value is not None:
         for limit in _split(upstreams, file):
-            _check_share(limit, workers, findings)
+            _check_share(limit, workers, diagnostics)
 
 
 def _split(
@@ -55,12 +55,12 @@ def _split(
     yield from (upstream.leaf("max_connections") for upstream in upstreams)
 
 
-def _check_share(limit: TypedScalar | None, workers: TypedScalar, findings: Diagnostics) -> None:
+def _check_share(limit: TypedScalar | None, workers: TypedScalar, diagnostics: Diagnostics) -> None:
     if limit is None or limit.value >= workers.value:
         return
     number = workers.scalar.bare
-    findings.fault(
-        limit.spot,
+    diagnostics.fault(
+        limit.position,
         limit.path,
         f"{limit.scalar.bare} cannot be divided among {number} workers, write {number} or more, or "
         f"fewer workers",

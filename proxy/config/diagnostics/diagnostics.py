@@ -41,16 +41,16 @@ class CheckReport:
     """Everything that was found, in the order of the files."""
 
     files: tuple[str, ...]
-    findings: tuple[Fault, ...]
+    diagnostics: tuple[Fault, ...]
     """Faults and warnings."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.findings if not finding.warning)
+        return tuple(finding for finding in self.diagnostics if not finding.warning)
 
     @property
     def warnings(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.findings if finding.warning)
+        return tuple(finding for finding in self.diagnostics if finding.warning)
 
     def summary(self, praise: str = "ok") -> str:
         """The last line: what *praise* says if there are no faults, and the counts."""
@@ -67,7 +67,7 @@ class ConfigError(Exception):
     """The configuration has faults, so there is nothing to run with."""
 
     def __init__(self, report: CheckReport) -> None:
-        super().__init__("\n".join(str(finding) for finding in report.findings))
+        super().__init__("\n".join(str(finding) for finding in report.diagnostics))
         self.report = report
 
 
@@ -77,13 +77,13 @@ class Diagnostics:
     def __init__(self) -> None:
         self._found: list[tuple[Position, Fault]] = []
 
-    def fault(self, spot: Position, path: str, text: str) -> None:
+    def fault(self, position: Position, path: str, text: str) -> None:
         """Note something that must be put right."""
-        self._add(spot, path, text, warning=False)
+        self._add(position, path, text, warning=False)
 
-    def warn(self, spot: Position, path: str, text: str) -> None:
+    def warn(self, position: Position, path: str, text: str) -> None:
         """Note something that is allowed but probably not meant."""
-        self._add(spot, path, text, warning=True)
+        self._add(position, path, text, warning=True)
 
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
         """All findings, sorted by where they stand."""
@@ -94,11 +94,14 @@ class Diagnostics:
         unique = dict.fromkeys(fault for _, fault in in_order)
         return CheckReport(tuple(source.name for source in sources), tuple(unique))
 
-    def _add(self, spot: Position, path: str, text: str, *, warning: bool) -> None:
+    def _add(self, position: Position, path: str, text: str, *, warning: bool) -> None:
         # An option of the command line is its own path.
-        path = path if spot.line else ""
+        path = path if position.line else ""
         self._found.append(
-            (spot, Fault(spot.source.name, spot.line, spot.column, path, text, warning))
+            (
+                position,
+                Fault(position.source.name, position.line, position.column, path, text, warning),
+            )
         )
 
 

@@ -42,7 +42,7 @@ class EffectiveSection:
     def writer(self, keys: str) -> str:
         """What wrote *keys*: ``routes.api``, ``policies.patient``, ``defaults``; empty: nobody."""
         entry = self.entry(keys)
-        if entry is None or entry.spot == BUILT_IN:
+        if entry is None or entry.position == BUILT_IN:
             return ""
         return entry.node.path.removesuffix(f".{keys}")
 

@@ -78,7 +78,7 @@ def _settings(
     # Names that somebody chose, such as those of header fields, stay as they were written.
     for entry in sorted(branch.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
         keys, node = (*outer, entry.key), entry.node
-        where, writer = _where(entry.spot), _writer(entry, writers)
+        where, writer = _where(entry.position), _writer(entry, writers)
         if not isinstance(node, TypedMapping) or not (node.section or node.entries):
             yield Setting(keys, shown(node, entry.key), where, writer)
             continue
@@ -88,15 +88,15 @@ def _settings(
             yield from _settings(node, writers, inner, keys)
 
 
-def _where(spot: Position) -> str:
-    if spot == BUILT_IN:
+def _where(position: Position) -> str:
+    if position == BUILT_IN:
         return "built-in"
-    return f"{spot.source.name}:{spot.line}"
+    return f"{position.source.name}:{position.line}"
 
 
 def _writer(entry: Entry[TypedNode], writers: list[str]) -> str:
     """Which of *writers* wrote it; empty: none of them, it is built in."""
-    if entry.spot == BUILT_IN:
+    if entry.position == BUILT_IN:
         return ""
     path = entry.node.path
     found = [name for name in writers if path == name or path.startswith((f"{name}.", f"{name}["))]

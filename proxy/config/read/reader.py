@@ -27,8 +27,8 @@ BUILT_IN = Position(Source("built-in"))
 class Reader:
     """Reads a tree by a model."""
 
-    def __init__(self, findings: Diagnostics, interpolation: Interpolation) -> None:
-        self._findings = findings
+    def __init__(self, diagnostics: Diagnostics, interpolation: Interpolation) -> None:
+        self._findings = diagnostics
         self._interpolation = interpolation
         self._built_in: dict[tuple[type[Section], str], TypedNode | None] = {}
 
@@ -76,17 +76,23 @@ class Reader:
                 if isinstance(mark, Shorthand):
                     node = mark.expand(node)
         except InvalidValue as mistake:
-            self._findings.fault(node.spot, path, str(mistake))
+            self._findings.fault(node.position, path, str(mistake))
             return None
         kind = next((mark for mark in metadata if isinstance(mark, ValueType)), None)
         if kind is not None:
             return self._leaf(node, kind, path)
         if isinstance(node, Scalar) and node.type == "null":
             if not isinstance(annotation, FieldInfo) or annotation.is_required():
-                self._findings.fault(node.spot, path, "there is no value, write one or remove it")
+                self._findings.fault(
+                    node.position, path, "there is no value, write one or remove it"
+                )
                 return None
             # A key with every line below it commented out.
-            node = Sequence(node.spot, ()) if get_origin(shape) is list else Mapping(node.spot, {})
+            node = (
+                Sequence(node.position, ())
+                if get_origin(shape) is list
+                else Mapping(node.position, {})
+            )
         if get_origin(shape) is list:
             return self._list(
                 node, get_args(shape)[0], path, can_be_empty=MinLen(1) not in metadata
@@ -110,7 +116,7 @@ class Reader:
                 # Other mistakes may quote what must not be seen.
                 if node.references and not isinstance(mistake, InvalidSecret):
                     text = f"{node.shown} is no {kind.noun}, write {kind.example} (say)"
-        self._findings.fault(node.spot, path, text)
+        self._findings.fault(node.position, path, text)
         return None
 
     def _list(
@@ -125,10 +131,12 @@ class Reader:
             instead = '"- " before each item'
             if isinstance(node, Scalar) and not node.references:
                 instead = f"[{node.bare}]"
-            self._findings.fault(node.spot, path, f"this has to be a list, write {instead}")
+            self._findings.fault(node.position, path, f"this has to be a list, write {instead}")
             return None
         if not node.items and not can_be_empty:
-            self._findings.fault(node.spot, path, "the list is empty, write an item or remove it")
+            self._findings.fault(
+                node.position, path, "the list is empty, write an item or remove it"
+            )
             return None
         items = []
         for index, item in enumerate(node.items):
@@ -136,12 +144,12 @@ class Reader:
             items.append(self._read(item, item_type, item_path))
         readable = tuple(item for item in items if item is not None)
         is_whole = len(readable) == len(items) and all(item.is_whole for item in readable)
-        return TypedList(path, node.spot, readable, is_whole)
+        return TypedList(path, node.position, readable, is_whole)
 
     def _table(self, node: Node, key_type: Any, value_type: Any, path: str) -> TypedMapping | None:  # noqa: ANN401 - a type is anything that can be annotated
         if not isinstance(node, Mapping):
             self._findings.fault(
-                node.spot, path, "names with values belong here, write them as a mapping"
+                node.position, path, "names with values belong here, write them as a mapping"
             )
             return None
         self._report_repeated(node, path)
@@ -153,25 +161,25 @@ class Reader:
             if self._is_merge_key(entry, path):
                 continue
             try:
-                kind.read(Scalar(entry.key, entry.spot, plain=False))
+                kind.read(Scalar(entry.key, entry.position, plain=False))
             except InvalidValue as mistake:
-                self._findings.fault(entry.spot, entry_path, str(mistake))
+                self._findings.fault(entry.position, entry_path, str(mistake))
                 broken.add(entry.key)
                 continue
             same = kind.same_key(entry.key)
             if same in entries:
-                self._already_set(entry, entries[same].spot, entry_path)
+                self._already_set(entry, entries[same].position, entry_path)
             read = self._read(entry.node, value_type, entry_path)
             if read is None or not read.is_whole:
                 broken.add(same)
             if read is not None:
-                entries.setdefault(same, Entry(entry.key, entry.spot, read))
-        return TypedMapping(path, node.spot, entries, None, frozenset(broken))
+                entries.setdefault(same, Entry(entry.key, entry.position, read))
+        return TypedMapping(path, node.position, entries, None, frozenset(broken))
 
     def _section(self, node: Node, model: type[Section], path: str) -> TypedMapping:
         if not isinstance(node, Mapping):
-            self._findings.fault(node.spot, path, f"keys belong here, write {_keys_of(model)}")
-            return TypedMapping(path, node.spot, {}, model, frozenset(model.model_fields))
+            self._findings.fault(node.position, path, f"keys belong here, write {_keys_of(model)}")
+            return TypedMapping(path, node.position, {}, model, frozenset(model.model_fields))
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
         broken = set()
@@ -182,28 +190,28 @@ class Reader:
             if self._is_merge_key(entry, path):
                 continue
             if entry.key in entries:
-                self._already_set(entry, entries[entry.key].spot, entry_path)
+                self._already_set(entry, entries[entry.key].position, entry_path)
                 continue
             model_field = model.model_fields.get(entry.key)
             if model_field is None:
                 advice = unknown_key(entry, model)
-                self._findings.fault(entry.spot, entry_path, f"unknown key, {advice.text}")
+                self._findings.fault(entry.position, entry_path, f"unknown key, {advice.text}")
                 broken |= {entry.key, advice.meant}
                 continue
             read = self._read(entry.node, model_field, entry_path)
             if read is None or not read.is_whole:
                 broken.add(entry.key)
             if read is not None:
-                entries[entry.key] = Entry(entry.key, entry.spot, read)
+                entries[entry.key] = Entry(entry.key, entry.position, read)
         self._check_alternatives(entries, model, path)
         for name, model_field in model.model_fields.items():
             # A key that was probably meant by an unknown one is not missing as well.
             if model_field.is_required() and name not in node.entries.keys() | broken:
                 self._findings.fault(
-                    node.spot, path, f"{name} is missing, write {name}: {_example(model_field)}"
+                    node.position, path, f"{name} is missing, write {name}: {_example(model_field)}"
                 )
                 broken.add(name)
-        return TypedMapping(path, node.spot, entries, model, frozenset(broken), node.is_off)
+        return TypedMapping(path, node.position, entries, model, frozenset(broken), node.is_off)
 
     def _check_alternatives(
         self, entries: dict[str, Entry[TypedNode]], model: type[Section], path: str
@@ -213,7 +221,7 @@ class Reader:
         for key, entry in entries.items():
             if key in groups and groups[key] != groups[first]:
                 self._findings.fault(
-                    entry.spot,
+                    entry.position,
                     _key_path(path, key),
                     f"it cannot stand beside {first}, remove one of them",
                 )
@@ -227,12 +235,12 @@ class Reader:
         together = (
             "write both in one mapping" if isinstance(entry.node, Mapping) else "remove one of them"
         )
-        self._findings.fault(entry.spot, path, f"already set at line {first.line}, {together}")
+        self._findings.fault(entry.position, path, f"already set at line {first.line}, {together}")
 
     def _is_merge_key(self, entry: Entry[Node], path: str) -> bool:
         if entry.key == "<<":
             self._findings.fault(
-                entry.spot,
+                entry.position,
                 path,
                 "<< is not supported, write the keys out, or once in policies and policy: NAME "
                 "in each route",

@@ -9,12 +9,12 @@ from proxy.config.values.headers import HeaderValue, looks_secret
 from proxy.config.values.stores import Password, RedisUrl, StoreUrl
 
 
-def check_secrets(file: TypedMapping, findings: Diagnostics) -> None:
+def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of secrets that stand in the file itself."""
     for key, leaf in leaves(file):
         if _is_secret(key, leaf) and not leaf.scalar.references:
-            findings.warn(
-                leaf.spot,
+            diagnostics.warn(
+                leaf.position,
                 leaf.path,
                 f"a secret stands in the file, write {_reference(key, leaf)} or ${{file:PATH}}",
             )

@@ -25,8 +25,8 @@ class TypedScalar:
     value: Any
 
     @property
-    def spot(self) -> Position:
-        return self.scalar.spot
+    def position(self) -> Position:
+        return self.scalar.position
 
     @property
     def is_whole(self) -> bool:
@@ -38,7 +38,7 @@ class TypedList:
     """A list that was read."""
 
     path: str
-    spot: Position
+    position: Position
     items: tuple["TypedNode", ...]
     is_whole: bool = True
     """False if something in it could not be read."""
@@ -49,7 +49,7 @@ class TypedMapping:
     """A mapping that was read: a section, or names with what belongs to each."""
 
     path: str
-    spot: Position
+    position: Position
     entries: dict[str, "Entry[TypedNode]"]
     section: type[Section] | None = None
     broken: frozenset[str] = field(default_factory=frozenset)

@@ -75,7 +75,7 @@ def _rewritten(ours: str, node: Node) -> str:
     *outer, key = ours.split(".")
     if key == "urls":
         try:
-            UpstreamUrl().read(Scalar(value, node.spot))
+            UpstreamUrl().read(Scalar(value, node.position))
         except InvalidValue:
             value = "https://…"
         return f"urls: [{value}]"

@@ -48,8 +48,8 @@ class OneOrMore(Shorthand):
         if isinstance(node, Sequence) or is_nothing:
             return node
         if self.none and isinstance(node, Scalar) and node.text == "none":
-            return Sequence(node.spot, (), implied=True)
-        return Sequence(node.spot, (node,), implied=True)
+            return Sequence(node.position, (), implied=True)
+        return Sequence(node.position, (node,), implied=True)
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:
         # A list that may be absent is described as that list or null.
@@ -73,7 +73,7 @@ class SetsKey(Shorthand):
     def expand(self, node: Node) -> Node:
         if not isinstance(node, Scalar) or node.type == "null":
             return node
-        value: Node = Sequence(node.spot, (node,), implied=True) if self.listed else node
+        value: Node = Sequence(node.position, (node,), implied=True) if self.listed else node
         return replace(_implied(node, {self.key: value}), implied=not self.named)
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the kind knows
@@ -131,15 +131,15 @@ class MethodAndPath(Shorthand):
             return node
         words = [replace(node, text=word, plain=False) for word in node.text.split()]
         if len(words) == 1:
-            return _implied(node, {"path": Sequence(node.spot, tuple(words), implied=True)})
+            return _implied(node, {"path": Sequence(node.position, tuple(words), implied=True)})
         if len(words) != 2:
             raise InvalidValue(f"{node.shown} is no path, write /v1/** or POST /v1/charges (say)")
         method, path = words
         return _implied(
             node,
             {
-                "path": Sequence(node.spot, (path,), implied=True),
-                "methods": Sequence(node.spot, (method,), implied=True),
+                "path": Sequence(node.position, (path,), implied=True),
+                "methods": Sequence(node.position, (method,), implied=True),
             },
         )
 
@@ -148,5 +148,5 @@ class MethodAndPath(Shorthand):
 
 
 def _implied(node: Scalar, keys: dict[str, Node]) -> Mapping:
-    entries = {key: Entry(key, node.spot, value) for key, value in keys.items()}
-    return Mapping(node.spot, entries, implied=True)
+    entries = {key: Entry(key, node.position, value) for key, value in keys.items()}
+    return Mapping(node.position, entries, implied=True)

@@ -58,7 +58,7 @@ class Interpolation:
                 )
             if found["file"] is not None:
                 references.append(f"${{file:{found['file']}}}")
-                return self._file(found["file"], scalar.spot.source)
+                return self._file(found["file"], scalar.position.source)
             references.append(f"${{{found['name']}}}")
             return self._variable(found["name"], found["rule"], found["text"])
 

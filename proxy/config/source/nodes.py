@@ -34,7 +34,7 @@ class Scalar:
     """One value, as text."""
 
     text: str
-    spot: Position
+    position: Position
     plain: bool = True
     """Written without quotes: it may be a number, a boolean or null."""
     references: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Entry(Generic[NodeT]):
     """A key and what stands under it."""
 
     key: str
-    spot: Position
+    position: Position
     """Of the key."""
     node: NodeT
 
@@ -84,7 +84,7 @@ class Entry(Generic[NodeT]):
 class Mapping:
     """Keys and values. Of a key that is written twice the first counts."""
 
-    spot: Position
+    position: Position
     """Of the first key."""
     entries: dict[str, "Entry[Node]"]
     repeated: tuple[tuple["Entry[Node]", Position], ...] = ()
@@ -99,7 +99,7 @@ class Mapping:
 class Sequence:
     """A list."""
 
-    spot: Position
+    position: Position
     items: tuple["Node", ...]
     implied: bool = False
     """Not in the file: a shorthand, spelled out."""

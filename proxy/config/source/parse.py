@@ -49,18 +49,18 @@ _MENDED_COLON = "\ue000"
 class _Unreadable(Exception):
     """Reading ends here: what follows cannot be understood."""
 
-    def __init__(self, spot: Position, text: str) -> None:
+    def __init__(self, position: Position, text: str) -> None:
         super().__init__(text)
-        self.spot = spot
+        self.position = position
         self.text = text
 
 
-def parse_file(source: Source, findings: Diagnostics) -> Mapping | None:
-    """The tree of one file, or None if it could not be read; *findings* say why."""
+def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
+    """The tree of one file, or None if it could not be read; *diagnostics* say why."""
     try:
         return _parse(_read(source), source)
     except _Unreadable as unreadable:
-        findings.fault(unreadable.spot, "", unreadable.text)
+        diagnostics.fault(unreadable.position, "", unreadable.text)
     return None
 
 
@@ -102,7 +102,7 @@ def _tree(text: str, source: Source) -> Mapping:
         raise _Unreadable(Position(source, 1, 1), "the file is empty, write upstreams and routes")
     if not isinstance(root, Mapping):
         raise _Unreadable(
-            root.spot, "the file has to begin with keys, write upstreams: and routes: (say)"
+            root.position, "the file has to begin with keys, write upstreams: and routes: (say)"
         )
     return root
 
@@ -218,10 +218,10 @@ class _Composer:
         self._refuse_tag(event, event.tag)
         # In the plain style no tag was written, or `!!str` was, which quotes would say too.
         plain = event.style in (None, "") and event.tag is None
-        spot, value = self._spot(event), event.value
+        position, value = self._spot(event), event.value
         if plain and _MENDED_COLON in value:
-            spot = replace(spot, column=spot.column + value.index(_MENDED_COLON))
-        return Scalar(value.replace(_MENDED_COLON, ":"), spot, plain)
+            position = replace(position, column=position.column + value.index(_MENDED_COLON))
+        return Scalar(value.replace(_MENDED_COLON, ":"), position, plain)
 
     def _sequence(self, event: yaml.SequenceStartEvent, depth: int) -> Sequence:
         self._refuse_tag(event, event.tag)
@@ -239,20 +239,20 @@ class _Composer:
         for following in self._events:
             if isinstance(following, yaml.MappingEndEvent):
                 break
-            spot = self._spot(following)
-            key = self._key(self._node(following, depth + 1), spot)
-            entry = Entry(key, spot, self._node(next(self._events), depth + 1))
+            position = self._spot(following)
+            key = self._key(self._node(following, depth + 1), position)
+            entry = Entry(key, position, self._node(next(self._events), depth + 1))
             if key in entries:
-                repeated.append((entry, entries[key].spot))
+                repeated.append((entry, entries[key].position))
             else:
                 entries[key] = entry
         first = next(iter(entries.values()), None)
-        return Mapping(first.spot if first else self._spot(event), entries, tuple(repeated))
+        return Mapping(first.position if first else self._spot(event), entries, tuple(repeated))
 
     @staticmethod
-    def _key(node: Node, spot: Position) -> str:
+    def _key(node: Node, position: Position) -> str:
         if not isinstance(node, Scalar):
-            raise _Unreadable(spot, "a key is a single word, write one")
+            raise _Unreadable(position, "a key is a single word, write one")
         return node.text
 
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:

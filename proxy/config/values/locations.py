@@ -17,7 +17,7 @@ class FilePath(ValueType[str]):
     def read(self, scalar: Scalar) -> str:
         if not scalar.text or "\0" in scalar.text:
             raise InvalidValue(f"there is no path, write {self.example} (say)")
-        return str(scalar.spot.source.directory / scalar.text)
+        return str(scalar.position.source.directory / scalar.text)
 
     def json_schema(self) -> JsonSchema:
         return {"type": "string", "minLength": 1}

@@ -222,7 +222,7 @@ def _sqlite_path(scalar: Scalar) -> str:
         path.encode()
     except UnicodeEncodeError:  # the environment can hold bytes that are no characters
         raise InvalidSecret("the path is not UTF-8 text, write another") from None
-    return str(scalar.spot.source.directory / path)
+    return str(scalar.position.source.directory / path)
 
 
 def _credentials(text: str) -> tuple[str | None, str | None]:

@@ -97,7 +97,7 @@ class ResponseCapture(ABC):
         self._pieces = []
         stream = self.exchange.stream
         if stream is not None and self.exchange.is_behind:
-            stream.pause()
+            stream.pause_reading()
 
     # Once it has ended.
 

@@ -68,7 +68,7 @@ class KeyOwner(ResponseCapture):
     async def run(self, inner: Handler) -> Refusal | None:
         """Run it to its end, tell the store, and then let the client have the last of it."""
         exchange, flight = self.exchange, self._flight
-        exchange.keeper = self
+        exchange.capture = self
         exchange.owned_key = flight
         flight.owner = self
         refusal: Refusal | None
@@ -90,7 +90,7 @@ class KeyOwner(ResponseCapture):
                 await self._conclude(refusal)
         finally:
             # It knows the exchange, and a cycle would have to be found.
-            exchange.keeper = exchange.owned_key = None
+            exchange.capture = exchange.owned_key = None
             # Whoever took the flight over has its own.
             if flight.owner is self:
                 flight.owner = None

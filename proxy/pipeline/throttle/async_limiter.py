@@ -72,7 +72,7 @@ class AsyncLimiter:
     async def wait_again(self, exchange: Exchange, deadline: float) -> ThrottleCause | None:
         """The same for one whose turn had come, who has its place and needs another permit."""
         now = self._clock.monotonic()
-        if self.bucket.hold_again(now):
+        if self.bucket.reserve_again(now):
             return None
         turn = _AsyncWaiter(self._loop, now, deadline, has_place=True)
         if not self.bucket.come_back(turn):
@@ -80,7 +80,7 @@ class AsyncLimiter:
         return await self._wait(exchange, turn)
 
     async def _wait(self, exchange: Exchange, turn: "_AsyncWaiter") -> ThrottleCause | None:
-        line = exchange.place = _QueueEntry(self, turn)
+        line = exchange.queue_entry = _QueueEntry(self, turn)
         exchange.begin_wait("queue")
         try:
             self.look()
@@ -93,7 +93,7 @@ class AsyncLimiter:
             line.leave()
             raise
         finally:
-            exchange.place = None
+            exchange.queue_entry = None
         exchange.end_wait()  # not for one that is cancelled: it shall be known where it was
         return cause
 

@@ -41,13 +41,13 @@ _NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that do
 class ThrottleChain:
     """The throttles between a route and an upstream, in the order in which they are passed."""
 
-    __slots__ = ("_gates", "_new_pass", "clock", "loop", "pauses", "throttles", "upstream")
+    __slots__ = ("_gates", "_new_pass", "clock", "loop", "retry_waits", "throttles", "upstream")
 
     def __init__(
         self,
         throttles: list[Throttle],
         upstream: Upstream,
-        pauses: RetryWaits,
+        retry_waits: RetryWaits,
         clock: Clock,
         *,
         keyed: bool,
@@ -57,7 +57,7 @@ class ThrottleChain:
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.throttles = throttles
-        self.pauses = pauses
+        self.retry_waits = retry_waits
         self._gates = None if keyed else [throttle.common for throttle in throttles]
         """The same for every request, if they are."""
         self._new_pass = KeyedPermit if keyed else ChainPermit
@@ -73,7 +73,7 @@ class ThrottleChain:
         """
         gates = self._gates or list(self._gates_for(exchange))
         now = self.clock.monotonic()  # not before: to a new gate nothing was before it
-        if self.upstream.fleet.breakers is not None:
+        if self.upstream.endpoints.breakers is not None:
             self._ask_breakers(now)
         for gate in gates:
             if not gate.bucket.take(now):
@@ -93,7 +93,7 @@ class ThrottleChain:
         """
         passed = self._new_pass(self, exchange, [])
         try:
-            with self.pauses.watch(exchange) if is_retry else nullcontext():
+            with self.retry_waits.watch(exchange) if is_retry else nullcontext():
                 for gate in self._gates_for(exchange):
                     await self._pass(gate, passed, exchange, deadline)
                 await passed.spend(deadline)
@@ -113,7 +113,7 @@ class ThrottleChain:
         """Get a permit of one gate, to be held."""
         now = self.clock.monotonic()
         if gate.bucket.take(now):
-            gate.bucket.hold(now)
+            gate.bucket.reserve(now)
             gate.recorder.passed()
             passed.hold_at(gate)
             return
@@ -162,9 +162,9 @@ class ThrottleChain:
         )
 
     def _ask_breakers(self, now: float) -> None:
-        fleet = self.upstream.fleet
-        if not fleet.admits(now):
-            raise Refused(fleet.left_alone(now))
+        endpoints = self.upstream.endpoints
+        if not endpoints.admits(now):
+            raise Refused(endpoints.left_alone(now))
 
     def heed(self, head: ResponseHead, gates: list[AsyncLimiter]) -> None:
         """If the upstream refused a call and said for how long, leave it alone for so long."""
@@ -187,22 +187,22 @@ class ChainPermit:
         "_entrance",
         "_exchange",
         "_gates",
-        "_held",
         "_is_aside",
         "_is_spent",
+        "_reserved",
         "_timer",
         "queued",
         "then",
     )
 
     def __init__(
-        self, entrance: ThrottleChain, exchange: Exchange, gates: list[AsyncLimiter]
+        self, throttle_chain: ThrottleChain, exchange: Exchange, gates: list[AsyncLimiter]
     ) -> None:
         """It has spent a permit at each of the *gates*."""
-        self._entrance = entrance
+        self._entrance = throttle_chain
         self._exchange = exchange
         self._gates = gates
-        self._held: list[AsyncLimiter] = []
+        self._reserved: list[AsyncLimiter] = []
         """Where its permit is held."""
         self._is_spent = True
         self._is_aside = False
@@ -222,9 +222,9 @@ class ChainPermit:
         """Its permit of one more gate is held."""
         self._is_spent = False
         self._gates.append(gate)
-        self._held.append(gate)
+        self._reserved.append(gate)
 
-    def hold(self) -> None:
+    def reserve(self) -> None:
         """The request is not sent yet: nothing is spent on it (core.Pass)."""
         if not self._is_spent:
             return
@@ -245,18 +245,18 @@ class ChainPermit:
         self._is_spent = False
         now = self._entrance.clock.monotonic()
         for gate in self._gates:
-            gate.bucket.hold(now)
-        self._held = self._gates.copy()
+            gate.bucket.reserve(now)
+        self._reserved = self._gates.copy()
 
     def _hold_for_a_while(self) -> None:
-        if self._held and self._timer is None:
+        if self._reserved and self._timer is None:
             self._timer = self._entrance.loop.call_later(_HELD_FOR, self.let_go)
 
     def let_go(self) -> None:
         """Let others have its permits; it keeps its places."""
         self._stop_timer()
-        held, self._held = self._held, []
-        for gate in held:
+        reserved, self._reserved = self._reserved, []
+        for gate in reserved:
             gate.bucket.lapse()
             gate.look()
 
@@ -270,31 +270,31 @@ class ChainPermit:
         if self._is_aside:
             self._rejoin()
         is_retry = len(self._exchange.attempts) > 1  # the present one is on record
-        with self._entrance.pauses.watch(self._exchange) if is_retry else nullcontext():
+        with self._entrance.retry_waits.watch(self._exchange) if is_retry else nullcontext():
             await self.spend(deadline)
 
     async def spend(self, deadline: float) -> None:
         """Wait where a permit has lapsed, until all of them can be spent."""
         while not self._spend(self._entrance.clock.monotonic()):
-            gate = next(gate for gate in self._gates if gate not in self._held)
+            gate = next(gate for gate in self._gates if gate not in self._reserved)
             self._hold_for_a_while()
             cause = await gate.wait_again(self._exchange, deadline - LEAST_ATTEMPT)
             if cause is not None:
                 raise Refused(self._entrance.refusal(gate, cause))
-            self._held.append(gate)
+            self._reserved.append(gate)
         self._stop_timer()
 
     def _spend(self, now: float) -> bool:
         """Spend all permits in one moment, or none."""
-        if len(self._held) < len(self._gates):
+        if len(self._reserved) < len(self._gates):
             return False
         spent: list[AsyncLimiter] = []
         for gate in self._gates:
-            self._held.remove(gate)
+            self._reserved.remove(gate)
             if not gate.bucket.spend(now):
                 for earlier in spent:
-                    earlier.bucket.hold(now)
-                    self._held.append(earlier)
+                    earlier.bucket.reserve(now)
+                    self._reserved.append(earlier)
                 return False
             spent.append(gate)
         self._is_spent = True
@@ -306,7 +306,7 @@ class ChainPermit:
             self._rejoin()
         if not sent and self._is_spent:
             self._take_back()
-        if self._held or self._timer is not None:
+        if self._reserved or self._timer is not None:
             self.let_go()
         for gate in self._gates:
             if gate.bucket.vacate():

@@ -123,13 +123,13 @@ class Throttle:
 
     def state(self, now: float) -> ThrottleState:
         """What goes on here."""
-        pauses = [pause for gate in self._gates() if (pause := gate.bucket.paused_for(now))]
+        retry_waits = [pause for gate in self._gates() if (pause := gate.bucket.paused_for(now))]
         return ThrottleState(
             waiting=sum(gate.bucket.waiting for gate in self._gates()),
             under_way=sum(gate.bucket.under_way for gate in self._gates()),
             buckets=len(self._callers) + 1,
-            paused=len(pauses),
-            paused_for=max(pauses, default=0.0),
+            paused=len(retry_waits),
+            paused_for=max(retry_waits, default=0.0),
         )
 
     def change(self, settings: ThrottleSettings) -> None:

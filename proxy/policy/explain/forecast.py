@@ -84,14 +84,16 @@ def _ways(courses: list[Course]) -> tuple[Way, ...]:
 def _expected(courses: list[Course], index: int) -> Expected:
     reached = [course for course in courses if len(course.attempts) > index]
     attempts = [course.attempts[index] for course in reached]
-    pauses = [pause for course in reached if (pause := _pause_after(course, index)) is not None]
-    pauses.sort(key=lambda pause: pause.seconds)
+    retry_waits = [
+        pause for course in reached if (pause := _pause_after(course, index)) is not None
+    ]
+    retry_waits.sort(key=lambda pause: pause.seconds)
     starts = [attempt.started for attempt in attempts]
     queued = [attempt.queued for attempt in attempts]
     return Expected(
         index + 1,
         tuple(dict.fromkeys(attempt.why for attempt in attempts)),
-        (pauses[0], pauses[-1]) if pauses else (),
+        (retry_waits[0], retry_waits[-1]) if retry_waits else (),
         (min(starts), max(starts)),
         (min(queued), max(queued)),
     )

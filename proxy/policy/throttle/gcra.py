@@ -125,7 +125,7 @@ class Gcra:
         """The state in which so many calls could go out now, but no more than the burst."""
         return self._ticks(now) + max(self.burst - remaining, 0) * self._interval
 
-    def drained(self, state: int, until: float) -> int:
+    def closed_until(self, state: int, until: float) -> int:
         """*state*, but nothing before *until*: one call then, and one per interval after it."""
         return max(state, self._ticks(until) + self._burst - self._interval)
 
@@ -199,12 +199,12 @@ class GcraMeter:
         """Rules that were in force before and are not as good as new yet: they go on counting, for
         the case that they come back."""
 
-    def take(self, now: float, held: int) -> bool:
-        """Count a call, if it may go out now and *held* others as well."""
-        state, wait = self._rule.reserve(self._state, now, held + 1)
+    def take(self, now: float, reserved: int) -> bool:
+        """Count a call, if it may go out now and *reserved* others as well."""
+        state, wait = self._rule.reserve(self._state, now, reserved + 1)
         if wait:
             return False
-        self._state = self._rule.give_back(state, held) if held else state
+        self._state = self._rule.give_back(state, reserved) if reserved else state
         self._before = self._last
         self._last = now
         if self._former:
@@ -228,9 +228,9 @@ class GcraMeter:
         """Seconds until the *count*-th call from now may go out."""
         return self._rule.reserve(self._state, now, count)[1]
 
-    def drain(self, now: float, until: float) -> None:
+    def close_until(self, now: float, until: float) -> None:
         """Nothing before *until*, then one by one. Not to be called with an earlier one later."""
-        self._go_on(now, self._rule.drained(self._state, until), max(self._last, until))
+        self._go_on(now, self._rule.closed_until(self._state, until), max(self._last, until))
 
     def reopen(self, now: float, until: float) -> None:
         """It was drained until later than that, and shall not be any more.

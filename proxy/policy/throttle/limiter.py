@@ -9,7 +9,7 @@ spent in the moment in which its call is sent, so that no rate is ever exceeded,
 what is not sent costs nothing.
 
 Between the moment in which it is one's turn and the moment of sending a permit may be
-*held*: while a connection is being made, say. The bucket counts those; here they are
+*reserved*: while a connection is being made, say. The bucket counts those; here they are
 only an argument.
 """
 
@@ -30,8 +30,8 @@ NEVER = math.inf
 class Limiter(Protocol):
     """The permits and places of one bucket. Times are monotonic seconds."""
 
-    def take(self, now: float, held: int) -> bool:
-        """Let a call out now, if there is a permit besides the *held* ones, and a place.
+    def take(self, now: float, reserved: int) -> bool:
+        """Let a call out now, if there is a permit besides the *reserved* ones, and a place.
 
         The permit is spent and the place is taken, or neither.
         """
@@ -39,7 +39,7 @@ class Limiter(Protocol):
     def undo(self, now: float) -> None:
         """The last :meth:`take` did not happen after all. Only in the same turn."""
 
-    def hold(self, now: float) -> None:
+    def reserve(self, now: float) -> None:
         """What was taken or spent last is only held; its place stays taken. As :meth:`undo`."""
 
     def spend(self, now: float) -> bool:
@@ -67,7 +67,7 @@ class Limiter(Protocol):
     def ask(self, now: float, waiting: int) -> None:
         """So many wait, and there is no permit or no place: see to it, if anything can be done."""
 
-    def drain(self, now: float, until: float) -> None:
+    def close_until(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
@@ -112,13 +112,13 @@ class LocalLimiter:
         self._under_way = 0
         self._closed_until = -math.inf
 
-    def take(self, now: float, held: int) -> bool:
+    def take(self, now: float, reserved: int) -> bool:
         """Let a call out now, if all rates and the places allow it."""
         # For every attempt: 0.6 µs with one rate.
         if self._under_way >= self._most:
             return False
         for meter in self._meters:
-            if not meter.take(now, held):
+            if not meter.take(now, reserved):
                 for taken in self._meters:
                     if taken is meter:
                         return False
@@ -128,10 +128,10 @@ class LocalLimiter:
 
     def undo(self, now: float) -> None:
         """The last take did not happen after all."""
-        self.hold(now)
+        self.reserve(now)
         self._under_way -= 1
 
-    def hold(self, now: float) -> None:  # noqa: ARG002 - the last take was at the same time
+    def reserve(self, now: float) -> None:  # noqa: ARG002 - the last take was at the same time
         """What the last take, or the last spend, has used is only held."""
         for meter in self._meters:
             meter.take_back()
@@ -169,11 +169,11 @@ class LocalLimiter:
     def ask(self, now: float, waiting: int) -> None:
         """There is nobody to ask."""
 
-    def drain(self, now: float, until: float) -> None:
+    def close_until(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
         self._closed_until = max(until, self._closed_until, now)
         for meter in self._meters:
-            meter.drain(now, self._closed_until)
+            meter.close_until(now, self._closed_until)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on; they count from the last call that was sent.
@@ -196,7 +196,7 @@ class LocalLimiter:
             for meter in self._meters:
                 meter.reopen(now, latest)
         elif self._closed_until > now:
-            self.drain(now, self._closed_until)
+            self.close_until(now, self._closed_until)
 
     def _meter(self, rate: Rate, now: float) -> _Meter:
         sent = self._pacing(self._settings, rate)

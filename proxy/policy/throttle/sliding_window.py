@@ -15,7 +15,7 @@ second oldest has, and so on. Calls that were never made have left it long ago::
 W is the window as the sender has to count it for the upstream to find no more in its own
 (``pacing.py``).
 
-After it was *drained*, the first N calls are also W / N apart: a window that is free
+After it was *closed_until*, the first N calls are also W / N apart: a window that is free
 altogether would let all of them out at once.
 """
 
@@ -47,10 +47,10 @@ class SlidingWindow:
         self._passed = 0
         """Calls since it was drained."""
 
-    def take(self, now: float, held: int) -> bool:
-        """Count a call, if it may go out now and *held* others as well."""
+    def take(self, now: float, reserved: int) -> bool:
+        """Count a call, if it may go out now and *reserved* others as well."""
         clock = self._read(now)
-        if self._free_at(clock, held + 1) > clock:
+        if self._free_at(clock, reserved + 1) > clock:
             return False
         self._add(clock)
         return True
@@ -89,7 +89,7 @@ class SlidingWindow:
             free_at = max(free_at, self._due(place))
         return free_at + rounds * self._window
 
-    def drain(self, now: float, until: float) -> None:
+    def close_until(self, now: float, until: float) -> None:
         """Nothing before *until*, then one by one, and nothing earlier than it would have been."""
         if self._read(now) < self._opens + self._window:
             self._opens = max(self._due(0), nanoseconds(until))
@@ -122,7 +122,7 @@ class SlidingWindow:
         """The log of another rate, for which the same calls were sent."""
         log = SlidingWindow(rate, self._sent, window)
         if self._read(now) < self._opens + self._window:
-            log.drain(now, self._due(0) / NANOSECONDS)
+            log.close_until(now, self._due(0) / NANOSECONDS)
         return log
 
     def sent(self) -> list[float]:

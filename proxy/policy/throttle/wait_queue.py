@@ -16,7 +16,7 @@ so a place that is given up delays nobody, a changed rate holds for everybody, a
 timer for the whole line is enough.
 
 It may take until a call is sent after its turn has come. While it waits for its turn
-elsewhere its permit is *held*; it is spent in the moment of sending. If that takes so
+elsewhere its permit is *reserved*; it is spent in the moment of sending. If that takes so
 long that the permit lapses, or if a pause begins meanwhile, the call comes back and is
 first in line.
 
@@ -102,10 +102,10 @@ class WaitQueue(Generic[W]):
     __slots__ = (
         "_aside",
         "_back",
-        "_held",
         "_line",
         "_next_turn",
         "_opens",
+        "_reserved",
         "_spread",
         "permits",
         "settings",
@@ -118,7 +118,7 @@ class WaitQueue(Generic[W]):
         self._line: OrderedDict[W, None] = OrderedDict()
         self._back: OrderedDict[W, None] = OrderedDict()
         """Those who came back and are first. They have their places."""
-        self._held = 0
+        self._reserved = 0
         """Permits of those whose turn has come and who have not sent yet."""
         self._aside = 0
         """How many have had their turn and will need another one, to send."""
@@ -132,7 +132,7 @@ class WaitQueue(Generic[W]):
         """How those go out who waited for its end, where there is no rate."""
 
     def __repr__(self) -> str:
-        return f"<bucket, {self.waiting} waiting, {self._held} held>"
+        return f"<bucket, {self.waiting} waiting, {self._reserved} held>"
 
     @property
     def waiting(self) -> int:
@@ -154,7 +154,7 @@ class WaitQueue(Generic[W]):
         """Let somebody out at once, if nobody waits: its permit is spent, its place taken."""
         if self._line or self._back or now < self._opens or now < self._next_turn:
             return False
-        if not self.permits.take(now, self._held):
+        if not self.permits.take(now, self._reserved):
             return False
         self.under_way += 1
         return True
@@ -217,11 +217,11 @@ class WaitQueue(Generic[W]):
         return self._wait_behind(self.waiting, now)
 
     def _wait_behind(self, ahead: int, now: float) -> float:
-        wait = self.permits.wait(now, self._held + self._aside + ahead + 1)
+        wait = self.permits.wait(now, self._reserved + self._aside + ahead + 1)
         if now < self._opens:
             # As if nobody came after it; the more there are, the sooner each of them goes. Who
             # holds a permit cannot use it before the end of the pause, and comes back first.
-            others = ahead + self._held
+            others = ahead + self._reserved
             share = 0.0 if self.settings.rates else SPREAD * others / (others + 1)
             return max(wait, self._opens - now + share)
         if self._spread is not None:
@@ -257,7 +257,7 @@ class WaitQueue(Generic[W]):
             if line is self._line:
                 self.permits.occupy()
                 self.under_way += 1
-            self._hold_next()
+            self._reserve_next()
             served.out.append(waiter)
         if not self.waiting:
             self._spread = None
@@ -273,12 +273,12 @@ class WaitQueue(Generic[W]):
 
     def _next_in(self, now: float) -> float:
         """Seconds until somebody who has its place may go; not above 0: it may now."""
-        wait = self.permits.wait(now, self._held + 1)
+        wait = self.permits.wait(now, self._reserved + 1)
         return wait if self._spread is None else max(wait, self._spread.wait(now, 0))
 
-    def _hold_next(self) -> None:
+    def _reserve_next(self) -> None:
         """The next permit there is, is held for somebody."""
-        self._held += 1
+        self._reserved += 1
         if self._spread is not None:
             self._spread.out += 1
 
@@ -343,22 +343,22 @@ class WaitQueue(Generic[W]):
 
     def spend(self, now: float) -> bool:
         """A held permit is used: its call is sent now. False: not yet, it has to come back."""
-        self._held -= 1
+        self._reserved -= 1
         return now >= self._opens and self.permits.spend(now)
 
-    def hold(self, now: float) -> None:
-        """What was taken or spent last is only held. Only in the same turn."""
-        self.permits.hold(now)
-        self._held += 1
+    def reserve(self, now: float) -> None:
+        """Only reserve what was taken or spent last. In the same turn of the loop."""
+        self.permits.reserve(now)
+        self._reserved += 1
 
     def set_aside(self, now: float) -> None:
-        """What was taken or spent last is not used before a connection is there. As :meth:`hold`.
+        """Keep what was taken or spent last for when a connection is there, as :meth:`reserve`.
 
         Its place stays taken.
         """
-        self.permits.hold(now)
+        self.permits.reserve(now)
         self._aside += 1
-        before = self._held + self._aside
+        before = self._reserved + self._aside
         # As long as there are permits for all of these, nobody has to wait for them.
         until_next = self.permits.wait(now, before + 1)
         gap = until_next - self.permits.wait(now, before) if until_next < NEVER else 0.0
@@ -372,13 +372,13 @@ class WaitQueue(Generic[W]):
 
     def lapse(self) -> None:
         """A held permit is not needed for now; its place stays taken."""
-        self._held -= 1
+        self._reserved -= 1
 
-    def hold_again(self, now: float) -> bool:
+    def reserve_again(self, now: float) -> bool:
         """Let somebody who came back have another permit at once, if nobody else came back."""
         if self._back or now < self._opens or self._next_in(now) > 0:
             return False
-        self._hold_next()
+        self._reserve_next()
         return True
 
     def come_back(self, waiter: W) -> bool:
@@ -418,7 +418,7 @@ class WaitQueue(Generic[W]):
         self._opens = until
         self._spread = None
         if is_news:
-            self.permits.drain(now, until)
+            self.permits.close_until(now, until)
         everybody = (*self._back, *self._line)
         hopeless = [waiter for waiter in everybody if self._gives_up(waiter) < until]
         for waiter in hopeless:

@@ -183,7 +183,7 @@ class Supervisor:
             try:
                 loaded = await asyncio.to_thread(self._load)
             except ConfigError as error:
-                return self._keep_old([str(finding) for finding in error.report.findings])
+                return self._keep_old([str(finding) for finding in error.report.diagnostics])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 return self._keep_old(["the configuration could not be read, see the log"])

@@ -51,7 +51,7 @@ class BufferedBody:
             raise RuntimeError("a body that was let go is asked for again")
         if self.is_kept and not self._reserved and self.lost is None:
             exchange, size = self._exchange, self.length
-            client, limit = exchange.client, exchange.site.settings.limits.replay_memory
+            client, limit = exchange.client, exchange.router.settings.limits.replay_memory
             memory, caller = client.server.replay_memory, client.caller
             if exchange.head.claims is not NO_FORWARDED_FIELDS:
                 caller = exchange.caller()
@@ -62,7 +62,7 @@ class BufferedBody:
                 self.lost = VerdictReason.BUFFER_FULL
         return self._data
 
-    def hold(self) -> None:
+    def keep(self) -> None:
         """It stays as it is."""
 
     def whole(self) -> bytes | None:

@@ -47,7 +47,7 @@ class FairMemory(FairShare[str]):
     def make_room(self, caller: str, size: int, limit: int) -> bool:
         """Give *caller* *size* more bytes at the cost of those who hold more; False if none can."""
         while (largest := self.largest()) is not None:
-            if_slow = largest == caller or self.held(largest) <= self.held(caller) + size
+            if_slow = largest == caller or self.used_by(largest) <= self.used_by(caller) + size
             oldest = tuple(islice(self._uploads.get(largest, ()), _LOOK_AT))
             if not any(give_way(if_slow=if_slow) for give_way in oldest):
                 return False

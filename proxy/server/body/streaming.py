@@ -209,7 +209,7 @@ class StreamingBody:
                 break  # lost: there is no use in the rest
         return self.kept()
 
-    def hold(self) -> None:
+    def keep(self) -> None:
         """It will be sent again: from here on nothing that is kept of it is given up.
 
         Its reader is about to be stopped, but may be awake already and take in one
@@ -280,7 +280,7 @@ class StreamingBody:
         if not self.is_kept:
             return True  # not for long: it goes out with its head
         caller, memory = self._caller, self._memory
-        limit = self._exchange.site.settings.limits.replay_memory
+        limit = self._exchange.router.settings.limits.replay_memory
         if not (memory.take(caller, size, limit) or memory.make_room(caller, size, limit)):
             self.lost = VerdictReason.BUFFER_FULL
             return False
@@ -374,7 +374,7 @@ class StreamingBody:
             self._silence.moved()
         elif limit is not None:
             self._silence = IdleTimer(exchange.loop, limit, self._fell_silent)
-        if self._rate is None and (rate := exchange.site.settings.limits.body_rate) is not None:
+        if self._rate is None and (rate := exchange.router.settings.limits.body_rate) is not None:
             self._rate = BodyRate(rate)
             self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
 

@@ -464,7 +464,7 @@ class MemoryIdempotencyStore:
         assert self._shares is not None  # noqa: S101 - for the type checker
         wants = (room.bytes, room.records if room.ended else 0)
         for share, holds in zip(self._shares, wants, strict=True):
-            change = holds - share.held(room.caller)
+            change = holds - share.used_by(room.caller)
             if change > 0:
                 share.add(room.caller, change)
             elif change < 0:

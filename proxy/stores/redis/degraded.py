@@ -28,7 +28,9 @@ def stand_in(
 
     share = share_of(settings, instances)
     local = LocalLimiter(share, now, pacing)
-    local.drain(now, now + max((pacing(share, rate).interval for rate in share.rates), default=0.0))
+    local.close_until(
+        now, now + max((pacing(share, rate).interval for rate in share.rates), default=0.0)
+    )
     for _ in range(under_way):
         local.occupy()
     return local
@@ -48,12 +50,12 @@ def share_of(settings: ThrottleSettings, instances: int) -> ThrottleSettings:
 class _Everything:
     """Every call passes."""
 
-    def take(self, now: float, held: int) -> bool:  # noqa: ARG002 - no matter when
+    def take(self, now: float, reserved: int) -> bool:  # noqa: ARG002 - no matter when
         return True
 
     def undo(self, now: float) -> None: ...
 
-    def hold(self, now: float) -> None: ...
+    def reserve(self, now: float) -> None: ...
 
     def spend(self, now: float) -> bool:  # noqa: ARG002 - no matter when
         return True
@@ -73,7 +75,7 @@ class _Everything:
 
     def ask(self, now: float, waiting: int) -> None: ...
 
-    def drain(self, now: float, until: float) -> None: ...
+    def close_until(self, now: float, until: float) -> None: ...
 
     def change(self, settings: ThrottleSettings, now: float) -> None: ...
 
@@ -87,7 +89,7 @@ class _Everything:
 class _Nothing(_Everything):
     """No call passes."""
 
-    def take(self, now: float, held: int) -> bool:  # noqa: ARG002 - no matter when
+    def take(self, now: float, reserved: int) -> bool:  # noqa: ARG002 - no matter when
         return False
 
     def spend(self, now: float) -> bool:  # noqa: ARG002 - no matter when

@@ -103,25 +103,25 @@ class SharedLimiter:
 
     # Permits and places.
 
-    def take(self, now: float, held: int) -> bool:
-        """Let a call out now, if there is a permit besides the *held* ones, and a place."""
+    def take(self, now: float, reserved: int) -> bool:
+        """Let a call out now, if there is a permit besides the *reserved* ones, and a place."""
         # For every attempt: 0.5 µs with a rate.
         if now < self._opens:
             return False
         if self._stand_in is not None:
-            return self._take_beside(self._stand_in, now, held)
+            return self._take_beside(self._stand_in, now, reserved)
         places = self._places
-        if not places.has_room(now) or not self._rates.take(now, held):
+        if not places.has_room(now) or not self._rates.take(now, reserved):
             return False
         places.occupy()
         return True
 
-    def _take_beside(self, other: Limiter, now: float, held: int) -> bool:
-        if not other.take(now, held):
+    def _take_beside(self, other: Limiter, now: float, reserved: int) -> bool:
+        if not other.take(now, reserved):
             return False
         if not self._can_ask:
             self._alone += 1
-        elif not (self._places.has_room(now) and self._rates.take(now, held)):
+        elif not (self._places.has_room(now) and self._rates.take(now, reserved)):
             other.undo(now)
             return False
         self._places.occupy()
@@ -134,10 +134,10 @@ class SharedLimiter:
         self._take_back()
         self._places.leave()
 
-    def hold(self, now: float) -> None:
+    def reserve(self, now: float) -> None:
         """What the last take, or the last spend, has used is only held."""
         if self._stand_in is not None:
-            self._stand_in.hold(now)
+            self._stand_in.reserve(now)
         self._take_back()
 
     def _take_back(self) -> None:
@@ -207,7 +207,7 @@ class SharedLimiter:
         rates = LocalLimiter(replace(self._settings, concurrency=None), now)
         wait = self.wait(now, 1)
         if wait > 0:
-            rates.drain(now, now + wait)
+            rates.close_until(now, now + wait)
         limit, room = self._places.limit, self._places.room(now)
         if limit is None or room is None:
             return rates.quotas(now)
@@ -273,7 +273,7 @@ class SharedLimiter:
 
     # Pauses and changes.
 
-    def drain(self, now: float, until: float) -> None:
+    def close_until(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
         self._close_until(now, until)
         if self._can_ask:
@@ -283,7 +283,7 @@ class SharedLimiter:
         self._opens = max(self._opens, until)
         self._rates.forget()
         if self._stand_in is not None:
-            self._stand_in.drain(now, self._opens)
+            self._stand_in.close_until(now, self._opens)
 
     def _tell_pause(self, now: float) -> None:
         def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - no matter when
@@ -301,8 +301,8 @@ class SharedLimiter:
 
     def look_for_pause(self) -> None:
         """Ask the store whether there is a pause that we did not hear of."""
-        pauses = self._rates.terms.longest_pause > 0
-        if pauses and self._can_ask and not self._rates.is_asking:
+        retry_waits = self._rates.terms.longest_pause > 0
+        if retry_waits and self._can_ask and not self._rates.is_asking:
             self._rates.send(0)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
@@ -335,7 +335,7 @@ class SharedLimiter:
         instances, under_way = self._calls.link.instances, self._places.under_way
         permits = stand_in(self._settings, instances, now, under_way, self._rates.terms.life)
         if now < self._opens:
-            permits.drain(now, self._opens)
+            permits.close_until(now, self._opens)
         return permits
 
     def came_up(self, now: float) -> None:

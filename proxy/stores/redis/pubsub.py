@@ -43,7 +43,7 @@ class PubSub:
 
     def __init__(
         self,
-        pauses: str,
+        retry_waits: str,
         keys: str,
         dialler: RedisConnector,
         *,
@@ -51,8 +51,8 @@ class PubSub:
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
-        """*pauses* and *keys* are the names of the channels."""
-        self._pauses = pauses
+        """*retry_waits* and *keys* are the names of the channels."""
+        self._pauses = retry_waits
         self._keys = keys
         self._dialler = dialler
         self._clock = clock

@@ -48,14 +48,14 @@ class LeasedPermits:
         self._used = 0
         self._since = now
 
-    def take(self, now: float, held: int) -> bool:
-        """Use a permit, if there is one besides the *held* ones."""
+    def take(self, now: float, reserved: int) -> bool:
+        """Use a permit, if there is one besides the *reserved* ones."""
         # For every attempt: 0.2 µs.
         lots = self._lots
         while lots:
             lot = lots[0]
             if lot.left and now < lot.lapses:
-                if now < lot.opens or (held and self._count_open(now) <= held):
+                if now < lot.opens or (reserved and self._count_open(now) <= reserved):
                     return False
                 lot.left -= 1
                 self.left -= 1
@@ -177,12 +177,12 @@ class SharedRates:
 
     # What is at hand.
 
-    def take(self, now: float, held: int) -> bool:
-        """Use a permit, if there is one besides the *held* ones."""
+    def take(self, now: float, reserved: int) -> bool:
+        """Use a permit, if there is one besides the *reserved* ones."""
         if not self.terms.rates:
             return True
         leases = self._leases
-        if not leases.take(now, held):
+        if not leases.take(now, reserved):
             return False
         if leases.left < leases.low:
             self._ask_ahead(now)

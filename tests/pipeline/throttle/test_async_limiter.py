@@ -129,11 +129,11 @@ async def test_the_exchange_knows_that_it_waits() -> None:
     exchange = visitor()
     waiting = await begun(stage.pass_and_finish(exchange))
     assert exchange.waiting_for == "queue"
-    assert exchange.place is not None
+    assert exchange.queue_entry is not None
     stage.vacate()
     await waiting
     assert exchange.waiting_for == ""
-    assert exchange.place is None
+    assert exchange.queue_entry is None
 
 
 async def test_who_has_waited_long_enough_is_told() -> None:
@@ -156,7 +156,7 @@ async def test_who_is_cancelled_in_line_leaves_nothing() -> None:
     exchange = visitor()
     leaving, staying = await stage.wait(exchange), await stage.wait()
     await cancelled(leaving)
-    assert exchange.place is None
+    assert exchange.queue_entry is None
     assert stage.bucket.waiting == 1
     stage.vacate()
     assert not isinstance(await staying, ThrottleCause)
@@ -250,8 +250,8 @@ async def test_who_gives_up_is_told_why_and_all_move_up(cause: ThrottleCause) ->
     stage.take()
     exchange = visitor()
     leaving, staying = await stage.wait(exchange), await stage.wait()
-    assert exchange.place is not None
-    exchange.place.give_up(cause)
+    assert exchange.queue_entry is not None
+    exchange.queue_entry.give_up(cause)
     assert stage.bucket.waiting == 1
     assert await leaving is cause
     assert stage.decisions.told == ["refused"]
@@ -263,8 +263,8 @@ Deed = Callable[[Stage, Exchange, "asyncio.Task[float | ThrottleCause]"], object
 
 
 def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
-    assert exchange.place is not None
-    exchange.place.give_up(ThrottleCause.DEADLINE)
+    assert exchange.queue_entry is not None
+    exchange.queue_entry.give_up(ThrottleCause.DEADLINE)
 
 
 def cancel(_: Stage, __: Exchange, task: "asyncio.Task[float | ThrottleCause]") -> None:
@@ -318,7 +318,7 @@ async def test_what_comes_first_counts_and_nothing_is_left(
         stage.vacate()
     if let_out not in deeds:
         stage.vacate()
-    assert exchange.place is None
+    assert exchange.queue_entry is None
     stage.assert_clean()
 
 

@@ -59,7 +59,7 @@ class Stage:
     ) -> None:
         """*permits* are what its gates give out, unless each has its own."""
         self.clock = FakeClock()
-        self.pauses = RetryWaits()
+        self.retry_waits = RetryWaits()
         self.decisions = Decisions()
         labels = [("route", route)] if upstream is None else [("route", route), ("up", upstream)]
         self.throttles = [
@@ -76,10 +76,10 @@ class Stage:
         ]
         breakers = None if breaker is None else Breakers("up", breaker)
         self.upstream = Upstream(SETTINGS, None, self.clock, WriteCoalescer(), breakers)
-        self.entrance = ThrottleChain(
+        self.throttle_chain = ThrottleChain(
             self.throttles,
             self.upstream,
-            self.pauses,
+            self.retry_waits,
             self.clock,
             keyed=any(settings.key for _, settings in labels),
         )
@@ -102,7 +102,7 @@ class Stage:
 
     def at_once(self, exchange: Exchange | None = None) -> ChainPermit:
         """Somebody who passes at once, and sends."""
-        passed = self.entrance.pass_at_once(exchange or visitor())
+        passed = self.throttle_chain.pass_at_once(exchange or visitor())
         assert passed is not None
         return passed
 
@@ -111,14 +111,14 @@ class Stage:
     ) -> "asyncio.Task[ChainPermit]":
         """Somebody who is on its way in."""
         made = exchange or visitor()
-        return await begun(self.entrance.enter(made, self.now + within, is_retry=retry))
+        return await begun(self.throttle_chain.enter(made, self.now + within, is_retry=retry))
 
     def assert_clean(self) -> None:
         """Nobody waits, holds a permit or has a place, and no timer runs."""
         for gate in self.gates:
             assert repr(gate.bucket) == "<bucket, 0 waiting, 0 held>"
             assert gate.bucket.under_way == 0
-        assert len(self.pauses) == 0
+        assert len(self.retry_waits) == 0
         assert timers() == 0
 
 
@@ -147,7 +147,7 @@ async def test_who_passes_at_once_has_a_place_everywhere_until_it_is_over() -> N
     passed = stage.at_once()
     assert stage.under_way == [1, 1]
     assert passed.queued == 0
-    assert stage.entrance.pass_at_once(visitor()) is None
+    assert stage.throttle_chain.pass_at_once(visitor()) is None
     passed.close()
     assert stage.decisions.told == ["passed", "passed"]
     stage.assert_clean()
@@ -157,10 +157,10 @@ async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> Non
     stage = Stage(HOURLY, ONE_PLACE)
     place = stage.gates[1].bucket
     assert place.take(stage.now)
-    assert stage.entrance.pass_at_once(visitor()) is None
+    assert stage.throttle_chain.pass_at_once(visitor()) is None
     assert stage.under_way == [0, 1]
     place.vacate()
-    assert stage.entrance.pass_at_once(visitor()) is not None, "the only permit for an hour"
+    assert stage.throttle_chain.pass_at_once(visitor()) is not None, "the only permit for an hour"
 
 
 @both_loops
@@ -170,7 +170,7 @@ async def test_they_pass_both_gates_in_order_and_each_takes_its_time() -> None:
     order: list[int] = []
 
     async def visit(number: int) -> None:
-        passed = await stage.entrance.enter(visitor(), math.inf, is_retry=False)
+        passed = await stage.throttle_chain.enter(visitor(), math.inf, is_retry=False)
         order.append(number)
         assert passed.queued > 0
         passed.close()
@@ -262,11 +262,11 @@ async def test_a_client_that_leaves_in_the_very_turn_in_which_it_passes() -> Non
 async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() -> None:
     breaker = BreakerSettings(min_requests=1)
     stage = Stage(ThrottleSettings((Rate(1, 0.05),)), ONE_PLACE, breaker=breaker)
-    pool = await eventually(lambda: stage.upstream.fleet.pick(stage.now, ()), what="an address")
+    pool = await eventually(lambda: stage.upstream.endpoints.pick(stage.now, ()), what="an address")
     holder = stage.at_once()
     task = await stage.enter()
     assert pool is not None
-    report = stage.upstream.fleet.admitted(pool, stage.now)
+    report = stage.upstream.endpoints.admitted(pool, stage.now)
     assert report is not None
     report.answered(500)
     holder.close()
@@ -316,7 +316,7 @@ async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
 async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
     stage = Stage(HOURLY, ONE_PLACE)
     slow = stage.at_once()
-    slow.hold()
+    slow.reserve()
     stage.gates[1].change(replace(ONE_PLACE, concurrency=2), stage.now)
     began = stage.now
     task = await stage.enter()
@@ -336,20 +336,20 @@ async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
 async def test_what_is_used_in_time_is_spent() -> None:
     stage = Stage(HOURLY, HOURLY)
     passed = stage.at_once()
-    passed.hold()
-    passed.hold()  # means nothing
-    assert stage.entrance.pass_at_once(visitor()) is None
+    passed.reserve()
+    passed.reserve()  # means nothing
+    assert stage.throttle_chain.pass_at_once(visitor()) is None
     await passed.use(math.inf)
     assert timers() == 0
     passed.close()
-    assert stage.entrance.pass_at_once(visitor()) is None, "it is spent"
+    assert stage.throttle_chain.pass_at_once(visitor()) is None, "it is spent"
     stage.assert_clean()
 
 
 async def test_what_was_held_and_not_used_is_there_for_others() -> None:
     stage = Stage(HOURLY, HOURLY)
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     passed.close()
     stage.assert_clean()
     stage.at_once().close()
@@ -360,7 +360,7 @@ async def test_what_was_held_and_not_used_is_there_for_others() -> None:
 async def test_a_pause_that_begins_before_it_is_sent_is_waited_for(gate: int) -> None:
     stage = Stage(QUICK, QUICK)
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     began = stage.now
     stage.gates[gate].pause(began, 0.15)
     await gather(await begun(passed.use(math.inf)))
@@ -373,7 +373,7 @@ async def test_a_pause_that_begins_before_it_is_sent_is_waited_for(gate: int) ->
 async def test_who_comes_back_is_first() -> None:
     stage = Stage(QUICK, QUICK)
     slow = stage.at_once()
-    slow.hold()
+    slow.reserve()
     stage.gates[0].pause(stage.now, 0.03)
     other = await stage.enter()
     await gather(await begun(slow.use(math.inf)))
@@ -388,7 +388,7 @@ async def test_who_comes_back_is_first() -> None:
 async def test_two_who_hold_what_the_other_needs_do_not_wait_for_ever() -> None:
     stage = Stage(QUICK, QUICK)
     slow = stage.at_once()
-    slow.hold()
+    slow.reserve()
     stage.gates[1].pause(stage.now, 0.15)
     other = await stage.enter()
     await gather(await begun(slow.use(math.inf)), other)
@@ -400,7 +400,7 @@ async def test_two_who_hold_what_the_other_needs_do_not_wait_for_ever() -> None:
 async def test_while_it_waits_for_one_permit_it_does_not_keep_the_other_for_long() -> None:
     stage = Stage(HOURLY, replace(QUICK, max_wait=None))
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     stage.gates[1].pause(stage.now, 50.0)
     late = await begun(passed.use(math.inf))
     assert repr(stage.gates[0].bucket) == "<bucket, 0 waiting, 1 held>"
@@ -417,7 +417,7 @@ async def test_while_it_waits_for_one_permit_it_does_not_keep_the_other_for_long
 async def test_a_pause_that_is_too_long_refuses_it() -> None:
     stage = Stage(QUICK, QUICK)
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     stage.gates[1].pause(stage.now, 30.0)
     with pytest.raises(Refused) as refused:
         await passed.use(math.inf)
@@ -432,7 +432,7 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
     stage = Stage(QUICK, permits=far)
     far.answer(1, next_at=None)
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     stage.gates[0].pause(stage.now, 30.0)
     far.answer(0, next_at=NEVER)
     with pytest.raises(Refused) as refused:
@@ -447,7 +447,7 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
 async def test_who_is_cancelled_while_it_comes_back_leaves_nothing(*, granted: bool) -> None:
     stage = Stage(HOURLY, HOURLY)
     passed = stage.at_once()
-    passed.hold()
+    passed.reserve()
     [quick] = await gather(await stage.enter())
     quick.close()
     late = await begun(passed.use(math.inf))
@@ -467,10 +467,10 @@ async def test_a_drain_ends_the_waits_of_retries_only() -> None:
     stage = Stage(FREE, ONE_PLACE)
     holder = stage.at_once()
     first, retry = await stage.enter(), await stage.enter(retry=True)
-    assert len(stage.pauses) == 1
-    stage.pauses.end()
+    assert len(stage.retry_waits) == 1
+    stage.retry_waits.end()
     assert await refusal_of(retry) is DRAINING
-    assert len(stage.pauses) == 0
+    assert len(stage.retry_waits) == 0
     assert stage.waiting == [0, 1]
     assert await refusal_of(await stage.enter(retry=True)) is DRAINING
     holder.close()
@@ -484,10 +484,10 @@ async def test_a_drain_ends_the_wait_of_a_retry_that_has_its_connection() -> Non
     retry = visitor()
     retry.attempts = [Attempt(number, "", stage.now) for number in (1, 2)]
     passed = stage.at_once(retry)
-    passed.hold()
+    passed.reserve()
     stage.gates[1].pause(stage.now, 0.5)
     sending = await begun(passed.use(math.inf))
-    stage.pauses.end()
+    stage.retry_waits.end()
     assert await refusal_of(sending) is DRAINING
     passed.close()
     stage.assert_clean()
@@ -496,8 +496,8 @@ async def test_a_drain_ends_the_wait_of_a_retry_that_has_its_connection() -> Non
 async def test_a_retry_that_passed_is_not_watched_any_more() -> None:
     stage = Stage(FREE, FREE)
     [passed] = await gather(await stage.enter(retry=True))
-    assert len(stage.pauses) == 0
-    stage.pauses.end()
+    assert len(stage.retry_waits) == 0
+    stage.retry_waits.end()
     passed.close()
     stage.assert_clean()
 
@@ -509,7 +509,7 @@ async def test_whether_another_attempt_would_be_let_in() -> None:
     stage = Stage(QUICK, replace(IMPATIENT, rates=(Rate(1, 10.0),)))
     stage.at_once().close()
     now = stage.now
-    admits = stage.entrance.would_admit
+    admits = stage.throttle_chain.would_admit
     assert not admits(visitor(), now, 9.0, 60.0)
     assert admits(visitor(), now, 10.1, 60.0)
     assert not admits(visitor(), now, 10.1, 10.1), "no time would be left for it"
@@ -548,7 +548,7 @@ async def test_a_pause_closes_what_is_the_callers_own(
     assert [state.paused for state in states] == closed
     assert all(6 < state.paused_for <= 7 for state in states if state.paused)
     passed.close()
-    others = stage.entrance.pass_at_once(of("b"))
+    others = stage.throttle_chain.pass_at_once(of("b"))
     assert (others is None) == (route.key is None and upstream.key is None)
     for throttle in stage.throttles:
         throttle.close()
@@ -572,7 +572,7 @@ async def test_a_throttle_that_has_no_key_any_more_is_everybodys() -> None:
         pytest.param(head(404, PLEASE_WAIT), False, id="an answer"),
     ],
 )
-async def test_what_is_a_request_to_wait(response: ResponseHead, *, pauses: bool) -> None:
+async def test_what_is_a_request_to_wait(response: ResponseHead, *, retry_waits: bool) -> None:
     stage = Stage(FREE)
     passed = stage.at_once()
     seen: list[ResponseHead] = []
@@ -584,5 +584,5 @@ async def test_what_is_a_request_to_wait(response: ResponseHead, *, pauses: bool
     passed.then = judge
     assert passed.judge(Attempt(1, "a", 0.0), response)
     assert seen == [response]
-    assert bool(stage.throttles[0].state(stage.now).paused) is pauses
+    assert bool(stage.throttles[0].state(stage.now).paused) is retry_waits
     passed.close()

@@ -45,7 +45,7 @@ def visitor(*fields: tuple[bytes, bytes], target: str = "/", client_ip: str = ""
     made.target = target
     made.peer = client_ip
     made.waiting_for = ""
-    made.place = None
+    made.queue_entry = None
     made.attempts = []
     made.code = 0
     made.expired = made.attempt_expired = False

@@ -26,18 +26,18 @@ class FarPermits:
         self._next = next_at
         self._interval = interval
 
-    def take(self, now: float, held: int) -> bool:
-        if self.wait(now, held + 1) > 0:
+    def take(self, now: float, reserved: int) -> bool:
+        if self.wait(now, reserved + 1) > 0:
             return False
         self.at_hand -= 1
         self.under_way += 1
         return True
 
     def undo(self, now: float) -> None:
-        self.hold(now)
+        self.reserve(now)
         self.under_way -= 1
 
-    def hold(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
+    def reserve(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
         self.at_hand += 1
 
     def spend(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
@@ -71,7 +71,7 @@ class FarPermits:
     def ask(self, now: float, waiting: int) -> None:  # noqa: ARG002 - as the protocol says
         self.asked.append(waiting)
 
-    def drain(self, now: float, until: float) -> None:  # noqa: ARG002 - as the protocol says
+    def close_until(self, now: float, until: float) -> None:  # noqa: ARG002 - as the protocol says
         self.at_hand = 0
         self._next = until
 

@@ -130,11 +130,11 @@ def test_no_more_are_left_than_fit() -> None:
 
 def test_a_drained_bucket_opens_with_one_call_and_goes_on_at_the_rate() -> None:
     rule = rule_of(2, 1, burst=4, ahead=10.0)
-    state = rule.drained(rule.leaving(4, 100.0), 110.0)
+    state = rule.closed_until(rule.leaving(4, 100.0), 110.0)
     waits = [rule.reserve(state, 100.0, n)[1] for n in (1, 2, 3, 4, 5, 6)]
     assert waits == [10, 10.5, 11, 11.5, 12, 12.5]
     assert rule.remaining(state, 110.0) == 1
-    assert rule.drained(state, 105.0) == state, "never earlier"
+    assert rule.closed_until(state, 105.0) == state, "never earlier"
     assert rule.reserve(state, 99.0)[1] == 10.5, "a step back is still cut down"
 
 

@@ -79,7 +79,7 @@ def test_what_others_hold_is_not_given_away(*, window: bool) -> None:
     assert not permits.take(START, 3)
     assert permits.take(START, 2)
     assert not permits.take(START, 2)
-    permits.hold(START)
+    permits.reserve(START)
     assert permits.take(START, 1)
     assert permits.spend(START)
     assert permits.take(START, 0)
@@ -98,9 +98,9 @@ def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
     assert permits.take(START + 0.5, 0)
     permits.undo(START + 0.5)
     assert permits.take(START + 0.5, 0)
-    permits.hold(START + 0.5)
+    permits.reserve(START + 0.5)
     assert permits.spend(START + 0.5)
-    permits.hold(START + 0.5)
+    permits.reserve(START + 0.5)
     permits.vacate()
     for later in (0.5, 1.0, 19.9, 60.0):
         assert permits.quotas(START + later) == untouched.quotas(START + later)
@@ -117,7 +117,7 @@ def test_places() -> None:
     assert permits.wait(START, 7) == 0, "nobody knows when a place becomes free"
     permits.vacate()
     assert permits.has_room()
-    permits.hold(START)
+    permits.reserve(START)
     assert permits.take(START, 2), "where there is no rate there is nothing to hold"
     permits.undo(START)
     assert permits.has_room()
@@ -150,7 +150,7 @@ def test_wait(permits: LocalLimiter, waits: list[float]) -> None:
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
     permits = permits_of(TEN, burst=5, window=window)
-    permits.drain(START, START + 30)
+    permits.close_until(START, START + 30)
     assert [permits.wait(START, n) for n in (1, 2, 3)] == pytest.approx([30, 30.1, 30.2])
     assert not permits.take(START + 29.999, 0)
     assert take_all(permits, START + 30) == 1
@@ -169,15 +169,15 @@ def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
 )
 def test_a_second_pause(until: float, opens: float, *, window: bool) -> None:
     permits = permits_of(TEN, burst=5, window=window)
-    permits.drain(START, START + 20)
-    permits.drain(START, START + until)
+    permits.close_until(START, START + 20)
+    permits.close_until(START, START + until)
     assert permits.wait(START, 1) == opens
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_pause_that_is_over_takes_the_burst_away(*, window: bool) -> None:
     permits = permits_of(TEN, burst=5, window=window)
-    permits.drain(START, START - 100)
+    permits.close_until(START, START - 100)
     assert take_all(permits, START) == 1
 
 
@@ -186,7 +186,7 @@ def test_a_pause_does_not_bring_anything_forward(*, window: bool) -> None:
     permits = permits_of(Rate(2, 60.0), burst=2, window=window)
     take_all(permits, START)
     before = permits.wait(START, 1)
-    permits.drain(START, START + 1)
+    permits.close_until(START, START + 1)
     assert permits.wait(START, 1) >= before
 
 
@@ -278,7 +278,7 @@ def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
 @pytest.mark.parametrize("was_window", [False, True], ids=["from gcra", "from a window"])
 def test_a_pause_survives(*, was_window: bool, window: bool) -> None:
     permits = permits_of(TEN, burst=5, window=was_window)
-    permits.drain(START, START + 30)
+    permits.close_until(START, START + 30)
     permits.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10)
     assert [permits.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
 
@@ -297,7 +297,7 @@ def test_a_pause_is_no_longer_than_allowed_now(
 ) -> None:
     settings = limits(TEN, burst=10, window=window)
     permits = textbook_permits(settings, START)
-    permits.drain(START, START + 30)
+    permits.close_until(START, START + 30)
     permits.change(replace(settings, longest_pause=longest), START + 10)
     found = [permits.wait(START + 10, n) for n in (1, 2)]
     early = 0.1 if window and longest != 60.0 else 0.0  # a log knows that nothing was sent
@@ -334,7 +334,7 @@ def test_idle(*, window: bool) -> None:
     permits.vacate()
     assert not permits.is_idle(START + 0.05), "a new one would have more"
     assert permits.is_idle(START + 1)
-    permits.drain(START + 1, START + 9)
+    permits.close_until(START + 1, START + 9)
     assert not permits.is_idle(START + 9)
     assert permits.is_idle(START + 11)
 
@@ -416,7 +416,7 @@ class Run:
         self.permits = textbook_permits(settings, 0.0)
         self.most = math.inf if settings.concurrency is None else settings.concurrency
         self.nanoseconds = 0
-        self.held = 0
+        self.reserved = 0
         self.places = 0
         self.sent: list[int] = []
 
@@ -425,47 +425,47 @@ class Run:
         return self.nanoseconds / 1e9
 
     def send(self) -> None:
-        if self.permits.take(self.now, self.held):
+        if self.permits.take(self.now, self.reserved):
             self.places += 1
             self.sent.append(self.nanoseconds)
 
-    def hold(self) -> None:
-        if self.permits.take(self.now, self.held):
-            self.permits.hold(self.now)
+    def reserve(self) -> None:
+        if self.permits.take(self.now, self.reserved):
+            self.permits.reserve(self.now)
             self.places += 1
-            self.held += 1
+            self.reserved += 1
 
     def queue(self) -> None:
-        if self.permits.has_room() and self.permits.wait(self.now, self.held + 1) == 0:
+        if self.permits.has_room() and self.permits.wait(self.now, self.reserved + 1) == 0:
             self.permits.occupy()
             self.places += 1
-            self.held += 1
+            self.reserved += 1
 
     def spend(self) -> None:
-        if self.held:
+        if self.reserved:
             assert self.permits.spend(self.now)
-            self.held -= 1
+            self.reserved -= 1
             self.sent.append(self.nanoseconds)
 
     def spend_and_hold(self) -> None:
-        if self.held:
+        if self.reserved:
             assert self.permits.spend(self.now)
-            self.permits.hold(self.now)
+            self.permits.reserve(self.now)
 
     def lapse(self) -> None:
-        self.held = max(self.held - 1, 0)
+        self.reserved = max(self.reserved - 1, 0)
 
     def undo(self) -> None:
-        if self.permits.take(self.now, self.held):
+        if self.permits.take(self.now, self.reserved):
             self.permits.undo(self.now)
 
     def vacate(self) -> None:
-        if self.places > self.held:
+        if self.places > self.reserved:
             self.permits.vacate()
             self.places -= 1
 
     def pause(self) -> None:
-        self.permits.drain(self.now, self.now + 1.5)
+        self.permits.close_until(self.now, self.now + 1.5)
 
     def go_on(self, actions: list[tuple[int, Callable[["Run"], None]]]) -> None:
         for step, action in actions:
@@ -481,7 +481,7 @@ actions = st.lists(
             [
                 Run.send,
                 Run.send,
-                Run.hold,
+                Run.reserve,
                 Run.queue,
                 Run.spend,
                 Run.spend_and_hold,
@@ -564,7 +564,7 @@ def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
     run = Run(both[0])
     for which, course in happening:
         run.permits.change(both[which], run.now)
-        run.held = 0
+        run.reserved = 0
         run.go_on(course)
     most = max(each.rates[0].count + (each.burst or 1) - 1 for each in both)
     for first, beyond in zip(run.sent, run.sent[most:], strict=False):
@@ -578,7 +578,7 @@ def test_a_window_holds_for_what_was_sent_before_it_changed(
 ) -> None:
     run = Run(limits(before, window=True))
     run.go_on(happening)
-    run.held = 0
+    run.reserved = 0
     earlier = len(run.sent)
     run.permits.change(limits(after, window=True), run.now)
     for _ in range(20):

@@ -60,9 +60,9 @@ def test_the_next_slots(sent: tuple[float, ...], now: float, expected: list[floa
         pytest.param(3, False, id="more than there are free ones"),
     ],
 )
-def test_what_others_hold_is_kept_for_them(held: int, *, passes: bool) -> None:
+def test_what_others_hold_is_kept_for_them(reserved: int, *, passes: bool) -> None:
     log = log_of(0.0)
-    assert log.take(1.0, held) == passes
+    assert log.take(1.0, reserved) == passes
     assert log.remaining(1.0) == (1 if passes else 2)
 
 
@@ -86,7 +86,7 @@ def test_what_is_taken_back_was_never_counted(sent: tuple[float, ...]) -> None:
 )
 def test_a_drained_log(sent: tuple[float, ...], expected: list[float]) -> None:
     log = log_of(*sent, period=15.0)
-    log.drain(51.0, 60.0)
+    log.close_until(51.0, 60.0)
     assert slots(log, 51.0, 4) == expected
     assert log.remaining(51.0) == 0
     assert not log.is_full(51.0)
@@ -94,7 +94,7 @@ def test_a_drained_log(sent: tuple[float, ...], expected: list[float]) -> None:
 
 def test_what_is_sent_while_it_is_drained_counts_as_the_first_one() -> None:
     log = log_of(period=15.0)
-    log.drain(51.0, 60.0)
+    log.close_until(51.0, 60.0)
     log.spend(52.0)
     assert slots(log, 52.0, 4) == [65, 70, 70, 80]
     log.take_back()
@@ -103,17 +103,17 @@ def test_what_is_sent_while_it_is_drained_counts_as_the_first_one() -> None:
 
 def test_drained_again_it_gives_out_nothing_earlier() -> None:
     log = log_of(period=15.0)
-    log.drain(51.0, 60.0)
+    log.close_until(51.0, 60.0)
     assert log.take(60.0, 0)
-    log.drain(60.0, 60.0)
+    log.close_until(60.0, 60.0)
     assert slots(log, 60.0, 4) == [65, 70, 75, 80]
-    log.drain(60.0, 67.0)
+    log.close_until(60.0, 67.0)
     assert slots(log, 60.0, 4) == [67, 72, 77, 82]
 
 
 def test_a_window_after_it_was_drained_nothing_is_left_of_that() -> None:
     log = log_of(period=15.0)
-    log.drain(51.0, 60.0)
+    log.close_until(51.0, 60.0)
     assert [log.remaining(now) for now in (59.9, 60, 64.9, 65, 70, 99)] == [0, 1, 1, 2, 3, 3]
     assert slots(log, 75.0, 4) == [75, 75, 75, 90]
 
@@ -121,7 +121,7 @@ def test_a_window_after_it_was_drained_nothing_is_left_of_that() -> None:
 def test_drained_slots_are_never_too_close() -> None:
     """A third of a second is no whole number of nanoseconds."""
     log = log_of(period=1.0)
-    log.drain(5.0, 5.0)
+    log.close_until(5.0, 5.0)
     assert slots(log, 5.0, 4) == pytest.approx([5, 5 + 1 / 3, 5 + 2 / 3, 6], abs=NANOSECOND)
     assert log.wait(5.0, 2) >= 1 / 3
 
@@ -168,7 +168,7 @@ def test_a_log_that_goes_on_from_another_one(
 )
 def test_a_log_that_goes_on_from_a_drained_one(now: float, expected: list[float]) -> None:
     log = log_of(period=15.0)
-    log.drain(51.0, 60.0)
+    log.close_until(51.0, 60.0)
     assert slots(log.changed_to(Rate(5, 15.0), now), now, 5) == expected
 
 
@@ -204,7 +204,7 @@ def test_clocks_that_jump(
 
 def test_a_drained_log_whose_clock_is_set_back() -> None:
     log = log_of(1000.0, period=15.0)
-    log.drain(1000.0, 1004.0)
+    log.close_until(1000.0, 1004.0)
     assert slots(log, 7.0, 4) == [11, 16, 22, 26]
 
 
@@ -216,13 +216,13 @@ def test_it_tells_what_it_is() -> None:
 @given(
     count=st.integers(1, 6),
     window=st.integers(1, 2000),
-    pauses=st.lists(st.integers(0, 1000), max_size=60),
+    retry_waits=st.lists(st.integers(0, 1000), max_size=60),
 )
-def test_counting_one_by_one_says_the_same(count: int, window: int, pauses: list[int]) -> None:
+def test_counting_one_by_one_says_the_same(count: int, window: int, retry_waits: list[int]) -> None:
     log = SlidingWindow(Rate(count, window / 1e9))
     sent: list[int] = []
     now = 0
-    for pause in pauses:
+    for pause in retry_waits:
         now += pause
         in_window = sum(now - window < moment <= now for moment in sent)
         assert log.remaining(now / 1e9) == count - in_window

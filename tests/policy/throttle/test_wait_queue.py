@@ -105,11 +105,11 @@ class Story:
             self.tell(caller, cause)
         return bool(served.out or served.refused)
 
-    def hold(self, now: float) -> bool:
+    def reserve(self, now: float) -> bool:
         """Somebody's turn comes at once, but it does not send yet."""
         if not self.bucket.take(now):
             return False
-        self.bucket.hold(now)
+        self.bucket.reserve(now)
         return True
 
     def leave(self, *names: str) -> None:
@@ -406,7 +406,7 @@ def test_five_thousand_in_line_are_no_burden() -> None:
 def test_what_is_held_is_nobody_elses() -> None:
     story = Story(limits(TEN, burst=2))
     story.sends_at_once = False
-    assert story.hold(START)
+    assert story.reserve(START)
     assert story.bucket.take(START)
     assert not story.bucket.take(START)
     story.come("a")
@@ -415,7 +415,7 @@ def test_what_is_held_is_nobody_elses() -> None:
 
 def test_a_permit_is_spent_when_the_call_is_sent() -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.come("a", "b")
     story.now = START + 0.07
     assert story.bucket.spend(story.now)
@@ -424,7 +424,7 @@ def test_a_permit_is_spent_when_the_call_is_sent() -> None:
 
 def test_a_permit_that_lapses_goes_to_the_next() -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.come("a", "b")
     story.now = START + 0.1
     story.bucket.lapse()
@@ -466,7 +466,7 @@ def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
     story.come("a", "b")
     story.now += 0.03
     story.bucket.rejoin()
-    assert story.bucket.hold_again(story.now)
+    assert story.bucket.reserve_again(story.now)
     assert story.bucket.spend(story.now)
     assert not story.look()
     story.until(1.0)
@@ -490,12 +490,12 @@ def test_who_is_set_aside_comes_before_those_in_line() -> None:
 
 def test_who_comes_back_is_first() -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.come("a", "b")
     story.bucket.lapse()
     story.look()
     late = Caller("late", story.now, math.inf)
-    assert not story.bucket.hold_again(story.now)
+    assert not story.bucket.reserve_again(story.now)
     assert story.bucket.come_back(late)
     story.come("c")
     assert story.bucket.waiting == 3
@@ -506,14 +506,14 @@ def test_who_comes_back_is_first() -> None:
 def test_who_comes_back_needs_no_second_place() -> None:
     story = Story(limits(TEN, concurrency=1))
     assert story.bucket.take(START)
-    story.bucket.hold(START)
+    story.bucket.reserve(START)
     story.bucket.lapse()
-    assert story.bucket.hold_again(START), "there is a permit, and nobody came back before it"
-    assert not story.bucket.hold_again(START)
+    assert story.bucket.reserve_again(START), "there is a permit, and nobody came back before it"
+    assert not story.bucket.reserve_again(START)
     late, later = Caller("late", START, math.inf), Caller("later", START, math.inf)
     assert story.bucket.come_back(late)
     assert story.bucket.come_back(later)
-    assert not story.bucket.hold_again(START + 9), "others came back before"
+    assert not story.bucket.reserve_again(START + 9), "others came back before"
     story.bucket.lapse()
     story.look()
     assert story.until(1).outs == {"late": 0, "later": 0.1}
@@ -599,7 +599,7 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
 def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
     bucket: WaitQueue[Caller] = WaitQueue(limits(), textbook_permits(limits(), START))
     assert bucket.take(START)
-    bucket.hold(START)
+    bucket.reserve(START)
     assert bucket.pause(START, 0.1) == []
     assert bucket.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
     hindrance = bucket.hindrance(START, 0.3)
@@ -642,12 +642,12 @@ def test_who_has_waited_for_too_long_in_a_pause_is_told_that_it_was_the_pause() 
 
 def test_a_pause_begins_between_ones_turn_and_sending() -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.come("b")
     story.pause(2.0)
     assert not story.bucket.spend(START + 0.01)
     late = Caller("late", START + 0.01, math.inf)
-    assert not story.bucket.hold_again(START + 0.01)
+    assert not story.bucket.reserve_again(START + 0.01)
     assert story.bucket.come_back(late)
     assert story.until(9).outs == {"late": 2, "b": 2.1}
 
@@ -661,7 +661,7 @@ def test_a_pause_begins_between_ones_turn_and_sending() -> None:
 )
 def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, stays: bool) -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.pause(5.1 if within == math.inf else 2.0)
     assert not story.bucket.spend(START)
     assert story.bucket.come_back(Caller("late", START, START + within)) is stays
@@ -680,9 +680,9 @@ def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, st
         pytest.param(60.0, [-1.0], 0.0, id="until a moment ago"),
     ],
 )
-def test_how_long_a_pause_is(longest: float | None, pauses: list[float], opens: float) -> None:
+def test_how_long_a_pause_is(longest: float | None, retry_waits: list[float], opens: float) -> None:
     story = Story(limits(TEN, max_wait=None, longest_pause=longest))
-    for seconds in pauses:
+    for seconds in retry_waits:
         story.pause(seconds)
     assert story.bucket.paused_for(START) == opens
     story.come("a")
@@ -850,7 +850,7 @@ def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
     far = FarPermits()
     far.answer(1, next_at=None)
     story = Story(limits(TEN), far)
-    assert story.hold(START)
+    assert story.reserve(START)
     far.answer(-1, next_at=START + 0.1)
     assert not story.bucket.spend(START)
     assert story.bucket.come_back(Caller("late", START, math.inf))
@@ -867,7 +867,7 @@ def test_idle() -> None:
     story = Story(limits(TEN))
     bucket = story.bucket
     assert bucket.is_idle(START)
-    assert story.hold(START)
+    assert story.reserve(START)
     assert not bucket.is_idle(START), "somebody is about to send"
     bucket.lapse()
     bucket.vacate()
@@ -882,7 +882,7 @@ def test_idle() -> None:
 
 def test_it_tells_where_it_stands() -> None:
     story = Story(limits(TEN))
-    assert story.hold(START)
+    assert story.reserve(START)
     story.come("a")
     assert repr(story.bucket) == "<bucket, 1 waiting, 1 held>"
 

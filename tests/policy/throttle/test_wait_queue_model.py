@@ -67,7 +67,7 @@ class Line(RuleBasedStateMachine):
         self.callers = 0
         self.in_line: list[Caller] = []
         self.back: list[Caller] = []
-        self.held: list[Caller] = []
+        self.reserved: list[Caller] = []
         self.lapsed: list[Caller] = []
         """They have their places, and no permit."""
         self.sending: list[Caller] = []
@@ -88,7 +88,7 @@ class Line(RuleBasedStateMachine):
     @property
     def placed(self) -> list[Caller]:
         """Those who have their places."""
-        return [*self.back, *self.held, *self.lapsed, *self.sending]
+        return [*self.back, *self.reserved, *self.lapsed, *self.sending]
 
     # What the world does.
 
@@ -102,8 +102,8 @@ class Line(RuleBasedStateMachine):
             if sends:
                 self.send(caller)
             else:
-                self.bucket.hold(now)
-                self.held.append(caller)
+                self.bucket.reserve(now)
+                self.reserved.append(caller)
             return
         hindrance = self.bucket.hindrance(now, within)
         if hindrance is None:
@@ -126,7 +126,7 @@ class Line(RuleBasedStateMachine):
             self.clock = due
             in_vain = 0 if self.look() else in_vain + 1
             # While all permits are held nobody can tell when there is another one.
-            assert in_vain < 3 or self.held, "it wakes up all the time, for nothing"
+            assert in_vain < 3 or self.reserved, "it wakes up all the time, for nothing"
         self.clock = end
         self.look()
 
@@ -146,22 +146,22 @@ class Line(RuleBasedStateMachine):
             self.in_line.remove(caller)
         self.look()
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.reserved)
     @rule(data=st.data())
     def use(self, data: st.DataObject) -> None:
-        caller = data.draw(st.sampled_from(self.held))
-        self.held.remove(caller)
+        caller = data.draw(st.sampled_from(self.reserved))
+        self.reserved.remove(caller)
         if self.bucket.spend(self.now):
             self.send(caller)
         else:
             assert self.now < self.opens
             self.lapsed.append(caller)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.reserved)
     @rule(data=st.data())
     def lapse(self, data: st.DataObject) -> None:
-        caller = data.draw(st.sampled_from(self.held))
-        self.held.remove(caller)
+        caller = data.draw(st.sampled_from(self.reserved))
+        self.reserved.remove(caller)
         self.bucket.lapse()
         caller.was_held_before = False
         self.lapsed.append(caller)
@@ -172,10 +172,10 @@ class Line(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.lapsed))
         caller.entered, caller.has_left, caller.was_held_before = self.now, False, False
-        if self.bucket.hold_again(self.now):
+        if self.bucket.reserve_again(self.now):
             assert not self.back
             self.lapsed.remove(caller)
-            self.held.append(caller)
+            self.reserved.append(caller)
         elif self.bucket.come_back(caller):
             self.lapsed.remove(caller)
             self.back.append(caller)
@@ -207,7 +207,7 @@ class Line(RuleBasedStateMachine):
         self.bucket.change(settings, self.now)
         self.opens = min(self.opens, self.now + (settings.longest_pause or 0.0))
         self.sent.clear()
-        for caller in self.held:
+        for caller in self.reserved:
             caller.was_held_before = True
         self.look()
 
@@ -235,7 +235,7 @@ class Line(RuleBasedStateMachine):
             else:
                 self.in_line.remove(caller)
                 self.first_turn(caller)
-            self.held.append(caller)
+            self.reserved.append(caller)
         for caller, cause in served.refused:
             assert not caller.has_left
             assert cause in {ThrottleCause.MAX_WAIT, ThrottleCause.PAUSED}
@@ -283,7 +283,7 @@ class Line(RuleBasedStateMachine):
         """A copy in which all who hold a permit send now."""
         bucket = deepcopy(self.bucket)
         bucket.settings = settings
-        for caller in self.held:
+        for caller in self.reserved:
             if not bucket.spend(self.now):
                 # It has its place, and nothing else to do than to wait.
                 bucket.come_back(Caller(caller.number, self.now, math.inf))
@@ -308,7 +308,7 @@ class Line(RuleBasedStateMachine):
     @property
     def rounding(self) -> int:
         """Nanoseconds that it may take longer: everybody ahead goes at a whole one."""
-        return len(self.in_line) + len(self.back) + len(self.held) + 1
+        return len(self.in_line) + len(self.back) + len(self.reserved) + 1
 
     @property
     def can_be_foretold(self) -> bool:
@@ -365,7 +365,7 @@ class Line(RuleBasedStateMachine):
             return
         for caller in (*self.in_line, *self.back):
             self.bucket.leave(caller)
-        for _ in self.held:
+        for _ in self.reserved:
             self.bucket.lapse()
         for _ in self.placed:
             self.bucket.vacate()

@@ -261,11 +261,11 @@ async def test_a_pause_that_was_told_to_one_during_an_outage_is_told_to_all_afte
         await server.stop()
         await eventually(lambda: one.state == other.state == "down")
         now = CLOCK.monotonic()
-        told.permits.drain(now, now + 30)
+        told.permits.close_until(now, now + 30)
         assert not told.permits.take(now, 0)
         assert untold.permits.take(now, 0)
         await server.start()
-        await eventually(lambda: untold.pauses)
+        await eventually(lambda: untold.retry_waits)
 
 
 @both_loops

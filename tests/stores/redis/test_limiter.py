@@ -163,10 +163,10 @@ async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None
         now = CLOCK.monotonic()
         await server.has_listeners(3)
         for lines in (limited, unlimited):
-            lines[0].permits.drain(now, now + 0.3)
-        await eventually(lambda: all(line.pauses for line in unlimited[1:] + limited[1:]))
+            lines[0].permits.close_until(now, now + 0.3)
+        await eventually(lambda: all(line.retry_waits for line in unlimited[1:] + limited[1:]))
         for line in limited[1:] + unlimited[1:]:
-            assert line.pauses[0] == pytest.approx(now + 0.3, abs=0.1)
+            assert line.retry_waits[0] == pytest.approx(now + 0.3, abs=0.1)
             assert not line.permits.take(CLOCK.monotonic(), 0)
         for line in limited:
             line.call(10)
@@ -186,7 +186,7 @@ async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> 
         line = Line(store, per_second(100, 20))
         line.permits.ask(CLOCK.monotonic(), 5)
         now = CLOCK.monotonic()
-        line.permits.drain(now, now + 0.02)  # shorter than a permit lives
+        line.permits.close_until(now, now + 0.02)  # shorter than a permit lives
         await eventually(lambda: tally.answered["take"] == tally.answered["pause"] == 1)
         await asyncio.sleep(max(now + 0.025 - CLOCK.monotonic(), 0))
         assert not line.permits.take(CLOCK.monotonic(), 0)
@@ -201,10 +201,10 @@ async def test_an_instance_that_comes_later_learns_of_the_pause() -> None:
     ):
         first = Line(early, ThrottleSettings())
         now = CLOCK.monotonic()
-        first.permits.drain(now, now + 30)
+        first.permits.close_until(now, now + 30)
         await asyncio.sleep(0.05)
         second = Line(late, ThrottleSettings())
-        await eventually(lambda: second.pauses)
+        await eventually(lambda: second.retry_waits)
         assert second.permits.wait(CLOCK.monotonic(), 1) > 29
 
 
@@ -220,8 +220,8 @@ async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
         await server.has_listeners(2)
         await client.client_kill_filter(_type="pubsub")
         now = CLOCK.monotonic()
-        telling.permits.drain(now, now + 30)
-        await eventually(lambda: hearing.pauses)
+        telling.permits.close_until(now, now + 30)
+        await eventually(lambda: hearing.retry_waits)
         assert other.state == "up"
         assert tally.answered["subscribe"] == 2
 
