@@ -54,7 +54,7 @@ class FailingStream:
         assert kind is FailureKind.TIMEOUT
         self._on_failure()
 
-    pause = resume = write = _never_called
+    pause_reading = resume_reading = write = _never_called
 
 
 class Stage:
