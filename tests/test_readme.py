@@ -214,11 +214,11 @@ def test_access_log() -> None:
 
 def test_admin_endpoints() -> None:
     operations = cast("Operations", None)  # nothing is asked
-    router = AdminSite(operations, Listen("127.0.0.1", 9901)).application()
+    site = AdminSite(operations, Listen("127.0.0.1", 9901)).application()
     shown = [(*code(endpoint)[0].split(), token) for endpoint, token, _ in rows(TEXT, ADMIN)]
     assert {(method, path) for method, path, _ in shown} == {
         (route.method, str(route.resource and route.resource.canonical))
-        for route in router.router.routes()
+        for route in site.router.routes()
         if route.method != "HEAD"
     }
     open_to_all = {path for _, path, token in shown if token == "no"}

@@ -84,16 +84,14 @@ def _ways(courses: list[Course]) -> tuple[Way, ...]:
 def _expected(courses: list[Course], index: int) -> Expected:
     reached = [course for course in courses if len(course.attempts) > index]
     attempts = [course.attempts[index] for course in reached]
-    retry_waits = [
-        pause for course in reached if (pause := _pause_after(course, index)) is not None
-    ]
-    retry_waits.sort(key=lambda pause: pause.seconds)
+    delays = [pause for course in reached if (pause := _pause_after(course, index)) is not None]
+    delays.sort(key=lambda pause: pause.seconds)
     starts = [attempt.started for attempt in attempts]
     queued = [attempt.queued for attempt in attempts]
     return Expected(
         index + 1,
         tuple(dict.fromkeys(attempt.why for attempt in attempts)),
-        (retry_waits[0], retry_waits[-1]) if retry_waits else (),
+        (delays[0], delays[-1]) if delays else (),
         (min(starts), max(starts)),
         (min(queued), max(queued)),
     )

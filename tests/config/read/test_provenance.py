@@ -103,8 +103,8 @@ def test_what_is_switched_off_has_no_keys(folder: Path) -> None:
 
 
 def test_a_second_file(folder: Path) -> None:
-    router = "defaults: {timeout: 3s}\nupstreams: {a: 'http://127.0.0.1:9'}\n"
-    found = of_route(folder, "/plain", LAYERS, router)
+    site = "defaults: {timeout: 3s}\nupstreams: {a: 'http://127.0.0.1:9'}\n"
+    found = of_route(folder, "/plain", LAYERS, site)
     assert found["timeout"] == ("3s", "site.yaml:1", "defaults")
     assert found["retry"] == (True, "holdfast.yaml:8", "defaults")
     upstream = by_key(load_with_origins(["holdfast.yaml", "site.yaml"], {})[1].of_upstream("a"))

@@ -572,7 +572,7 @@ async def test_a_throttle_that_has_no_key_any_more_is_everybodys() -> None:
         pytest.param(head(404, PLEASE_WAIT), False, id="an answer"),
     ],
 )
-async def test_what_is_a_request_to_wait(response: ResponseHead, *, retry_waits: bool) -> None:
+async def test_what_is_a_request_to_wait(response: ResponseHead, *, pauses: bool) -> None:
     stage = Stage(FREE)
     passed = stage.at_once()
     seen: list[ResponseHead] = []
@@ -584,5 +584,5 @@ async def test_what_is_a_request_to_wait(response: ResponseHead, *, retry_waits:
     passed.then = judge
     assert passed.judge(Attempt(1, "a", 0.0), response)
     assert seen == [response]
-    assert bool(stage.throttles[0].state(stage.now).paused) is retry_waits
+    assert bool(stage.throttles[0].state(stage.now).paused) is pauses
     passed.close()

@@ -52,7 +52,7 @@ def test_the_next_slots(sent: tuple[float, ...], now: float, expected: list[floa
 
 
 @pytest.mark.parametrize(
-    ("held", "passes"),
+    ("reserved", "passes"),
     [
         pytest.param(0, True, id="none"),
         pytest.param(1, True, id="one, and there are two free ones"),
@@ -216,13 +216,13 @@ def test_it_tells_what_it_is() -> None:
 @given(
     count=st.integers(1, 6),
     window=st.integers(1, 2000),
-    retry_waits=st.lists(st.integers(0, 1000), max_size=60),
+    pauses=st.lists(st.integers(0, 1000), max_size=60),
 )
-def test_counting_one_by_one_says_the_same(count: int, window: int, retry_waits: list[int]) -> None:
+def test_counting_one_by_one_says_the_same(count: int, window: int, pauses: list[int]) -> None:
     log = SlidingWindow(Rate(count, window / 1e9))
     sent: list[int] = []
     now = 0
-    for pause in retry_waits:
+    for pause in pauses:
         now += pause
         in_window = sum(now - window < moment <= now for moment in sent)
         assert log.remaining(now / 1e9) == count - in_window

@@ -680,9 +680,9 @@ def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, st
         pytest.param(60.0, [-1.0], 0.0, id="until a moment ago"),
     ],
 )
-def test_how_long_a_pause_is(longest: float | None, retry_waits: list[float], opens: float) -> None:
+def test_how_long_a_pause_is(longest: float | None, pauses: list[float], opens: float) -> None:
     story = Story(limits(TEN, max_wait=None, longest_pause=longest))
-    for seconds in retry_waits:
+    for seconds in pauses:
         story.pause(seconds)
     assert story.bucket.paused_for(START) == opens
     story.come("a")
