@@ -82,16 +82,26 @@ class Wire(asyncio.Protocol):
 
     async def ended(self, within: float = PATIENCE) -> End:
         """How the peer ended it, once it has."""
-        await self._wait(lambda: self.end is not None, within)
+        await self._wait(lambda: self.end is not None, within, whatever_comes=True)
         assert self.end is not None
         return self.end
 
-    async def _wait(self, reached: Callable[[], bool], within: float | None = PATIENCE) -> None:
+    async def _wait(
+        self,
+        reached: Callable[[], bool],
+        within: float | None = PATIENCE,
+        *,
+        whatever_comes: bool = False,
+    ) -> None:
+        """Wait for that; in vain if nothing comes for so long, or nothing else *whatever_comes*."""
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within) as patience:
                 while not reached():
                     self._changed.clear()
                     await self._changed.wait()
+                    if within is not None and not whatever_comes:
+                        patience.reschedule(loop.time() + within)
         except TimeoutError:
             raise AssertionError(
                 f"waited {within} s in vain on {self!r}: {self.unread!r}"
