@@ -407,7 +407,7 @@ async def test_what_was_given_up_keeps_its_order(path: Path) -> None:
         await store.claim(ask("two"))  # waits for it
         begun, stuck = threading.Event(), threading.Event()
 
-        def wait(_: Table) -> None:
+        def wait(_: KeyTable) -> None:
             begun.set()
             stuck.wait(PATIENCE)
 
