@@ -25,8 +25,8 @@ NOT_KEPT = {304, 401, 403, 407, 408, 409, 421, 425, 429}
 """Statuses below 500 after which the key is free: nothing was done."""
 NOT_IMPLEMENTED = {501, 505}
 
-RENEWED_WITHIN = 1 / 3
-"""Of a lease: it does not end unless nothing can be renewed for as long as that."""
+RENEWED_WITHIN = 0.4
+"""Of a lease: it does not end unless two renewals fail, each a third of it after the last."""
 MARGIN = 0.1
 """Seconds between two timers of one loop that are surely served in their order."""
 
@@ -38,6 +38,8 @@ Span = tuple[float, float]
 class Hardships:
     """What was done to all scripts together."""
 
+    leases_end: bool = True
+    """Whether another instance could have a key whose lease was not renewed."""
     date_counts: bool = True
     """Whether the store goes by the date of this machine."""
     dates: list[tuple[float, float]] = field(default_factory=list)
@@ -161,6 +163,8 @@ class _Pair:
     def lease_may_have_ended(self) -> bool:
         """Whether nobody may have renewed the first one's lease for as long as it takes."""
         lease = self.policy.lease
+        if not self.facts.hardships.leases_end:
+            return False
         hard = self.facts.hardships.hardest(self.before.at - lease, self.after.at, lease)
         return hard >= lease * RENEWED_WITHIN
 

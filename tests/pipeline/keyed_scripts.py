@@ -80,7 +80,7 @@ POLICIES = (
     Policy("brief", "hold", ttl=SHORT_TTL, lease=SHORT_LEASE, slow=0.5),
     Policy("fleeting", "release", ttl=SHORT_TTL, slow=0.5),
 )
-_WEIGHTS = (8, 12, 4, 6, 4, 1, 1, 2, 2)
+_WEIGHTS = (8, 12, 4, 6, 4, 2, 2, 2, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +124,8 @@ class Caller:
     """Seconds; None: stays."""
     name: str = ""
     """Its X-Request-Id."""
+    comes_again: bool = False
+    """Whether it comes once those have their answers who came before it."""
 
 
 @dataclass
@@ -215,14 +217,16 @@ def random_script(number: int, instances: int) -> Script:
     chance = Random(f"keyed {number}")
     policy = chance.choices(POLICIES, _WEIGHTS)[0]
     later = (0.2, 0.45, 0.8) if policy.slow else ()
+    together = chance.choice((1, 1, 2, 2, 3, 4, 6))
     callers = [
         Caller(
             after=chance.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1, *later)),
             instance=chance.randrange(instances),
             leaves_after=chance.choice((None, None, None, None, 0.0, 0.001, 0.01)),
             name=f"{number}.{index}",
+            comes_again=index >= together,
         )
-        for index in range(chance.choice((1, 2, 2, 3, 3, 4, 6)))
+        for index in range(together + chance.choice((0, 1, 1)))
     ]
     fates = [_random_fate(chance, policy) for _ in range(8)]
     if number < QUICK:

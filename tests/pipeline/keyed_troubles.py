@@ -32,6 +32,11 @@ class Ground:
     instances: int
     hardships: Hardships
     troubles: list[Trouble] = field(default_factory=list)
+    there: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the store answers."""
+
+    def __post_init__(self) -> None:
+        self.there.set()
 
 
 def now() -> float:
@@ -45,7 +50,8 @@ def now() -> float:
 @asynccontextmanager
 async def memory(_: Path) -> AsyncIterator[Ground]:
     """Nothing can happen to it."""
-    yield Ground("store: {url: memory, entries: 1000000, bytes: 512MiB}", 1, Hardships())
+    line = "store: {url: memory, entries: 1000000, bytes: 512MiB}"
+    yield Ground(line, 1, Hardships(leases_end=False))
 
 
 @asynccontextmanager
@@ -57,14 +63,17 @@ async def sqlite(folder: Path) -> AsyncIterator[Ground]:
 
         async def trouble(chance: Random) -> None:
             while True:
-                await asyncio.sleep(chance.uniform(0.8, 2.0))
+                ground.there.set()
+                await asyncio.sleep(chance.uniform(1.5, 4.0))
+                ground.there.clear()
                 if chance.random() < 0.6 or no_small_disk:
                     await _locked(path, hardships.cut_off, _outage(chance))
                 else:
                     await _full(path.parent, hardships.hard, chance.uniform(0.4, 0.9))
 
         line = f"store: {{url: 'sqlite:{path}', timeout: 200ms}}"
-        yield Ground(line, 2, hardships, [trouble])
+        ground = Ground(line, 2, hardships, [trouble])
+        yield ground
 
 
 async def _locked(path: Path, spans: list[Span], seconds: float) -> None:
@@ -97,7 +106,9 @@ async def redis(_: Path) -> AsyncIterator[Ground]:
 
         async def trouble(chance: Random) -> None:
             while True:
-                await asyncio.sleep(chance.uniform(0.8, 2.0))
+                ground.there.set()
+                await asyncio.sleep(chance.uniform(1.5, 4.0))
+                ground.there.clear()
                 server.stall()
                 since = now()
                 try:
@@ -107,12 +118,13 @@ async def redis(_: Path) -> AsyncIterator[Ground]:
                     server.resume()
 
         line = f"store: {{url: 'redis://127.0.0.1:{server.port}', timeout: 200ms}}"
-        yield Ground(line, 2, hardships, [trouble])
+        ground = Ground(line, 2, hardships, [trouble])
+        yield ground
 
 
 def _outage(chance: Random) -> float:
     """Seconds: mostly shorter than a lease, now and then longer than the short one."""
-    return chance.choice((0.05, 0.05, 0.3, 0.3, 0.3, 1.4 * SHORT_LEASE))
+    return chance.choice((0.05, 0.05, *(0.3,) * 5, 2.2 * SHORT_LEASE))
 
 
 STORES = {"memory": memory, "sqlite": sqlite, "redis": redis}
@@ -125,7 +137,7 @@ async def _set_dates(clock: FakeClock, hardships: Hardships, chance: Random) -> 
     """Set the date, forward and back: mostly by less than a ``ttl``, now and then by more."""
     while True:
         await asyncio.sleep(chance.uniform(0.05, 0.3))
-        error = chance.choice((0.0, HOUR, -HOUR)) + chance.choice((0.0,) * 9 + (25 * HOUR,))
+        error = chance.choice((0.0, HOUR, -HOUR)) + chance.choice((0.0,) * 49 + (25 * HOUR,))
         hardships.dates.append((now(), error))
         clock.set_wall_wrong_by(error)
 
@@ -142,7 +154,7 @@ async def _notice(spans: list[Span]) -> None:
     last = now()
     while True:
         await asyncio.sleep(0.02)
-        if now() - last > 0.1:
+        if now() - last > 0.2:
             spans.append((last, now()))
         last = now()
 
@@ -162,6 +174,7 @@ async def troubled(ground: Ground, clock: FakeClock, seed: str) -> AsyncIterator
             task = asyncio.ensure_future(work)
             stack.push_async_callback(_ended, task)
         yield
+    ground.there.set()
 
 
 async def _ended(task: "asyncio.Future[None]") -> None:
