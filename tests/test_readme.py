@@ -23,7 +23,7 @@ from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
 from proxy.stores.redis import OPERATIONS
-from tests.readme.blocks import anchors, as_pattern, blocks, code, commands, links, rows
+from tests.readme.blocks import as_pattern, blocks, code, commands, rows
 from tests.readme.session import Session, demo, masked
 from tests.readme.tables import README, tables, with_tables
 from tests.support import (
@@ -82,22 +82,11 @@ def test_configuration_example(example: str, tmp_path: Path) -> None:
     assert load([file], environ).warnings == ()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text()
-    for link in links(text):
-        file, _, anchor = link.partition("#")
-        if "://" in link:
-            continue
-        assert (ROOT / file).exists(), link
-        assert not anchor or anchor in anchors(text), link
-
-
 # Tables.
 
 
 def test_keys_are_those_of_the_models() -> None:
-    assert with_tables(TEXT) == TEXT, "run .venv/bin/python tests/readme/tables.py"
+    assert with_tables(TEXT) == TEXT, "run make generate"
 
 
 def test_every_key_has_a_row() -> None:
