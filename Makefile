@@ -18,7 +18,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep check bench clean
+.PHONY: help setup demo test test-deep check generate bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,16 +42,20 @@ test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --deselect $(SCRIPTS)
 	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --numprocesses $(JOBS) $(SCRIPTS)
 
-check: $(VENV)/.dev ## lint, format and types; changes nothing
+check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; changes nothing
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/python -m tests.generate --check
+
+generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures
+	@$(BIN)/python -m tests.generate
 
 bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUICK=1: in two minutes)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
 
-clean: ## remove .venv and everything generated
+clean: ## remove .venv, and what the tools and the benchmark left behind
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find bench -path 'bench/results/*' -type f ! -name 'published.*' -delete
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

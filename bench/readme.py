@@ -3,7 +3,7 @@
 They stand between ``<!-- bench -->`` and ``<!-- end of bench -->``. After a full ``make bench``::
 
     .venv/bin/python -m bench.readme --publish     # quote that run from now on
-    .venv/bin/python -m bench.readme               # write the section again, after a change here
+    make generate                                  # write the section again, after a change here
 """
 
 import argparse
@@ -49,9 +49,12 @@ def _left_out(content: dict[str, Any]) -> Iterator[str]:
 
 
 def with_section(text: str, content: dict[str, Any]) -> str:
-    """*text* with the section as *content* has it."""
+    """*text* with the section as *content* has it; it must have a place for it."""
     made = section(content)
-    return _SECTION.sub(lambda _: made, text)
+    written, places = _SECTION.subn(lambda _: made, text)
+    if places != 1:
+        raise ValueError(f"{places} places are marked with <!-- bench -->, there must be one")
+    return written
 
 
 def _paragraph(text: str) -> str:

@@ -5,15 +5,24 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
+from configparser import ConfigParser
 from email import message_from_string
 from pathlib import Path
 
 import pytest
+import yaml
 
 import proxy
+from bench.results import PUBLISHED
+from tests.generate import generated, main as generate, stale
+from tests.readme.blocks import links
 
 ROOT = Path(__file__).parent.parent
+WRITTEN_BY_US = {".cfg", ".conf", ".json", ".lua", ".md", ".py", ".service", ".toml", ".yaml"}
+"""How the names of our files end: a running proxy may leave others among them."""
 
 
 def tool(name: str) -> str:
@@ -94,9 +103,26 @@ def test_wheel_holds_the_whole_package_and_its_command(tmp_path: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
-def test_makefile_lists_what_it_can_do() -> None:
+def test_source_distribution_holds_all_that_its_pages_link_to(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist"]
+    subprocess.run([*build, "--directory", str(tmp_path)], cwd=ROOT, check=True)
+    (packed,) = tmp_path.iterdir()
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    root = tmp_path / f"holdfast-{proxy.__version__}"
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/decisions/README.md"):
+        assert root / name in pages
+    for page in pages:
+        for link in links(page.read_text(encoding="utf-8")):
+            if "://" not in link:
+                assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
+
+
+def make(*arguments: str) -> str:
+    """What make prints."""
     result = subprocess.run(
-        ["make", "--no-print-directory"],  # noqa: S607 - whichever make the developer uses
+        ["make", "--no-print-directory", *arguments],  # noqa: S607 - whichever make the developer uses
         cwd=ROOT,
         check=True,
         capture_output=True,
@@ -104,8 +130,24 @@ def test_makefile_lists_what_it_can_do() -> None:
         # Not the flags of a make that runs these tests.
         env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
     )
-    listed = [line.split()[1] for line in result.stdout.splitlines()]
-    assert listed == ["help", "setup", "demo", "test", "test-deep", "check", "bench", "clean"]
+    return result.stdout
+
+
+def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
+    listed = [line.split()[1] for line in make().splitlines()]
+    told = (ROOT / "CONTRIBUTING.md").read_text()
+    assert all(f"`make {target}`" in told for target in listed)
+    assert listed == [
+        "help",
+        "setup",
+        "demo",
+        "test",
+        "test-deep",
+        "check",
+        "generate",
+        "bench",
+        "clean",
+    ]
 
 
 def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) -> None:
@@ -118,6 +160,141 @@ def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) ->
     subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - whichever make the developer uses
     assert {path.name for path in results.iterdir()} == {"published.json", "published.md"}
     assert not (tmp_path / ".venv").exists()
+
+
+# What is generated.
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of all that is generated, and of what that needs."""
+    for path in (*generated(ROOT), PUBLISHED):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return tmp_path
+
+
+def test_nothing_generated_is_stale() -> None:
+    assert not stale(ROOT), "run make generate"
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "now"),
+    [
+        pytest.param("config/schema.json", '"500B/s"', '"600B/s"', id="the schema"),
+        pytest.param("README.md", "| `limits.keepalive` |", "| `limits.idle` |", id="a table"),
+        pytest.param("README.md", "| small GET, CPU |", "| a GET, CPU |", id="the figures"),
+        pytest.param("bench/results/published.md", "# Bars", "# Bar", id="the tables beside them"),
+    ],
+)
+def test_what_is_stale_is_named_and_left_alone_by_the_check_and_made_anew_by_generate(
+    checkout: Path, file: str, was: str, now: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = checkout / file
+    good = path.read_text()
+    path.write_text(good.replace(was, now))
+    assert path.read_text() != good
+    before = {one: one.read_bytes() for one in checkout.rglob("*") if one.is_file()}
+
+    assert generate(["--check", "--root", str(checkout)]) == 1
+    assert capsys.readouterr().err == f"{file} is stale: run make generate\n"
+    assert {one: one.read_bytes() for one in checkout.rglob("*") if one.is_file()} == before
+
+    assert generate(["--root", str(checkout)]) == 0
+    assert capsys.readouterr().out == f"{file} is written\n"
+    assert path.read_text() == good
+    assert generate(["--check", "--root", str(checkout)]) == 0
+
+
+def test_a_file_that_is_missing_is_stale(checkout: Path) -> None:
+    (checkout / "config" / "schema.json").unlink()
+    assert generate(["--check", "--root", str(checkout)]) == 1
+
+
+def test_a_page_without_a_place_for_its_figures_is_an_error(checkout: Path) -> None:
+    readme = checkout / "README.md"
+    readme.write_text(readme.read_text().replace("<!-- bench -->", ""))
+    with pytest.raises(ValueError, match="0 places"):
+        generate(["--check", "--root", str(checkout)])
+
+
+def test_make_check_changes_nothing_and_make_generate_does() -> None:
+    assert make("--dry-run", "check").splitlines()[-1].endswith("-m tests.generate --check")
+    assert make("--dry-run", "generate").splitlines()[-1].endswith("-m tests.generate")
+
+
+# What tools read.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".ci/run",
+        ".dockerignore",
+        ".editorconfig",
+        ".gitignore",
+        ".pre-commit-config.yaml",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Dockerfile",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "docs/decisions/README.md",
+        "proxy/py.typed",
+        "pyproject.toml",
+    ],
+)
+def test_what_belongs_to_a_repository_is_there(name: str) -> None:
+    assert (ROOT / name).is_file()
+
+
+def test_before_a_commit_runs_what_make_check_runs() -> None:
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local", "nothing is fetched"
+    (hook,) = repo["hooks"]
+    assert (hook["entry"], hook["language"]) == ("make check", "system")
+    assert not hook["pass_filenames"], "make would take them for targets"
+    assert hook["always_run"]
+
+
+def editor_settings() -> dict[str, dict[str, str]]:
+    parser = ConfigParser()
+    parser.read_string(f"[top]\n{(ROOT / '.editorconfig').read_text()}")
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def test_editors_are_told_what_the_formatter_wants() -> None:
+    settings = editor_settings()
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        ruff = tomllib.load(file)["tool"]["ruff"]
+    assert settings["top"] == {"root": "true"}
+    assert settings["*.py"] == {"indent_size": "4", "max_line_length": str(ruff["line-length"])}
+    assert settings["{Makefile,Caddyfile}"] == {"indent_style": "tab"}
+
+
+def test_files_are_as_editors_are_told() -> None:
+    assert (
+        editor_settings()["*"]
+        | {
+            "charset": "utf-8",
+            "end_of_line": "lf",
+            "insert_final_newline": "true",
+            "trim_trailing_whitespace": "true",
+        }
+        == editor_settings()["*"]
+    )
+    rooms = ("proxy", "tests", "bench", "config", "docs", ".ci")
+    written = [path for room in rooms for path in (ROOT / room).rglob("*") if path.is_file()]
+    for path in [*written, *(path for path in ROOT.iterdir() if path.is_file())]:
+        if path.suffix not in WRITTEN_BY_US or path.name.startswith(("latest.", "quick.")):
+            continue
+        content = path.read_bytes()
+        content.decode()
+        assert b"\r\n" not in content, path
+        assert not content or content.endswith(b"\n"), path
+        assert not re.search(rb"[ \t]\n", content), path
 
 
 def test_ci_can_be_started() -> None:

@@ -14,7 +14,7 @@ from bench.results import FORMAT, PUBLISHED, read, text_of
 
 def test_readme_says_what_the_published_run_found() -> None:
     text = README.read_text()
-    assert with_section(text, read(PUBLISHED)) == text, "run: .venv/bin/python -m bench.readme"
+    assert with_section(text, read(PUBLISHED)) == text, "run make generate"
 
 
 def test_the_tables_beside_it_are_those_of_the_same_run() -> None:

@@ -1,8 +1,7 @@
 """The key tables of README.md, made from the models, so that the two cannot drift apart.
 
-Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a change of a key::
-
-    .venv/bin/python tests/readme/tables.py
+Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a change of a key, run
+``make generate``.
 """
 
 import re
@@ -205,7 +204,3 @@ def _default(field: FieldInfo) -> str:
     if isinstance(default, list):
         return f"`[{', '.join(map(str, default))}]`"
     return f"`{default}`"
-
-
-if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text()))
