@@ -3,7 +3,7 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.policy.attempt import FailureKind
-from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
+from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, address_health
 from proxy.policy.settings import BreakerSettings
 
 CLOSED, HALF_OPEN, OPEN = BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN
@@ -183,11 +183,11 @@ REFUSED = frozenset({421, 425, 429})
     ],
 )
 def test_what_an_attempt_says(kind: FailureKind | None, status: int, expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
-    assert speaks(kind, status, REFUSED) is expected
+    assert address_health(kind, status, REFUSED) is expected
 
 
 def test_an_upstream_may_refuse_with_503() -> None:
-    assert speaks(None, 503, frozenset({503})) is None
+    assert address_health(None, 503, frozenset({503})) is None
 
 
 def test_probes_that_take_too_long_are_not_waited_for() -> None:
@@ -304,7 +304,7 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
         failure_ratio=0.5, min_requests=4, window=10.0, open_for=30.0, probes=2
     )
     told: list[str] = []
-    breaker = Breaker(settings, lambda change: told.append(change.told(settings)))
+    breaker = Breaker(settings, lambda change: told.append(change.describe(settings)))
 
     def attempt(now: float, outcome: str = "") -> None:
         ticket = breaker.admit(now)
@@ -330,9 +330,9 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
 
 def test_one_is_one() -> None:
     settings = BreakerSettings(probes=1, open_for=0.5)
-    assert BreakerChange(BreakerState.CLOSED).told(settings) == "closed: 1 probe succeeded"
+    assert BreakerChange(BreakerState.CLOSED).describe(settings) == "closed: 1 probe succeeded"
     assert (
         BreakerChange(BreakerState.OPEN, "503", 1, 1)
-        .told(settings)
+        .describe(settings)
         .startswith("open: 1 of 1 attempt within")
     )

@@ -56,7 +56,7 @@ def test_what_keeps_a_letter_from_being_sent(
     *,
     ran: bool,
 ) -> None:
-    outline = replace(letter().outline, state=state, may_have_run=ran, missing=missing)
+    outline = replace(letter().summary, state=state, may_have_run=ran, missing=missing)
     assert outline.obstacle(force=False) is plain
     assert outline.obstacle(force=True) is forced
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.http.refusal import RefusalReason
 from proxy.policy.explain.subject import Subject
-from proxy.policy.explain.timeline import Course, simulate
+from proxy.policy.explain.timeline import Timeline, simulate
 from proxy.policy.idempotency.retention import KeyOutcome
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
@@ -28,15 +28,15 @@ HONOURS = replace(UPSTREAM, honours_key=HonouredKey("idempotency-key"))
 OTHER = replace(UPSTREAM, name="other")
 
 
-def play(of: Subject, *words: str, roll: float = 0.5) -> Course:
+def play(of: Subject, *words: str, roll: float = 0.5) -> Timeline:
     return simulate(of, outcomes(*words), [roll], WALL)
 
 
-def told(course: Course) -> list[str]:
+def told(timeline: Timeline) -> list[str]:
     """The reason for each attempt, with the milliseconds that were waited before it."""
     return [
-        f"{'' if a.pause is None else f'{a.pause.seconds * 1000:.0f} '}{a.why}"
-        for a in course.attempts
+        f"{'' if a.delay is None else f'{a.delay.seconds * 1000:.0f} '}{a.verdict}"
+        for a in timeline.attempts
     ]
 
 
@@ -147,36 +147,36 @@ def throttled(**settings: object) -> RouteSettings:
 
 
 def test_an_attempt_that_would_not_get_its_turn() -> None:
-    course = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
-    assert told(course) == ["throttled"]
+    timeline = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
+    assert told(timeline) == ["throttled"]
 
 
 def test_time_in_line_counts() -> None:
-    course = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
-    assert told(course) == ["retried", "100 recovered"]
+    timeline = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
+    assert told(timeline) == ["retried", "100 recovered"]
     # A second, its margin and a millisecond, and 0.1 s of that were the wait between attempts.
-    assert course.attempts[1].queued == pytest.approx(0.921, abs=0.001)
-    assert course.ended == pytest.approx(1.021, abs=0.001)
+    assert timeline.attempts[1].queued == pytest.approx(0.921, abs=0.001)
+    assert timeline.ended == pytest.approx(1.021, abs=0.001)
 
 
 def test_a_pause_is_over_when_the_hint_is() -> None:
-    course = play(subject(route=throttled()), "429 Retry-After: 2", "200")
-    assert told(course) == ["retried", "2000 recovered"]
-    assert course.attempts[1].queued < 0.001
+    timeline = play(subject(route=throttled()), "429 Retry-After: 2", "200")
+    assert told(timeline) == ["retried", "2000 recovered"]
+    assert timeline.attempts[1].queued < 0.001
 
 
 def test_no_outcome_is_left() -> None:
-    course = play(subject(), "503")
-    assert told(course) == ["retried"]
-    assert course.pause is not None
-    assert not course.is_over
-    assert course.answer is None
+    timeline = play(subject(), "503")
+    assert told(timeline) == ["retried"]
+    assert timeline.delay is not None
+    assert not timeline.is_over
+    assert timeline.answer is None
 
 
 def test_nothing_ends_a_silence_without_limits() -> None:
-    course = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
-    assert course.ended == math.inf
-    assert not course.is_over
+    timeline = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
+    assert timeline.ended == math.inf
+    assert not timeline.is_over
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
     ],
 )
 def test_what_becomes_of_a_key(words: list[str], fate: KeyOutcome | None) -> None:
-    assert play(subject("POST", KEY, route=KEYED), *words).fate == fate
+    assert play(subject("POST", KEY, route=KEYED), *words).key_outcome == fate
 
 
 def test_without_a_key_nothing_becomes_of_it() -> None:
-    assert play(subject("POST", route=KEYED), "201").fate is None
-    assert play(subject("GET", KEY, route=KEYED), "200").fate is None
+    assert play(subject("POST", route=KEYED), "201").key_outcome is None
+    assert play(subject("GET", KEY, route=KEYED), "200").key_outcome is None
 
 
 BY_PLAN = replace(ROUTE, match=Match(headers=(("x-plan", "a"),)))
@@ -251,10 +251,10 @@ REQUIRED = replace(KEYED, idempotency=IdempotencySettings(required=True, scope_r
     ],
 )
 def test_what_is_not_even_tried(of: Subject, reason: RefusalReason) -> None:
-    course = play(of, "200")
-    assert course.answer is not None
-    assert course.answer.reason is reason
-    assert course.attempts == []
+    timeline = play(of, "200")
+    assert timeline.answer is not None
+    assert timeline.answer.reason is reason
+    assert timeline.attempts == []
 
 
 FIXED = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, 200))
@@ -284,9 +284,9 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
     ],
 )
 def test_fallback(of: Subject, words: list[str], *, falls_back: bool) -> None:
-    course = play(of, *words)
-    assert course.falls_back == falls_back
-    assert course.is_over
+    timeline = play(of, *words)
+    assert timeline.falls_back == falls_back
+    assert timeline.is_over
 
 
 LETTERED = replace(ROUTE, dead_letter=DeadLetterSettings())
