@@ -58,7 +58,7 @@ class Exchange(ABC):
     known_record       replay                          at birth
     earlier_attempts   replay                          at birth
     key_result         pipeline/idempotency            once the store has answered, or refused
-    dead_letter        replay; pipeline/dead_letters   at birth; once the letter is on disk
+    dead_letter        replay; pipeline/dead_letters   at birth; once it is on disk
     client_is_gone     maker, :meth:`detach_client`    when the client left and its request goes on
     fallback           maker; pipeline/retry_session   when the fallback answers
     refusal            maker, ``answer``               when the proxy answers itself

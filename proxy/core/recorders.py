@@ -37,7 +37,7 @@ class ThrottleState:
     buckets: int
     """Buckets in use: one per value of the key; one where there is no key."""
     paused: int
-    """Buckets that are paused because the upstream asked us to wait."""
+    """Buckets that are paused because the upstream asked for it."""
     paused_for: float
     """Seconds until the last pause of a bucket ends."""
 

@@ -62,7 +62,7 @@ def test_accepted(
 
 
 @pytest.mark.parametrize(
-    ("target", "advice"),
+    ("target", "detail"),
     [
         pytest.param("", "begins with '/'", id="nothing"),
         pytest.param("v1/x", "begins with '/'", id="a path without its slash"),
@@ -98,11 +98,11 @@ def test_accepted(
         pytest.param("/a%0D%0aX:1", "NUL", id="an encoded line break"),
     ],
 )
-def test_refused(target: str, advice: str) -> None:
+def test_refused(target: str, detail: str) -> None:
     refusal = split_target("GET", target)
     assert isinstance(refusal, Refusal)
     assert refusal.status == 400
-    assert advice in refusal.detail
+    assert detail in refusal.detail
 
 
 @given(st.text(VISIBLE + HIGH_BYTES) | st.lists(PIECES).map("".join))

@@ -48,7 +48,7 @@ class Written(asyncio.Transport):
     close = abort
 
 
-# The outbox itself.
+# The coalescer itself.
 
 
 async def test_nothing_goes_out_in_the_present_turn_and_all_of_it_in_the_next() -> None:

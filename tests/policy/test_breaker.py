@@ -303,8 +303,8 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
     settings = BreakerSettings(
         failure_ratio=0.5, min_requests=4, window=10.0, open_for=30.0, probes=2
     )
-    told: list[str] = []
-    breaker = Breaker(settings, lambda change: told.append(change.describe(settings)))
+    changes: list[str] = []
+    breaker = Breaker(settings, lambda change: changes.append(change.describe(settings)))
 
     def attempt(now: float, outcome: str = "") -> None:
         ticket = breaker.admit(now)
@@ -313,19 +313,19 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
 
     for number, outcome in enumerate(["", "", "reset", "503", "503"]):
         attempt(number, outcome)
-    why = "2 of 4 attempts within 10 s failed, the last with 503"
-    assert told == [f"open: {why}; nothing is sent there for 30 s"]
+    reason = "2 of 4 attempts within 10 s failed, the last with 503"
+    assert changes == [f"open: {reason}; nothing is sent there for 30 s"]
     breaker.state(40.0)
-    assert len(told) == 1, "to look at it changes nothing"
+    assert len(changes) == 1, "to look at it changes nothing"
     attempt(40.0)
     attempt(41.0, "timeout")
-    assert told[1:] == [
+    assert changes[1:] == [
         "half open: at most 2 probes at a time",
         "open: a probe failed, with timeout; nothing is sent there for 30 s",
     ]
     for _ in range(3):
         attempt(80.0)
-    assert told[3:] == ["half open: at most 2 probes at a time", "closed: 2 probes succeeded"]
+    assert changes[3:] == ["half open: at most 2 probes at a time", "closed: 2 probes succeeded"]
 
 
 def test_one_is_one() -> None:

@@ -20,7 +20,7 @@ class AttemptForecast:
 
     number: int
     verdicts: tuple[VerdictReason | None, ...]
-    """Its possible verdicts: the first in most cases, others only by chance."""
+    """The possible verdicts: the first in most cases, others only by chance."""
     waits: tuple[RetryDelay, ...]
     """The shortest and the longest wait before the next attempt; empty if none follows."""
     starts: tuple[float, float]

@@ -36,7 +36,7 @@ class RetryHint:
     """What an upstream's response says about the next attempt."""
 
     wait: float | None = None
-    """Seconds that the upstream asks us to wait; None if it does not say."""
+    """Seconds of the wait that the upstream asks for; None if it does not say."""
     should_retry: bool | None = None
     """The upstream's yes or no to another attempt; None if it does not say."""
     is_final: bool = False

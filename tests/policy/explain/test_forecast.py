@@ -9,16 +9,16 @@ from proxy.policy.explain.forecast import forecast
 from proxy.policy.explain.timeline import simulate
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import Backoff
-from tests.policy.explain.courses import WALL, outcomes, retrying, subject
+from tests.policy.explain.scripted import WALL, outcomes, retrying, subject
 
 SPREAD = subject(route=retrying(backoff=Backoff()))
 
 
-def bounds(words: list[str], roll: float | None = None) -> list[tuple[float, ...]]:
+def bounds(script: list[str], roll: float | None = None) -> list[tuple[float, ...]]:
     """Of the waits, in milliseconds."""
-    found = forecast(SPREAD, outcomes(*words), roll, WALL)
+    found = forecast(SPREAD, outcomes(*script), roll, WALL)
     return [
-        tuple(round(pause.seconds * 1000, 3) for pause in attempt.waits)
+        tuple(round(delay.seconds * 1000, 3) for delay in attempt.waits)
         for attempt in found.attempts
     ]
 
@@ -57,13 +57,13 @@ def test_when_it_ends() -> None:
 
 
 @pytest.mark.parametrize("jitter", ["full", "equal", "decorrelated", "none", 0.3])
-@pytest.mark.parametrize("words", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
-def test_no_course_leaves_the_bounds(jitter: str | float, words: list[str]) -> None:
+@pytest.mark.parametrize("script", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
+def test_no_timeline_leaves_the_bounds(jitter: str | float, script: list[str]) -> None:
     of = subject(route=retrying(attempts=5, backoff=Backoff(jitter=jitter)))
     of = replace(of, route=replace(of.route, timeout=40.0 if jitter == "decorrelated" else 4.0))
-    found = forecast(of, outcomes(*words), None, WALL)
+    found = forecast(of, outcomes(*script), None, WALL)
     for rolls in product((0.0, 0.3, 0.7, 0.999), repeat=4):
-        timeline = simulate(of, outcomes(*words), rolls, WALL)
+        timeline = simulate(of, outcomes(*script), rolls, WALL)
         for before, after in zip(timeline.attempts, timeline.attempts[1:], strict=False):
             shortest, longest = found.attempts[before.number - 1].waits
             assert after.delay is not None

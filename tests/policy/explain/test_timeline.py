@@ -21,18 +21,18 @@ from proxy.policy.settings import (
     RouteSettings,
     ThrottleSettings,
 )
-from tests.policy.explain.courses import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
+from tests.policy.explain.scripted import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
 
 KEY = "Idempotency-Key: 4711"
 HONOURS = replace(UPSTREAM, honours_key=HonouredKey("idempotency-key"))
 OTHER = replace(UPSTREAM, name="other")
 
 
-def play(of: Subject, *words: str, roll: float = 0.5) -> Timeline:
-    return simulate(of, outcomes(*words), [roll], WALL)
+def play(of: Subject, *script: str, roll: float = 0.5) -> Timeline:
+    return simulate(of, outcomes(*script), [roll], WALL)
 
 
-def told(timeline: Timeline) -> list[str]:
+def verdicts(timeline: Timeline) -> list[str]:
     """The reason for each attempt, with the milliseconds that were waited before it."""
     return [
         f"{'' if a.delay is None else f'{a.delay.seconds * 1000:.0f} '}{a.verdict}"
@@ -41,7 +41,7 @@ def told(timeline: Timeline) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "expected"),
+    ("of", "script", "expected"),
     [
         pytest.param(subject(), ["200"], ["success"], id="good at once"),
         pytest.param(subject(), ["404"], ["success"], id="an answer like any other"),
@@ -137,8 +137,8 @@ def told(timeline: Timeline) -> list[str]:
         ),
     ],
 )
-def test_verdicts_and_waits(of: Subject, words: list[str], expected: list[str]) -> None:
-    assert told(play(of, *words)) == expected
+def test_verdicts_and_waits(of: Subject, script: list[str], expected: list[str]) -> None:
+    assert verdicts(play(of, *script)) == expected
 
 
 def throttled(**settings: object) -> RouteSettings:
@@ -148,12 +148,12 @@ def throttled(**settings: object) -> RouteSettings:
 
 def test_an_attempt_that_would_not_get_its_turn() -> None:
     timeline = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
-    assert told(timeline) == ["throttled"]
+    assert verdicts(timeline) == ["throttled"]
 
 
 def test_time_in_line_counts() -> None:
     timeline = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
-    assert told(timeline) == ["retried", "100 recovered"]
+    assert verdicts(timeline) == ["retried", "100 recovered"]
     # A second, its margin and a millisecond, and 0.1 s of that were the wait between attempts.
     assert timeline.attempts[1].queued == pytest.approx(0.921, abs=0.001)
     assert timeline.ended == pytest.approx(1.021, abs=0.001)
@@ -161,13 +161,13 @@ def test_time_in_line_counts() -> None:
 
 def test_a_pause_is_over_when_the_hint_is() -> None:
     timeline = play(subject(route=throttled()), "429 Retry-After: 2", "200")
-    assert told(timeline) == ["retried", "2000 recovered"]
+    assert verdicts(timeline) == ["retried", "2000 recovered"]
     assert timeline.attempts[1].queued < 0.001
 
 
 def test_no_outcome_is_left() -> None:
     timeline = play(subject(), "503")
-    assert told(timeline) == ["retried"]
+    assert verdicts(timeline) == ["retried"]
     assert timeline.delay is not None
     assert not timeline.is_over
     assert timeline.answer is None
@@ -180,7 +180,7 @@ def test_nothing_ends_a_silence_without_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("script", "reason"),
     [
         (["connect"] * 3, RefusalReason.CONNECT),
         (["reset"] * 3, RefusalReason.RESET),
@@ -191,8 +191,8 @@ def test_nothing_ends_a_silence_without_limits() -> None:
         (["503"] * 3, None),
     ],
 )
-def test_what_the_client_gets(words: list[str], reason: RefusalReason | None) -> None:
-    answer = play(subject(), *words).answer
+def test_what_the_client_gets(script: list[str], reason: RefusalReason | None) -> None:
+    answer = play(subject(), *script).answer
     assert (None if answer is None else answer.reason) == reason
 
 
@@ -200,7 +200,7 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
 
 
 @pytest.mark.parametrize(
-    ("words", "fate"),
+    ("script", "key_outcome"),
     [
         (["201"], KeyOutcome.KEPT),
         (["400"], KeyOutcome.KEPT),
@@ -214,8 +214,8 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
         (["429"], None),
     ],
 )
-def test_what_becomes_of_a_key(words: list[str], fate: KeyOutcome | None) -> None:
-    assert play(subject("POST", KEY, route=KEYED), *words).key_outcome == fate
+def test_what_becomes_of_a_key(script: list[str], key_outcome: KeyOutcome | None) -> None:
+    assert play(subject("POST", KEY, route=KEYED), *script).key_outcome == key_outcome
 
 
 def test_without_a_key_nothing_becomes_of_it() -> None:
@@ -262,7 +262,7 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "falls_back"),
+    ("of", "script", "falls_back"),
     [
         pytest.param(subject(route=FIXED), ["503"] * 3, True, id="a fixed answer"),
         pytest.param(subject("POST", route=FIXED), ["503"], True, id="whatever the request"),
@@ -283,8 +283,8 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
         pytest.param(subject(route=ELSEWHERE, other=OTHER), ["timeout"], False, id="no time"),
     ],
 )
-def test_fallback(of: Subject, words: list[str], *, falls_back: bool) -> None:
-    timeline = play(of, *words)
+def test_fallback(of: Subject, script: list[str], *, falls_back: bool) -> None:
+    timeline = play(of, *script)
     assert timeline.falls_back == falls_back
     assert timeline.is_over
 
@@ -294,7 +294,7 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "is_kept"),
+    ("of", "script", "is_kept"),
     [
         pytest.param(subject("POST", route=LETTERED), ["503"], True, id="a listed status"),
         pytest.param(subject("POST", route=LETTERED), ["reset"], True, id="no response"),
@@ -306,7 +306,7 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
         pytest.param(subject("POST", route=LETTERED), ["429"] * 3, True, id="refused"),
         pytest.param(subject("POST", route=LETTERED), ["truncated"], False, id="cut short"),
         pytest.param(subject("GET", route=LETTERED), ["503"] * 3, False, id="another method"),
-        pytest.param(subject("POST"), ["503"], False, id="no letters"),
+        pytest.param(subject("POST"), ["503"], False, id="no dead letters"),
         pytest.param(
             subject("POST", route=replace(LETTERED, retry=None)), ["503"], True, id="no retries"
         ),
@@ -331,5 +331,5 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
         ),
     ],
 )
-def test_what_becomes_a_dead_letter(of: Subject, words: list[str], *, is_kept: bool) -> None:
-    assert play(of, *words).is_kept == is_kept
+def test_what_becomes_a_dead_letter(of: Subject, script: list[str], *, is_kept: bool) -> None:
+    assert play(of, *script).is_kept == is_kept

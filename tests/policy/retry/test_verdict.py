@@ -178,14 +178,14 @@ def final(status: int, *, should_retry: bool | None = None) -> AttemptResult:
     return AttemptResult(None, status, hint=RetryHint(should_retry=should_retry, is_final=True))
 
 
-def advised(
+def with_hint(
     status: int, *, wait: float | None = None, should_retry: bool | None = None
 ) -> AttemptResult:
     return AttemptResult(None, status, hint=RetryHint(wait, should_retry))
 
 
 @pytest.mark.parametrize(
-    ("request_", "result", "why"),
+    ("request_", "result", "reason"),
     [
         pytest.param(GET, AttemptResult(None, 200), VerdictReason.SUCCESS, id="a good answer"),
         pytest.param(
@@ -298,28 +298,28 @@ def advised(
         ),
         pytest.param(
             GET,
-            advised(503, should_retry=False),
+            with_hint(503, should_retry=False),
             VerdictReason.SERVER_SAID_NO,
             id="told not to retry",
         ),
         pytest.param(
             GET,
-            advised(500, should_retry=False),
+            with_hint(500, should_retry=False),
             VerdictReason.SERVER_SAID_NO,
             id="told so after 500, too",
         ),
         pytest.param(
             GET,
-            advised(404, should_retry=False),
+            with_hint(404, should_retry=False),
             VerdictReason.SUCCESS,
             id="a no to what nobody asked",
         ),
         pytest.param(
-            GET, advised(409, should_retry=True), VerdictReason.RETRIED, id="told to retry a 409"
+            GET, with_hint(409, should_retry=True), VerdictReason.RETRIED, id="told to retry a 409"
         ),
         pytest.param(
             POST,
-            advised(409, should_retry=True),
+            with_hint(409, should_retry=True),
             VerdictReason.NOT_REPEATABLE,
             id="but not for a POST",
         ),
@@ -337,7 +337,7 @@ def advised(
         ),
         pytest.param(
             GET,
-            advised(200, should_retry=True),
+            with_hint(200, should_retry=True),
             VerdictReason.SUCCESS,
             id="a good answer is good enough",
         ),
@@ -348,19 +348,19 @@ def advised(
             id="too early is the client's business if its data was early",
         ),
         pytest.param(
-            GET, advised(503, wait=61.0), VerdictReason.HINT_TOO_LONG, id="told to wait too long"
+            GET, with_hint(503, wait=61.0), VerdictReason.HINT_TOO_LONG, id="told to wait too long"
         ),
         pytest.param(
-            GET, advised(503, wait=45.0), VerdictReason.DEADLINE, id="told to wait past the end"
+            GET, with_hint(503, wait=45.0), VerdictReason.DEADLINE, id="told to wait past the end"
         ),
     ],
 )
-def test_by_default(request_: Asked, result: AttemptResult, why: VerdictReason) -> None:
-    assert verdict(request_, result).reason is why
+def test_by_default(request_: Asked, result: AttemptResult, reason: VerdictReason) -> None:
+    assert verdict(request_, result).reason is reason
 
 
 @pytest.mark.parametrize(
-    ("situation", "why"),
+    ("situation", "reason"),
     [
         pytest.param(replace(CALM, expired=True), VerdictReason.DEADLINE, id="the time was up"),
         pytest.param(
@@ -387,8 +387,8 @@ def test_by_default(request_: Asked, result: AttemptResult, why: VerdictReason) 
         pytest.param(replace(CALM, time_left=-1.0), VerdictReason.DEADLINE, id="no time at all"),
     ],
 )
-def test_what_may_stand_in_the_way(situation: Situation, why: VerdictReason) -> None:
-    assert verdict(GET, LISTED, situation) == Verdict(why)
+def test_what_may_stand_in_the_way(situation: Situation, reason: VerdictReason) -> None:
+    assert verdict(GET, LISTED, situation) == Verdict(reason)
 
 
 def test_a_body_that_was_not_sent_is_not_lost() -> None:
@@ -410,7 +410,7 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
         (AttemptResult(None, 500), CALM, True),
         (LISTED, replace(CALM, made=3), True),
         (LISTED, replace(CALM, shutting_down=True), True),
-        (advised(503, wait=99.0), CALM, True),
+        (with_hint(503, wait=99.0), CALM, True),
         (LISTED, CALM, False),
     ):
         decide(
@@ -485,7 +485,7 @@ def test_misdirected_is_tried_once_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsafe", "request_", "result", "why"),
+    ("unsafe", "request_", "result", "reason"),
     [
         ("never", POST, AttemptResult(FailureKind.CONNECT, sent=False), VerdictReason.RETRIED),
         ("never", POST, AttemptResult(None, 429), VerdictReason.NOT_REPEATABLE),
@@ -505,13 +505,13 @@ def test_misdirected_is_tried_once_more() -> None:
         ("always", POST, AttemptResult(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
     ],
 )
-def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, why: VerdictReason) -> None:
+def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, reason: VerdictReason) -> None:
     by = rules(unsafe=unsafe, honours_key=HonouredKey())
-    assert verdict(request_, result, by=by).reason is why
+    assert verdict(request_, result, by=by).reason is reason
 
 
 @pytest.mark.parametrize(
-    ("on", "result", "why"),
+    ("on", "result", "reason"),
     [
         (
             Outcomes(frozenset({"protocol"})),
@@ -547,13 +547,13 @@ def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, why: Verdic
         ),
         (
             Outcomes(frozenset(), hinted=frozenset({403})),
-            advised(403, wait=1.0),
+            with_hint(403, wait=1.0),
             VerdictReason.RETRIED,
         ),
     ],
 )
-def test_on(on: Outcomes, result: AttemptResult, why: VerdictReason) -> None:
-    assert verdict(GET, result, by=rules(on=on)).reason is why
+def test_on(on: Outcomes, result: AttemptResult, reason: VerdictReason) -> None:
+    assert verdict(GET, result, by=rules(on=on)).reason is reason
 
 
 def test_a_listed_status_that_is_a_refusal_is_repeated_for_every_method() -> None:
@@ -574,7 +574,7 @@ def waits(
 
 
 def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
-    hinted = advised(503, wait=2.0)
+    hinted = with_hint(503, wait=2.0)
     assert waits(hinted) == RetryDelay(2.0, "hint")
     assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
     assert waits(hinted, backoff=Backoff(jitter="none")) == RetryDelay(2.0, "hint")
@@ -588,7 +588,7 @@ def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
 
 def test_our_own_wait_rules_if_it_is_longer() -> None:
     backoff = Backoff("constant", base=4.0, jitter="none")
-    assert waits(advised(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
+    assert waits(with_hint(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
 
 
 def test_hints_can_be_switched_off() -> None:
@@ -602,8 +602,8 @@ def test_after_429_without_a_hint_the_base_is_a_second() -> None:
     assert waits(AttemptResult(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
         2.0, "backoff"
     )
-    assert waits(advised(429, wait=0.0), backoff=none) == RetryDelay(0.1, "backoff")
-    unheard = waits(advised(429, wait=5.0), backoff=none, longest_hint=None)
+    assert waits(with_hint(429, wait=0.0), backoff=none) == RetryDelay(0.1, "backoff")
+    unheard = waits(with_hint(429, wait=5.0), backoff=none, longest_hint=None)
     assert unheard == RetryDelay(1.0, "backoff")
 
 
@@ -615,5 +615,5 @@ def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
     )
 
 
-def test_no_advice_is_no_hint() -> None:
+def test_no_fields_are_no_hint() -> None:
     assert AttemptResult(None, 503).hint is NO_HINT
