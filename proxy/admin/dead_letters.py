@@ -252,7 +252,7 @@ def outlined(outline: DeadLetterSummary) -> dict[str, object]:
         "request_id": outline.request_id,
         "error": outline.error,
         "category": outline.category.value,
-        "why": outline.why or None,
+        "why": outline.verdict or None,
         "attempts_used": outline.used,
         "attempts_allowed": outline.allowed,
         "may_have_run": outline.may_have_run,
@@ -272,10 +272,10 @@ def described(letter: DeadLetter) -> dict[str, object]:
         body = {"body": letter.body.decode("utf-8")}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(letter.body).decode()}
-    if letter.outline.missing is not None:
+    if letter.summary.missing is not None:
         body = {}
     return {
-        **outlined(letter.outline),
+        **outlined(letter.summary),
         "client": letter.peer,
         "record": letter.record or None,
         "fallback": letter.fallback or None,

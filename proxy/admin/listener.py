@@ -6,7 +6,7 @@ from aiohttp import web
 
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
-from proxy.net.listen_socket import address_of, make_way
+from proxy.net.listen_socket import address_of, remove_stale_socket
 from proxy.policy.settings import Listen
 
 
@@ -24,7 +24,7 @@ class AdminListener:
         listen = self._listen
         await self._runner.setup()
         if listen.path:
-            make_way(listen.path)
+            remove_stale_socket(listen.path)
             await web.UnixSite(self._runner, listen.path).start()
             self._file = Path(listen.path)
         else:

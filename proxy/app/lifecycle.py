@@ -322,7 +322,7 @@ class App:
             upstreams=[upstream.name for upstream in self.settings.upstreams],
             throttles=self._estate.throttles.keys(),
             keyed=[route.name for route in routes if _heeds_keys(route)],
-            lettered=[route.name for route in routes if _keeps_letters(route)],
+            dead_lettered=[route.name for route in routes if _keeps_letters(route)],
         )
 
     # What the admin listener may see and do (admin.Operations).

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.http.hop import OURSELVES, Hop
+from proxy.http.hop import DEFAULT_HOP, Hop
 from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
@@ -56,7 +56,7 @@ def read_field(text: str) -> tuple[bytes, bytes]:
 
 
 def read_request(
-    method: str, url: str, fields: list[tuple[bytes, bytes]], hop: Hop = OURSELVES
+    method: str, url: str, fields: list[tuple[bytes, bytes]], hop: Hop = DEFAULT_HOP
 ) -> AskedRequest:
     """The request as *hop* gets it, or a usage error with the words that its sender would get."""
     if not _is_token(method) or "/" in method:

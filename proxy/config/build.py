@@ -252,7 +252,7 @@ def _dead_letter(dead_letter: DeadLetterKeys, usual: Outcomes) -> DeadLetterSett
 
 
 def _or_breaker_open(outcomes: Outcomes) -> Outcomes:
-    return replace(outcomes, words=outcomes.words | {"breaker_open"})
+    return replace(outcomes, names=outcomes.names | {"breaker_open"})
 
 
 def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
@@ -263,7 +263,7 @@ def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
     for item in items:
         hinted_one = hinted_status(item)
         if item == "default":
-            words |= default.words
+            words |= default.names
             statuses |= default.statuses
             hinted |= default.hinted
         elif hinted_one is not None:

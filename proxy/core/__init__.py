@@ -1,4 +1,7 @@
-"""What all rooms share: clock, ids, a route, one request's exchange, the ports between rooms.
+"""What the packages above share: clock, ids, a route, a request's exchange, and the ports.
 
-Imports ``policy/`` and ``http/`` and nothing else of ours.
+The ports (``ports.py``, ``recorders.py``) are protocols by which one package uses another without
+importing it: server, pipeline, upstream, stores and observe meet here. Imports ``policy/`` and
+``http/`` and nothing else of ours; opens no socket and keeps no state between requests, apart
+from the counters of ``ids.py`` and the cached line of ``date_header.py``.
 """

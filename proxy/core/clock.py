@@ -1,4 +1,4 @@
-"""Time and chance, handed in so that a test can say what they are."""
+"""The clock: time and random numbers, passed in so that a test can choose them."""
 
 import time
 from random import random
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and chance. Handed in, so that a test can say what they are."""
+    """Source of time and random numbers, passed in so that a test can choose them."""
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards: for waits, deadlines and durations."""
+        """Return seconds that never go backwards: for waits, deadlines and durations."""
 
     def wall(self) -> float:
-        """Seconds since the epoch: only to read or write dates."""
+        """Return seconds since the epoch: only to read or write dates."""
 
     def roll(self) -> float:
-        """Chance, for waits that shall not all be alike: from 0 up to, not including, 1."""
+        """Return a random number from 0 up to, not including, 1: for the jitter of waits."""
 
 
 class SystemClock:

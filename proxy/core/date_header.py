@@ -1,4 +1,4 @@
-"""The Date field, made once a second."""
+"""The Date field of responses, formatted once a second."""
 
 import time
 from wsgiref.handlers import format_date_time
@@ -8,7 +8,7 @@ _line = b""
 
 
 def date_line() -> bytes:
-    """``Date: …`` with the present second."""
+    """Return the line ``Date: …`` for the present second."""
     global _made_for, _line  # noqa: PLW0603 - a cache of one line, refreshed once a second
     now = int(time.time())
     if now != _made_for:

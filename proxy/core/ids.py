@@ -1,4 +1,4 @@
-"""Names for requests, owners and dead letters."""
+"""Ids of requests, of the owners of idempotency keys, and of dead letters."""
 
 from itertools import count
 from random import getrandbits
@@ -8,25 +8,28 @@ from proxy.policy.dead_letter import dead_letter_id
 
 
 def new_request_id() -> str:
-    """A name that no other request of this or another process has."""
-    return _RUN + str(next(_numbers))
+    """Return an id that no other request of this or another process has."""
+    return _PROCESS + str(next(_request_numbers))
 
 
-# One part tells the runs of all processes apart, the other the requests of one
-# run. Drawing 128 bits for each request costs three times as much.
-_RUN = f"{getrandbits(96):024x}-"
-_numbers = count(1)
+# One part tells processes apart, and every start of one, the other the requests of a
+# process. Drawing 128 bits for each request costs three times as much.
+_PROCESS = f"{getrandbits(96):024x}-"
+_request_numbers = count(1)
 
 
-def new_token() -> str:
-    """What shows that somebody is who it was before. Nobody outside gets to know it."""
-    return _OWNER + str(next(_tokens))
+def new_owner_token() -> str:
+    """Return a token by which the owner of a key, or of a lease, proves that it is still the same.
+
+    The store compares it; no client or operator gets to see it.
+    """
+    return _OWNER + str(next(_token_numbers))
 
 
 _OWNER = f"{getrandbits(128):032x}-"
-_tokens = count(1)
+_token_numbers = count(1)
 
 
 def new_dead_letter_id(wall: float) -> str:
-    """The id of a dead letter that is written at *wall*; nobody can guess one."""
+    """Return the id of a dead letter that is written at *wall*; it cannot be guessed."""
     return dead_letter_id(int(wall * 1000), randbits(36))

@@ -1,4 +1,17 @@
-"""The ports between rooms: what one room asks of another without importing it."""
+"""The ports between packages: protocols by which one uses another without importing it.
+
+======================  ==================================  ====================================
+port                    implemented by                      used by
+======================  ==================================  ====================================
+:class:`RequestBody`    ``server/body``, ``replay``         ``upstream``, ``pipeline``
+:class:`DeadLetterSink` ``stores/dead_letters``             ``pipeline`` (dead letters)
+:class:`QueueEntry`     ``pipeline/throttle``               ``core`` (timeout), ``pipeline``
+:class:`SendPermit`     ``pipeline/throttle``               ``upstream``
+:class:`Stream`         ``upstream``                        ``server``, ``pipeline``, ``core``
+:class:`Receiver`       ``core`` (Exchange), ``pipeline``   ``upstream``, ``pipeline``
+:class:`OwnedKey`       ``pipeline/idempotency``            ``upstream``, ``pipeline`` (retry)
+======================  ==================================  ====================================
+"""
 
 from typing import Protocol
 
@@ -11,7 +24,7 @@ from proxy.policy.throttle.wait_queue import ThrottleCause
 
 
 class Refused(Exception):
-    """A request that ends here, with an answer of our own."""
+    """Raised to end a request with a refusal, an answer of the proxy's own."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
@@ -19,7 +32,7 @@ class Refused(Exception):
 
 
 class KeyLost(Refused):
-    """A request that may not be sent, since its idempotency key may be another one's by now."""
+    """Raised before a request is sent whose idempotency key another request may own by now."""
 
     def __init__(self) -> None:
         super().__init__(_KEY_LOST)
@@ -33,144 +46,175 @@ _KEY_LOST = Refusal(
 
 
 class RequestBody(Protocol):
-    """A request body on its way in."""
+    """A request body while it is received, and as far as it is kept for another attempt.
+
+    Implemented by ``server/body`` (streaming, buffered) and ``replay`` (a dead letter's body); read
+    by ``upstream``, which sends it, and by ``pipeline`` (retries, idempotency keys, dead letters).
+    """
 
     length: int
-    """Bytes in all, or CHUNKED."""
+    """Bytes of the whole body, or CHUNKED."""
     lost: VerdictReason | None
-    """Why it could not be sent a second time; None as long as it could."""
+    """Why the body could not be sent a second time; None as long as it could."""
 
     def will_be_kept(self) -> bool:
-        """Whether it could be sent a second time once it was sent, as far as one can tell."""
+        """Whether, by present knowledge, the body could be sent a second time after the first."""
 
     def begin(self) -> bytes | None:
-        """From its first byte, for one attempt: the whole body if it goes out with the head.
+        """Start from the first byte for one attempt; return the body if it goes with the head.
 
-        None if it is read in pieces. What the first attempt got, all the others get.
+        None if it is read in pieces. Every attempt gets what the first attempt got.
         """
 
     def keep(self) -> None:
-        """It will be sent again: nothing of it is given up before :meth:`begin`."""
+        """Keep every byte until the next :meth:`begin`, since the body will be sent again."""
 
     def whole(self) -> bytes | None:
-        """All of it, before it is first sent, if it is here; None: :meth:`read_whole` has it.
+        """Return the whole body before it is first sent, if it has arrived.
 
-        It is kept as long as it may be needed.
+        None if it has not: :meth:`read_whole` waits for it. The body is kept as long as it may
+        be needed.
         """
 
     async def read_whole(self) -> bytes:
-        """All of it, before it is first sent; it is kept as long as it may be needed.
+        """Wait for the whole body before it is first sent; keep it as long as it may be needed.
 
-        Raises :class:`Refused` as :meth:`read` does, and if there is no room for it.
+        Raises :class:`Refused` as :meth:`read` does, and if there is no room to keep it.
         """
 
     def kept(self) -> bytes | None:
-        """All of it, if all has come and was kept; None if not."""
+        """Return the whole body if all of it has arrived and was kept; None if not."""
 
     async def rest(self) -> bytes | None:
-        """The same once all has come, for which nobody else may be reading it.
+        """Wait until all of the body has arrived; return it if it was kept, None if not.
 
-        Raises :class:`Refused` as :meth:`read` does.
+        No attempt may be reading the body meanwhile. Raises :class:`Refused` as :meth:`read`
+        does.
         """
 
     def is_behind(self) -> bool:
-        """Whether it is waited for, and has brought less than the rate it must keep to lately."""
+        """Whether the body is waited for and has lately come in below the minimum body rate."""
 
     def stop(self, refusal: Refusal) -> None:
-        """Wait for it no longer: whoever reads it gets *refusal*."""
+        """Stop waiting for the body: the task that reads it gets *refusal* raised."""
 
     async def read(self) -> bytes:
-        """The next piece, or nothing at the end.
+        """Return the next piece of the body, empty at its end.
 
-        Raises :class:`Refused` if the body is malformed, too large, or silent
+        Raises :class:`Refused` if the body is malformed, too large, or idle
         for longer than the route allows.
         """
 
 
 class DeadLetterSink(Protocol):
-    """Where dead letters go."""
+    """Writes dead letters to disk.
+
+    Implemented by ``stores/dead_letters``, used by ``pipeline`` (dead letters).
+    """
 
     async def keep(self, letter: DeadLetter) -> bool:
-        """Write it down; True once it is on disk, False if there is no room for it.
+        """Write *letter*; return True once it is on disk, False if there is no room for it.
 
-        Raises :class:`proxy.stores.StoreError` if it cannot be written, within a time of its own.
+        Raises :class:`proxy.stores.StoreError` if it cannot be written within the sink's own
+        time limit.
         """
 
     def digest(self, content: bytes) -> str:
-        """Tell callers apart by *content*, such as credentials, without giving it away."""
+        """Digest *content*, such as credentials: tells callers apart without revealing it."""
 
 
 class QueueEntry(Protocol):
-    """Where an exchange stands in line."""
+    """The entry of an exchange in a throttle's wait queue.
+
+    Implemented by ``pipeline/throttle``; used by :meth:`Exchange.expire` and by ``pipeline`` when
+    a drain ends all waits.
+    """
 
     def give_up(self, cause: ThrottleCause) -> None:
-        """It waits no longer: its turn has not come."""
+        """Leave the queue: the attempt is refused with *cause*."""
 
 
 class SendPermit(Protocol):
-    """The right to send one request, from those who limit how many there are."""
+    """The right to send one attempt, reserved at every throttle of its route and upstream.
+
+    Implemented by ``pipeline/throttle`` (the throttle chain), used by ``upstream``, which knows
+    when the attempt is really sent.
+    """
 
     queued: float
-    """Seconds it took to get it."""
+    """Seconds that the attempt waited for the permit."""
 
     def reserve(self) -> None:
-        """The request is not sent yet: nothing is spent on it.
+        """Only reserve the permit: the attempt is not sent yet, so nothing is charged for it.
 
-        In the turn in which the pass was got or used; later it means nothing.
+        Has an effect only in the turn of the event loop in which the permit was given or used.
         """
 
     async def use(self, deadline: float) -> None:
-        """The request is sent now. Waits if that is not allowed any more, or not yet.
+        """Charge the permit, since the attempt is sent now; wait if the limits do not allow it yet.
 
-        Raises :class:`Refused` if it is not going to be before *deadline*.
+        Raises :class:`Refused` if they will not allow it before *deadline*.
         """
 
     def close(self, *, sent: bool = True) -> None:
-        """The request is over; if it was not *sent*, nothing is spent on it.
+        """End the permit with its attempt; if the attempt was not *sent*, nothing is charged.
 
-        That means as little as :meth:`reserve` once the turn is over.
+        ``sent=False`` has an effect only in the turn of the event loop that :meth:`reserve` names.
         """
 
 
 class Stream(Protocol):
-    """The upstream's side of a response that is being relayed."""
+    """The upstream's side of a response that is being relayed: back-pressure, abort and tunnel.
+
+    Implemented by ``upstream`` (a call), used by ``server`` (a slow client), ``pipeline`` (dead
+    letters) and ``core`` (:meth:`Exchange.expire`).
+    """
 
     def pause_reading(self) -> None:
-        """Send no more until :meth:`resume_reading`."""
+        """Read no more from the upstream until :meth:`resume_reading`."""
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read from the upstream again."""
 
     def fail(self, kind: FailureKind) -> None:
-        """Give it up: the connection is closed, the attempt ends as *kind*."""
+        """Abort the attempt: its connection is closed, and it ends as *kind*."""
 
     def write(self, data: bytes) -> None:
-        """Bytes from the client, once the connection has become a tunnel."""
+        """Send bytes of the client to the upstream, once the connection has become a tunnel."""
 
 
 class Receiver(Protocol):
-    """Who gets an upstream's response as it arrives."""
+    """Receives an upstream's response as it arrives.
+
+    Implemented by :class:`~proxy.core.exchange.Exchange`, which relays to the client, and by
+    ``pipeline`` (response capture, delayed relay); called by ``upstream``, and by ``pipeline`` for
+    the receiver behind its own.
+    """
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether it takes everything at once, however slowly the client reads."""
+        """Whether the receiver takes everything at once, however slowly the client reads."""
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """The head, with what has come of the body. No way back after this."""
+        """Take the head and *pieces*, the body so far. No retry is possible after this."""
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
-        """More of the body."""
+        """Take more of the body."""
 
     def relay_cut(self) -> None:
-        """The body broke off."""
+        """Learn that the body broke off."""
 
     def outlive_client(self) -> bool:
-        """The client has left: whether its request goes on all the same."""
+        """Whether the request goes on although its client has just disconnected."""
 
 
 class OwnedKey(Protocol):
-    """An idempotency key, for the request that owns it."""
+    """An idempotency key, as the request that owns it sees it.
 
-    mine_until: float
-    """Monotonic seconds up to which nobody else can have it, infinite where nobody else could
-    ask for it. Looked at before every send."""
+    Implemented by ``pipeline/idempotency`` (a key in flight); read by ``upstream`` before every
+    send, and by ``pipeline`` before every retry.
+    """
+
+    owned_until: float
+    """Monotonic seconds up to which no other request can own the key; infinite where the store is
+    this process's own, so that none can take it over."""

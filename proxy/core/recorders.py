@@ -1,43 +1,56 @@
-"""What throttles and stores report to metrics."""
+"""The recorder ports of throttles and stores: what they report to the metrics.
+
+A route's recorder is :class:`proxy.core.route.Recorder`.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class ThrottleRecorder(Protocol):
-    """Told what one throttle decided. Must not raise and must not wait."""
+    """Records what one throttle decided. Must not raise and must not wait.
 
-    def passed(self) -> None:
-        """An attempt went through at once."""
+    Implemented by ``observe`` (metrics), called by ``pipeline`` (throttle).
+    """
+
+    def admitted(self) -> None:
+        """Count an attempt that was admitted at once."""
 
     def delayed(self, seconds: float) -> None:
-        """An attempt went through after a wait."""
+        """Count an attempt that was admitted after a wait of *seconds*."""
 
     def refused(self) -> None:
-        """An attempt was refused."""
+        """Count an attempt that was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleState:
-    """What goes on at one throttle, all its buckets together."""
+    """The present state of one throttle, summed over all its buckets.
+
+    Read by ``pipeline`` (throttle), shown by ``observe`` (metrics, status).
+    """
 
     waiting: int
-    """Attempts in line."""
+    """Attempts in the wait queues."""
     under_way: int
-    """Attempts that passed and are not over, where their number is limited."""
+    """Attempts that were admitted and have not ended, where a concurrency limit counts them."""
     buckets: int
-    """One per value of the key, as far as they are in use; one where there is no key."""
+    """Buckets in use: one per value of the key; one where there is no key."""
     paused: int
-    """Buckets that are closed because the upstream asked us to wait."""
+    """Buckets that are paused because the upstream asked for it."""
     paused_for: float
-    """Seconds until the last of them opens."""
+    """Seconds until the last pause of a bucket ends."""
 
 
 class StoreRecorder(Protocol):
-    """Told how a shared store does. Must not raise and must not wait."""
+    """Records how a shared store does. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics), called by ``stores`` (sqlite, redis) and by ``pipeline``
+    (idempotency).
+    """
 
     def operated(self, operation: str, seconds: float) -> None:
-        """The store answered."""
+        """Record that the store answered *operation* after *seconds*."""
 
     def failed(self, operation: str) -> None:
-        """It did not, or not in time."""
+        """Count an *operation* that the store did not answer, or not in time."""

@@ -1,4 +1,4 @@
-"""A configured route, ready to serve, and what records its requests."""
+"""A configured route, ready to serve, and the port to which its requests are recorded."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
@@ -11,44 +11,48 @@ from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import RouteSettings
 
 if TYPE_CHECKING:
-    # An exchange has its route, and a route says what is done with an exchange.
+    # The one cycle of this package: an exchange has its route, and a route handles exchanges.
     from proxy.core.exchange import Exchange
 
 
 class Recorder(Protocol):
-    """Told what happened on one route. Must not raise and must not wait."""
+    """Records what happens to the requests of one route. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics, access log, recent requests); called by ``server``,
+    ``pipeline``, ``upstream`` and ``replay``.
+    """
 
     def started(self) -> None:
-        """A request was matched to this route."""
+        """Count a request that was matched to this route."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """An attempt ended."""
+        """Record an attempt that has ended."""
 
-    def judged(self, why: VerdictReason) -> None:
-        """It was decided whether another attempt follows."""
+    def judged(self, reason: VerdictReason) -> None:
+        """Count a verdict: whether another attempt follows, and why."""
 
-    def waited(self, pause: RetryDelay) -> None:
-        """A wait between two attempts is over."""
+    def waited(self, delay: RetryDelay) -> None:
+        """Record a wait between two attempts that has ended."""
 
     def keyed(self, result: KeyResult) -> None:
-        """It is known what an idempotency key means for a request."""
+        """Count what an idempotency key meant for a request."""
 
-    def lettered(self, *, kept: bool) -> None:
-        """A request failed for good, and is kept as a dead letter; or could not be."""
+    def dead_lettered(self, *, kept: bool) -> None:
+        """Count a request that failed for good: *kept* as a dead letter, or lost."""
 
     def disconnected(self, phase: str) -> None:
-        """The client left during *phase*: body, queue, backoff, upstream or response."""
+        """Count a client that left during *phase*: body, queue, backoff, upstream or response."""
 
     def finished(self, exchange: "Exchange") -> None:
-        """The request is over; its ``code`` and ``attempts`` are final."""
+        """Record a request that has ended; its ``code`` and ``attempts`` are final."""
 
 
 Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
-"""What a route does with a request: relays a response, or says why not."""
+"""Serves one request of a route: relays a response to the client, or returns why it did not."""
 
 
 class Route:
-    """A configured route, ready to serve: built at load time, shared by requests."""
+    """A configured route, ready to serve: built at load time, shared by its requests."""
 
     __slots__ = (
         "handle",
@@ -70,12 +74,12 @@ class Route:
     ) -> None:
         self.settings = settings
         self.single_fields = single_fields
-        """What its requests must not repeat; None: nothing that the route goes by."""
+        """Fields and parameters that its requests must not repeat; None if there are none."""
         self.unsafe = "auto" if settings.retry is None else settings.retry.unsafe
         retries = settings.retry is not None and settings.retry.attempts > 1
         falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
         self.keeps_bodies = retries or falls_back or settings.dead_letter is not None
-        """Whether what a client sends may be needed twice."""
+        """Whether a request body is kept after it was sent, since it may be needed again."""
         self.handle = handle
         self.recorder = recorder
         self.request_edits = compile_edits(settings.request_headers)

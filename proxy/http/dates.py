@@ -1,16 +1,16 @@
-"""Dates in header fields: what RFC 9110 5.6.7 asks us to read, and a little more.
+"""Dates in header fields: the forms that RFC 9110 5.6.7 requires a recipient to read, and two more.
 
 ========================================  =========================================
-``Sun, 06 Nov 1994 08:49:37 GMT``         what senders must write
+``Sun, 06 Nov 1994 08:49:37 GMT``         the form that senders must write
 ``Sunday, 06-Nov-94 08:49:37 GMT``        RFC 850: two digits of the year
 ``Sun Nov  6 08:49:37 1994``              C's asctime: no zone, and means UTC
 ``Sun, 06 Nov 1994 09:49:37 +0100``       RFC 5322: a zone, seen in the wild
 ``1994-11-06T08:49:37Z``                  RFC 3339: seen in reset headers
 ========================================  =========================================
 
-The standard library's readers put two-digit years by a fixed table, take asctime
-for local time and refuse the leap second. And they come with a clock, which this
-package does without. So the calendar is computed here, in one line.
+The standard library's parsers place two-digit years by a fixed table, take asctime
+for local time and refuse the leap second. They also read a clock, which this
+package must not. So the calendar is computed here, in one line.
 """
 
 import re
@@ -24,7 +24,7 @@ _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
 _TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _OFFSET = r"(?P<sign>[+-])(?P<zone_hour>[0-9]{2}):?(?P<zone_minute>[0-9]{2})"
-# The name of the day is not held against the date: the date decides.
+# The name of the day is not checked against the date: the date decides.
 _RFC_5322_OR_850 = (
     rf"(?:[a-z]{{3,9}}, *)?(?P<day>[0-9]{{1,2}})(?P<dash>[ -]){_MONTH}(?P=dash)"
     rf"(?P<year>[0-9]{{4}}|[0-9]{{2}}) +{_TIME} +(?:GMT|UTC?|Z|{_OFFSET})"
@@ -40,9 +40,9 @@ _FORMS = tuple(
 
 
 def parse_date(text: str, now: float) -> float | None:
-    """Seconds since the epoch, or None if *text* is no date.
+    """Parse *text* to seconds since the epoch; None if it is no date.
 
-    *now*, in the same measure, tells the century of a two-digit year.
+    *now*, in seconds since the epoch too, decides the century of a two-digit year.
     """
     text = text.strip(" \t")
     if len(text) > _LONGEST_TEXT:
@@ -50,11 +50,11 @@ def parse_date(text: str, now: float) -> float | None:
     for form in _FORMS:
         found = form.fullmatch(text)
         if found is not None:
-            return _moment(found.groupdict("0"), now)
+            return _seconds_since_epoch(found.groupdict("0"), now)
     return None
 
 
-def _moment(part: dict[str, str], now: float) -> float | None:
+def _seconds_since_epoch(part: dict[str, str], now: float) -> float | None:
     named = part["month"].lower()
     month = _MONTHS.index(named) + 1 if named in _MONTHS else int(named)
     day, hour, minute, second = (int(part[name]) for name in ("day", "hour", "minute", "second"))
@@ -75,7 +75,7 @@ def _moment(part: dict[str, str], now: float) -> float | None:
 
 
 def _full_year(digits: int, month: int, day: int, into_the_day: float, now: float) -> int:
-    """The latest year with these last two *digits* that is at most 50 years ahead.
+    """Return the latest year with these last two *digits* that is at most 50 years ahead.
 
     RFC 9110 5.6.7: a date "that appears to be more than 50 years in the future"
     is meant to be in "the most recent year in the past that had the same last
@@ -88,10 +88,10 @@ def _full_year(digits: int, month: int, day: int, into_the_day: float, now: floa
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days from the epoch to a date; month 13 is the next January.
+    """Count the days from the epoch to a date; month 13 is the next January.
 
-    Years that begin in March have their leap day at the end, where it moves no
-    other month (``153 * month // 5`` is how long those before it are).
+    The year is taken to begin in March, so that the leap day comes last and moves no
+    other month (``153 * month // 5`` is the length of the months before it).
     """
     year, month = (year - 1, month + 9) if month < 3 else (year, month - 3)
     return (

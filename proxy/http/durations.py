@@ -1,7 +1,7 @@
-"""Durations as text: ``1m30s`` in our own file, ``6m0s`` in a server's header.
+"""Durations as text: ``1m30s`` in the configuration file, ``6m0s`` in a server's header.
 
-Both are numbers with units in a row. They differ in the units that they know:
-people write days, Go (whose form servers use) goes down to nanoseconds.
+Both forms are numbers with units, one after the other, and differ in their units: people
+write days, Go (whose form servers use) goes down to nanoseconds.
 """
 
 import re
@@ -23,7 +23,7 @@ _GO_SECONDS = {
 }
 
 NUMBER_PATTERN = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
-"""ASCII digits, where Python would also read ``1_000``, ``1e3`` and digits of any script."""
+"""ASCII digits only: ``float()`` would also read ``1_000``, ``1e3`` and digits of any script."""
 DURATION_PATTERN = rf"(?:{NUMBER_PATTERN}(?:{'|'.join(SECONDS)}))+"
 _GO_PATTERN = rf"(?:{NUMBER_PATTERN}(?:{'|'.join(_GO_SECONDS)}))+"
 _part = re.compile(rf"({NUMBER_PATTERN})([^\W\d]+)")
@@ -32,14 +32,14 @@ _LONGEST_TEXT = 128
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds, or None if *text* is no duration of ours."""
+    """Parse a duration of the configuration file to seconds; None if *text* is none."""
     return _parse(text, DURATION_PATTERN, SECONDS)
 
 
 def parse_go_duration(text: str) -> float | None:
-    """Seconds, or None if *text* is not what Go's ``time.Duration`` prints.
+    """Parse what Go's ``time.Duration`` prints to seconds; None if *text* is not that.
 
-    ``0`` needs no unit. Negative ones are durations to Go, but nothing to wait for.
+    ``0`` needs no unit. A negative duration is one to Go, but nothing to wait for: None.
     """
     return 0.0 if text == "0" else _parse(text, _GO_PATTERN, _GO_SECONDS)
 

@@ -1,19 +1,19 @@
-"""Header fields: which end at this hop, which stay, and when two values mean the same caller.
+"""Header fields: hop-by-hop and end-to-end ones, and when two values mean the same caller.
 
 RFC 9110 7.6.1: an intermediary removes ``Connection``, every field that it
 names, and the fields known to concern one connection only.
 
-Values that tell callers apart count byte for byte. Of credentials alone the scheme has no case
-(RFC 9110 11.1), and the blanks behind it count as one: ``bearer  x`` and ``Bearer x`` are one
-caller. Else a caller would get another limit, or another name-space for its idempotency keys,
-for each spelling.
+Values that tell callers apart are compared byte for byte. Only the scheme of a credential is
+case-insensitive (RFC 9110 11.1), and the blanks after it count as one: ``bearer  x`` and
+``Bearer x`` are one caller. Otherwise a caller would get another rate limit, or another
+name-space for its idempotency keys, with each spelling.
 """
 
 import re
 from collections.abc import Iterable
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
-"""Header fields as they were received: names and values."""
+"""Header fields as received: pairs of name and value."""
 
 HOP_BY_HOP = frozenset(
     {
@@ -24,7 +24,7 @@ HOP_BY_HOP = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
-        # RFC 9110 11.7: proxy credentials are for the next proxy, and that is us.
+        # RFC 9110 11.7: proxy credentials are for the next proxy, which is this one.
         b"proxy-authenticate",
         b"proxy-authentication-info",
         b"proxy-authorization",
@@ -34,8 +34,8 @@ HOP_BY_HOP = frozenset(
 )
 
 # A sender must not list end-to-end fields in Connection (RFC 9110 7.6.1), so
-# ignoring such an option is right, and stops the trick of stripping a caller's
-# credentials or key on the way.
+# ignoring such an option is right, and stops the attack that strips a caller's
+# credentials or idempotency key on the way.
 PROTECTED = frozenset(
     {
         b"authorization",
@@ -55,14 +55,17 @@ PROTECTED = frozenset(
     }
 )
 
-# What Connection nearly always holds: these name no field that could be there.
+# The usual values of Connection: they name no field that could be in the head.
 _PLAIN_OPTIONS = frozenset({b"", b"close", b"keep-alive"})
 
 
 def nominated(
     connection_values: Iterable[bytes], protected: frozenset[bytes] = PROTECTED
 ) -> frozenset[bytes]:
-    """Names of the fields that *Connection* takes away, in lower case; never *protected* ones."""
+    """Return the names that *Connection* nominates for removal, in lower case.
+
+    *protected* names are never among them.
+    """
     names: set[bytes] = set()
     for value in connection_values:
         options = value.lower()
@@ -72,7 +75,7 @@ def nominated(
 
 
 def has_option(connection_values: Iterable[bytes], option: bytes) -> bool:
-    """Whether *Connection* holds exactly this option, not merely as a part of one."""
+    """Whether *Connection* lists exactly this option, not merely as a part of another."""
     return any(
         option == token.strip(b" \t")
         for value in connection_values
@@ -81,15 +84,15 @@ def has_option(connection_values: Iterable[bytes], option: bytes) -> bool:
 
 
 CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
-"""Fields whose value begins with a scheme, in lower case."""
+"""Names, in lower case, of fields whose value begins with an authentication scheme."""
 
 _scheme_and_rest = re.compile(rb"([^ \t]+)[ \t]+(.+)", re.DOTALL).fullmatch
 
 
 def comparable_credentials(value: bytes) -> bytes:
-    """Give all spellings of one credential the same bytes.
+    """Normalise a credential, so that all its spellings give the same bytes.
 
-    A value without a blank has no scheme before its credential, so it stays as it is.
+    A value without a blank has no scheme before its credential and is returned unchanged.
     """
     parts = _scheme_and_rest(value)
     return value if parts is None else parts[1].lower() + b" " + parts[2]

@@ -1,6 +1,7 @@
-"""Who the client is: X-Forwarded-For, -Proto, -Host and Forwarded (RFC 7239).
+"""The client's address: X-Forwarded-For, -Proto, -Host and Forwarded (RFC 7239).
 
-An untrusted peer's own claims are replaced, a trusted one's are appended to.
+Forwarded fields that an untrusted peer sent are replaced; those of a trusted proxy are
+appended to.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ TOKEN_CHARACTERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ForwardedFields:
-    """What the request said about earlier hops: field values in order."""
+    """The request's fields about earlier hops: the values of each, in order."""
 
     forwarded_for: tuple[bytes, ...] = ()
     proto: tuple[bytes, ...] = ()
@@ -28,54 +29,54 @@ NO_FORWARDED_FIELDS = ForwardedFields()
 def is_trusted(
     peer: str, networks: tuple[IPv4Network | IPv6Network, ...], *, trust_unix: bool
 ) -> bool:
-    """Whether *peer* (an address, or nothing on a unix socket) may speak for others."""
+    """Whether *peer* (an address, or empty on a unix socket) is a trusted proxy."""
     if not peer:
         return trust_unix
     if not networks:
         return False
-    address, _ = _read(peer.partition("%")[0])
+    address, _ = _parse_address(peer.partition("%")[0])
     return any(address in network for network in networks)
 
 
 def client_address(
     peer: str,
-    claims: ForwardedFields,
+    forwarded_fields: ForwardedFields,
     networks: tuple[IPv4Network | IPv6Network, ...],
     *,
     trust_unix: bool,
 ) -> str:
-    """The client's own address, as told by those whom we trust; empty if none of them says.
+    """Return the client's own address, as trusted proxies report it; empty if none does.
 
-    Each hop puts the address that it sees behind the others. So they are read from the
-    end, and the first one that is no trusted proxy's is the client's: what stands
-    before it anybody may have written. All are spelled alike, whoever wrote them.
+    Each hop appends the address that it sees. So the list is read from its end, and the
+    first address that is no trusted proxy's is the client's: whatever stands before it may
+    be forged. The address is returned in canonical form, however it was written.
     """
-    client = _spelled(peer) if peer else ""
+    client = _canonical_address(peer) if peer else ""
     if not is_trusted(peer, networks, trust_unix=trust_unix):
         return client
-    for value in reversed(claims.forwarded_for):
+    for value in reversed(forwarded_fields.forwarded_for):
         for entry in reversed(value.split(b",")):
             text = entry.decode("latin-1").strip(" \t")
             if not text:  # RFC 9110 5.6.1: an empty element means nothing
                 continue
             try:
-                client = _spelled(_without_port(text))
-            except ValueError:  # "unknown", or a name: nobody knows who stands behind it
+                client = _canonical_address(_without_port(text))
+            except ValueError:  # "unknown", or a name: the hop before it cannot be identified
                 return client
             if not is_trusted(client, networks, trust_unix=False):
                 return client
     return client
 
 
-def _spelled(address: str) -> str:
+def _canonical_address(address: str) -> str:
     # The zone means something to one machine only.
-    return _read(address.partition("%")[0])[1]
+    return _parse_address(address.partition("%")[0])[1]
 
 
 # Few clients send most requests: 0.1 µs instead of 4, or 10 for IPv6.
 @lru_cache(maxsize=1024)
-def _read(text: str) -> tuple[IPv4Address | IPv6Address, str]:
-    """An address, and how it is spelled."""
+def _parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
+    """Parse an address; return it with its canonical text."""
     address = ip_address(text)
     # A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d.
     address = getattr(address, "ipv4_mapped", None) or address
@@ -83,7 +84,7 @@ def _read(text: str) -> tuple[IPv4Address | IPv6Address, str]:
 
 
 def _without_port(entry: str) -> str:
-    """Some add the port, and then brackets to an IPv6 address, and then quotes to both."""
+    """Strip the port that some proxies add, the brackets of IPv6 and the quotes around both."""
     entry = entry.strip('"')
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
@@ -95,31 +96,32 @@ def identity_lines(
     peer: str,
     scheme: str,
     host: bytes,
-    claims: ForwardedFields = NO_FORWARDED_FIELDS,
+    forwarded_fields: ForwardedFields = NO_FORWARDED_FIELDS,
     *,
     trusted: bool = False,
 ) -> bytes:
-    """The header lines that tell the upstream who asked, with CRLF between them.
+    """Write the header lines that tell the upstream who the client is, with CRLF between them.
 
-    *peer* is empty on a unix socket, *host* where the client named none.
+    *peer* is empty on a unix socket, *host* where the client named none. *forwarded_fields*
+    count only if the peer is *trusted*.
     """
     if not trusted:
-        claims = NO_FORWARDED_FIELDS
+        forwarded_fields = NO_FORWARDED_FIELDS
     lines = []
-    forwarded_for = claims.forwarded_for + ((peer.encode(),) if peer else ())
+    forwarded_for = forwarded_fields.forwarded_for + ((peer.encode(),) if peer else ())
     if forwarded_for:
         lines.append(b"X-Forwarded-For: %b" % b", ".join(forwarded_for))
-    proto = b", ".join(claims.proto) or scheme.encode()
+    proto = b", ".join(forwarded_fields.proto) or scheme.encode()
     lines.append(b"X-Forwarded-Proto: %b" % proto)
-    claimed_host = b", ".join(claims.host) or host
-    if claimed_host:
-        lines.append(b"X-Forwarded-Host: %b" % claimed_host)
-    element = _element(peer, scheme, host)
-    lines.append(b"Forwarded: %b" % b", ".join((*claims.forwarded, element)))
+    forwarded_host = b", ".join(forwarded_fields.host) or host
+    if forwarded_host:
+        lines.append(b"X-Forwarded-Host: %b" % forwarded_host)
+    element = _forwarded_element(peer, scheme, host)
+    lines.append(b"Forwarded: %b" % b", ".join((*forwarded_fields.forwarded, element)))
     return b"\r\n".join(lines)
 
 
-def _element(peer: str, scheme: str, host: bytes) -> bytes:
+def _forwarded_element(peer: str, scheme: str, host: bytes) -> bytes:
     node = b"unknown"
     if peer:
         # RFC 7239 6: an IPv6 address is bracketed, and therefore quoted.

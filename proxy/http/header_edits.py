@@ -1,11 +1,11 @@
-"""A route's ``headers``: fields to put in place of what is there, or to take out."""
+"""A route's ``headers``: fields to set in place of those received, and fields to remove."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdits:
-    """Fields to put in place of what is there, and fields to take out."""
+    """Fields to set in place of those received, and fields to remove."""
 
     set: tuple[tuple[str, str], ...] = ()
     remove: tuple[str, ...] = ()
@@ -17,22 +17,22 @@ NO_EDITS = HeaderEdits()
 
 @dataclass(frozen=True, slots=True)
 class CompiledEdits:
-    """Header edits in the form in which they are applied."""
+    """Header edits as bytes, ready to be applied to a head."""
 
     names: frozenset[bytes]
-    """Fields that must not stay as they came, in lower case."""
+    """Fields that are removed or replaced, in lower case."""
     lines: tuple[bytes, ...]
-    """What is put in their place."""
+    """Fields that are set, a line each."""
 
     def apply(self, lines: list[bytes]) -> list[bytes]:
-        """*lines* (each one field), edited."""
+        """Return *lines* (each one field), edited."""
         kept = [line for line in lines if line.partition(b":")[0].lower() not in self.names]
         kept += self.lines
         return kept
 
 
 def compile_edits(edits: HeaderEdits) -> CompiledEdits | None:
-    """Made ready once, at load time; None if there is nothing to do."""
+    """Compile a route's edits once, at load time; None if there are none."""
     if not edits.set and not edits.remove:
         return None
     names = (*edits.remove, *(name.lower() for name, _ in edits.set))

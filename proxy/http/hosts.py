@@ -1,9 +1,9 @@
-"""What the Host field, or the authority of a request target, may hold.
+"""Validation of the Host field, and of the authority of a request target.
 
 The grammar is that of RFC 3986 3.2.2 with a port, narrowed on purpose: no comma,
-which is how two values end up joined in one; no user; no IPv6 zone; no more than
-DNS can hold. An empty value is valid: the client has no name for us (RFC 9112
-3.2), so only a route that asks for no host takes the request.
+which is how two values end up joined in one; no user; no IPv6 zone; no name longer
+than DNS allows. An empty value is valid: the client has no name for this server (RFC
+9112 3.2), so only a route without a host condition takes the request.
 """
 
 import re
@@ -25,17 +25,17 @@ _parts = re.compile(
 
 
 def host_name(host: bytes | str) -> str | None:
-    """The name to choose a route by, or None if *host* is not valid.
+    """Return the name by which a route is matched, or None if *host* is not valid.
 
-    In lower case, without port and final dot; an IPv6 address keeps its brackets.
+    The name is in lower case, without port and final dot; an IPv6 address keeps its brackets.
     """
-    return _read(host) if len(host) <= _LONGEST else None
+    return _parse_host(host) if len(host) <= _LONGEST else None
 
 
-# A client uses few hosts, so most requests find theirs here: 0.1 µs instead of
-# 1.5. Made-up hosts can push others out, but never hold more than 200 KiB.
+# Clients use few hosts, so most requests hit this cache: 0.1 µs instead of 1.5.
+# Made-up hosts can evict others, but never take more than 200 KiB.
 @lru_cache(maxsize=512)
-def _read(host: bytes | str) -> str | None:
+def _parse_host(host: bytes | str) -> str | None:
     text = host.decode("latin-1") if isinstance(host, bytes) else host
     if not text:
         return ""

@@ -16,10 +16,10 @@ def lines_after_host(  # noqa: PLR0917 - a call per request: names would cost mo
     id_line: bytes,
     version: bytes,
 ) -> bytes:
-    """Everything behind the Host field, up to the empty line that ends the head.
+    """Write everything after the Host field, up to the empty line that ends the head.
 
-    *identity* are the lines that tell the upstream who asked, *id_line* is the request's id as a
-    field, *version* the HTTP version in which the client asked.
+    *identity* are the lines that tell the upstream who the client is, *id_line* is the request's
+    id as a field, *version* the HTTP version of the client's request.
     """
     lines = head.lines
     if method == "OPTIONS" and head.max_forwards is not None:
@@ -30,16 +30,16 @@ def lines_after_host(  # noqa: PLR0917 - a call per request: names would cost mo
     else:
         lines = edits.apply([*lines, *identity.split(b"\r\n"), id_line])
         ours = ()
-    # speed: a tuple of parts that are unpacked is made from a list
+    # speed: Python makes a tuple of unpacked parts from a list, so the list saves a copy
     return b"\r\n".join([*lines, *framing, head.via_line(version), *ours, b"", b""])
 
 
 def framing_lines(method: str, length: int | None, *, upgrade: bool) -> tuple[bytes, ...]:
-    """The fields that say where the body ends; *length* is None without a body."""
+    """Return the fields that frame the body; *length* is None without a body."""
     if length is None:
         if upgrade:
             return (b"Connection: Upgrade", b"Upgrade: websocket")
-        # RFC 9110 8.6: a method that could have a body says that it has none.
+        # RFC 9110 8.6: a method that usually has a body says that it has none.
         return (b"Content-Length: 0",) if method in _METHODS_WITH_BODY else ()
     if length != CHUNKED:
         return (b"Content-Length: %d" % length,)

@@ -1,4 +1,4 @@
-"""Answers that Holdfast makes itself: each reason with its status and words.
+"""Refusals, the answers that Holdfast makes itself: each reason with its status and title.
 
 A refusal is a value; ``server/problems.py`` is the only place that turns one
 into bytes. The texts are fixed here so that no address, key or credential can
@@ -11,15 +11,15 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class QuotaLeft:
-    """One limit and what is left of it, for RateLimit and RateLimit-Policy."""
+    """One rate limit and what is left of it, for RateLimit and RateLimit-Policy."""
 
     name: str
     limit: int
     window: int | None
-    """Seconds; None for a limit of calls under way."""
+    """Seconds; None for a concurrency limit."""
     remaining: int
     reset: int | None
-    """Seconds until more is left, where nothing is; None if nobody can tell."""
+    """Seconds until more is left, where nothing is; None if that is unknown."""
 
 
 class RefusalReason(StrEnum):
@@ -57,7 +57,7 @@ class RefusalReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _AnswerText:
+class _ProblemText:
     status: int
     title: str
     error: str
@@ -65,87 +65,89 @@ class _AnswerText:
     retry_after: int | None = None
 
 
-_ANSWERS = {
-    RefusalReason.BAD_REQUEST: _AnswerText(400, "Bad request", "http_request_error"),
-    RefusalReason.KEY_MISSING: _AnswerText(400, "Idempotency key missing", "http_request_error"),
-    RefusalReason.KEY_INVALID: _AnswerText(400, "Idempotency key invalid", "http_request_error"),
-    RefusalReason.NO_ROUTE: _AnswerText(404, "No route matches", "destination_not_found"),
-    RefusalReason.METHOD: _AnswerText(405, "Method not allowed", "http_request_denied"),
-    RefusalReason.SLOW_CLIENT: _AnswerText(
+_PROBLEMS = {
+    RefusalReason.BAD_REQUEST: _ProblemText(400, "Bad request", "http_request_error"),
+    RefusalReason.KEY_MISSING: _ProblemText(400, "Idempotency key missing", "http_request_error"),
+    RefusalReason.KEY_INVALID: _ProblemText(400, "Idempotency key invalid", "http_request_error"),
+    RefusalReason.NO_ROUTE: _ProblemText(404, "No route matches", "destination_not_found"),
+    RefusalReason.METHOD: _ProblemText(405, "Method not allowed", "http_request_denied"),
+    RefusalReason.SLOW_CLIENT: _ProblemText(
         408, "Request took too long to arrive", "http_request_error"
     ),
-    RefusalReason.KEY_IN_FLIGHT: _AnswerText(409, "Still running", "http_request_denied", 1),
-    RefusalReason.OUTCOME_UNKNOWN: _AnswerText(409, "Outcome unknown", "http_request_denied"),
-    RefusalReason.RESULT_NOT_STORED: _AnswerText(409, "Result not kept", "http_request_denied"),
-    RefusalReason.BODY_TOO_LARGE: _AnswerText(413, "Body too large", "http_request_error"),
-    RefusalReason.TARGET_TOO_LONG: _AnswerText(
+    RefusalReason.KEY_IN_FLIGHT: _ProblemText(409, "Still running", "http_request_denied", 1),
+    RefusalReason.OUTCOME_UNKNOWN: _ProblemText(409, "Outcome unknown", "http_request_denied"),
+    RefusalReason.RESULT_NOT_STORED: _ProblemText(409, "Result not kept", "http_request_denied"),
+    RefusalReason.BODY_TOO_LARGE: _ProblemText(413, "Body too large", "http_request_error"),
+    RefusalReason.TARGET_TOO_LONG: _ProblemText(
         414, "Request target too long", "http_request_error"
     ),
-    RefusalReason.EXPECTATION: _AnswerText(417, "Unknown expectation", "http_request_error"),
-    RefusalReason.KEY_MISMATCH: _AnswerText(
+    RefusalReason.EXPECTATION: _ProblemText(417, "Unknown expectation", "http_request_error"),
+    RefusalReason.KEY_MISMATCH: _ProblemText(
         422, "Key used for another request", "http_request_denied"
     ),
-    RefusalReason.THROTTLED: _AnswerText(429, "Too many requests", "http_request_denied", 1),
-    RefusalReason.HEADERS_TOO_LARGE: _AnswerText(
+    RefusalReason.THROTTLED: _ProblemText(429, "Too many requests", "http_request_denied", 1),
+    RefusalReason.HEADERS_TOO_LARGE: _ProblemText(
         431, "Header fields too large", "http_request_error"
     ),
-    RefusalReason.NOT_IMPLEMENTED: _AnswerText(501, "Not implemented", "http_request_error"),
-    RefusalReason.CONNECT: _AnswerText(502, "Upstream unreachable", "destination_unavailable"),
-    RefusalReason.RESET: _AnswerText(
+    RefusalReason.NOT_IMPLEMENTED: _ProblemText(501, "Not implemented", "http_request_error"),
+    RefusalReason.CONNECT: _ProblemText(502, "Upstream unreachable", "destination_unavailable"),
+    RefusalReason.RESET: _ProblemText(
         502, "Upstream closed the connection", "connection_terminated"
     ),
-    RefusalReason.PROTOCOL: _AnswerText(
+    RefusalReason.PROTOCOL: _ProblemText(
         502, "Upstream sent an invalid response", "http_protocol_error"
     ),
-    RefusalReason.CERTIFICATE: _AnswerText(502, "Upstream is not trusted", "tls_certificate_error"),
-    RefusalReason.UNKNOWN: _AnswerText(502, "Upstream failed", "proxy_internal_error"),
-    RefusalReason.BUSY: _AnswerText(503, "No free connection", "connection_limit_reached", 1),
-    RefusalReason.BREAKER_OPEN: _AnswerText(
+    RefusalReason.CERTIFICATE: _ProblemText(
+        502, "Upstream is not trusted", "tls_certificate_error"
+    ),
+    RefusalReason.UNKNOWN: _ProblemText(502, "Upstream failed", "proxy_internal_error"),
+    RefusalReason.BUSY: _ProblemText(503, "No free connection", "connection_limit_reached", 1),
+    RefusalReason.BREAKER_OPEN: _ProblemText(
         503, "Upstream left alone for now", "destination_unavailable", 1
     ),
-    RefusalReason.STORE: _AnswerText(503, "The store is out of reach", "proxy_internal_error", 1),
-    RefusalReason.OVERLOAD: _AnswerText(503, "Overloaded", "connection_limit_reached", 1),
-    RefusalReason.DRAINING: _AnswerText(503, "Shutting down", "proxy_internal_response", 1),
-    RefusalReason.TIMEOUT: _AnswerText(504, "Upstream timed out", "http_response_timeout"),
-    RefusalReason.VERSION: _AnswerText(505, "HTTP version not supported", "http_request_error"),
-    RefusalReason.LOOP: _AnswerText(508, "Loop detected", "proxy_loop_detected"),
+    RefusalReason.STORE: _ProblemText(503, "The store is out of reach", "proxy_internal_error", 1),
+    RefusalReason.OVERLOAD: _ProblemText(503, "Overloaded", "connection_limit_reached", 1),
+    RefusalReason.DRAINING: _ProblemText(503, "Shutting down", "proxy_internal_response", 1),
+    RefusalReason.TIMEOUT: _ProblemText(504, "Upstream timed out", "http_response_timeout"),
+    RefusalReason.VERSION: _ProblemText(505, "HTTP version not supported", "http_request_error"),
+    RefusalReason.LOOP: _ProblemText(508, "Loop detected", "proxy_loop_detected"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a client gets an answer of our own, and what to tell it."""
+    """Why a client gets an answer of the proxy's own, and what to tell it."""
 
     reason: RefusalReason
     detail: str
     """One sentence for the person who reads the answer: what to do instead."""
     close: bool = False
-    """Whether the connection can carry no further request."""
+    """Whether the client's connection is closed: it can carry no further request."""
     wait: int | None = None
-    """Seconds after which to come back, where that is known better than the reason tells."""
+    """Seconds for Retry-After, where they are known better than from the reason alone."""
     cause: str = ""
-    """Which limit it was, of those that give the same reason."""
+    """The limit that refused the request, of those that give the same reason."""
     quotas: tuple[QuotaLeft, ...] = ()
-    """What is left of the limits that were met."""
+    """What is left of the rate limits that the request met."""
     record: str = ""
-    """The name of the idempotency record that it is about, for an operator."""
+    """The name of the idempotency record in question, for an operator."""
     other_status: int | None = None
-    """Where a route has its own status for the reason."""
+    """The status that the route has configured for this reason, if it has one."""
 
     @property
     def status(self) -> int:
-        return self.other_status or _ANSWERS[self.reason].status
+        return self.other_status or _PROBLEMS[self.reason].status
 
     @property
     def title(self) -> str:
-        return _ANSWERS[self.reason].title
+        return _PROBLEMS[self.reason].title
 
     @property
     def proxy_error(self) -> str:
-        """The registered name for the Proxy-Status field."""
-        return _ANSWERS[self.reason].error
+        """The registered error type for the Proxy-Status field (RFC 9209 2.3)."""
+        return _PROBLEMS[self.reason].error
 
     @property
     def retry_after(self) -> int | None:
         """Seconds for Retry-After, or None where it would promise nothing."""
-        return _ANSWERS[self.reason].retry_after if self.wait is None else self.wait
+        return _PROBLEMS[self.reason].retry_after if self.wait is None else self.wait

@@ -1,12 +1,12 @@
-"""From the header fields of a request to what may go upstream, in one pass.
+"""The head of a request: its header fields are sorted in one pass into what may go upstream.
 
 The parser in front of this has refused what is malformed in itself: bare CR,
-NUL, obs-fold, doubled or contradictory lengths. What it lets through and could
-be read differently by somebody else is refused here. Nothing is passed on as
-received: the upstream's head is written anew from the parts collected here.
+NUL, obs-fold, doubled or contradictory lengths. What the parser lets through and
+another HTTP implementation could read differently is refused here. The head is not
+passed on as received: the upstream's head is written anew from the parts collected here.
 
 The loop runs for every request, hence its plainness: one dictionary look-up per
-field decides, and only fields that mean something to us leave the fast lane.
+field decides, and only fields that mean something to the proxy leave the fast path.
 """
 
 import re
@@ -16,10 +16,10 @@ from proxy.http.fields import HOP_BY_HOP, has_option, nominated
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, ForwardedFields
 from proxy.http.framing import CHUNKED, LONGEST
 from proxy.http.header_edits import CompiledEdits
-from proxy.http.hop import OURSELVES, Hop
+from proxy.http.hop import DEFAULT_HOP, Hop
 from proxy.http.refusal import Refusal, RefusalReason
 
-# What a field means to us. Plain numbers: this is looked up for every field of
+# What a field means to the proxy. Plain numbers: they are looked up for every field of
 # every request.
 (
     _DROP,
@@ -57,10 +57,10 @@ _FIELDS: dict[bytes, int] = {
     b"x-request-id": _REQUEST_ID,
     b"max-forwards": _MAX_FORWARDS,
     b"holdfast-timeout": _TIMEOUT,
-    # Two credentials: whichever we or the upstream chose, somebody could be
+    # Two credentials: whichever the proxy and the upstream chose, a caller could be
     # served in another's name.
     b"authorization": _SINGLETON,
-    # Claims about earlier hops that we do not write ourselves.
+    # Fields about earlier hops that this proxy does not write itself.
     b"x-real-ip": _TRUSTED_ONLY,
     b"x-forwarded-port": _TRUSTED_ONLY,
     b"x-forwarded-prefix": _TRUSTED_ONLY,
@@ -91,12 +91,11 @@ _BAD_TIMEOUT = Refusal(
 
 
 class RequestHead:
-    """The fields of one request, sorted into what is ours and what is passed on."""
+    """The fields of one request, sorted into what ends at this hop and what is passed on."""
 
     __slots__ = (
-        "claims",
-        "connection",
         "expect",
+        "forwarded_fields",
         "hop",
         "host",
         "length",
@@ -111,31 +110,31 @@ class RequestHead:
         "via",
     )
 
-    def __init__(self, raw: tuple[tuple[bytes, bytes], ...], hop: Hop = OURSELVES) -> None:
+    def __init__(self, raw: tuple[tuple[bytes, bytes], ...], hop: Hop = DEFAULT_HOP) -> None:
         self.raw = raw
         self.hop = hop
-        """Who we were when it came."""
+        """This proxy's name and protected fields when the request came."""
         self.lines: list[bytes] = []
-        """Fields that go upstream as they are, a line each."""
+        """Fields that go upstream as received, a line each."""
         self.host = b""
         self.length = 0
         """Bytes of body to come, or CHUNKED."""
         self.expect = b""
         self.upgrade = b""
-        """Value of Upgrade, if Connection really asks for it."""
+        """Value of Upgrade, if Connection lists upgrade too."""
         self.via = b""
         self.request_id = ""
-        """The client's own, if it is fit to be used."""
+        """The client's own X-Request-Id, if it is well-formed and there is only one."""
         self.timeout: float | None = None
-        """Seconds that the client grants the whole exchange. Said to us, so it goes no further."""
-        self.claims = NO_FORWARDED_FIELDS
+        """Seconds that the client grants the exchange (Holdfast-Timeout; it is not passed on)."""
+        self.forwarded_fields = NO_FORWARDED_FIELDS
         self.trusted_only: list[bytes] = []
         """Lines that go upstream only if the peer is trusted."""
         self.max_forwards: int | None = None
         self.nominated = _EMPTY
 
     def lines_without(self, names: frozenset[bytes]) -> list[bytes]:
-        """The lines for upstream, less the fields called *names*."""
+        """Return the lines for the upstream, less the fields called *names*."""
         return [
             name + b": " + value
             for name, value in self.raw
@@ -147,7 +146,7 @@ class RequestHead:
     def sends_once(self, name: bytes, edits: CompiledEdits | None) -> bool:
         """Whether the upstream gets the client's own field *name* (in lower case) once.
 
-        *edits* are the route's: what they set or take out is not the client's own.
+        *edits* are the route's: a field that they set or remove is not the client's own.
         """
         if edits is not None and name in edits.names:
             return False
@@ -156,7 +155,7 @@ class RequestHead:
         return len(values) == 1 and bool(values[0])
 
     def via_line(self, version: bytes) -> bytes:
-        """Our Via, after those of earlier hops."""
+        """Write the Via field: this hop, after those of earlier hops."""
         if not self.via and version == b"1.1":
             return self.hop.via
         ours = version + b" " + self.hop.name
@@ -167,13 +166,13 @@ _PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
 
 
 def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the point; see the module's text
-    raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool, hop: Hop = OURSELVES
+    raw: tuple[tuple[bytes, bytes], ...], *, http_1_0: bool, hop: Hop = DEFAULT_HOP
 ) -> RequestHead | Refusal:
-    """Sort the fields of a request, or say why it cannot be served by *hop*."""
+    """Sort the fields of a request, or return why *hop* cannot serve it."""
     head = RequestHead(raw, hop)
     keep = head.lines.append
     connection: list[bytes] = []
-    claims: dict[int, list[bytes]] | None = None
+    forwarded: dict[int, list[bytes]] | None = None
     authorized = False
     for name, value in raw:
         field = _FIELDS.get(name.lower())
@@ -194,7 +193,7 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
                 return refusal
             head.length = CHUNKED
         elif field == _REQUEST_ID:
-            # A second one makes both doubtful.
+            # With two ids neither is trusted.
             fit = _is_request_id(value) and not head.request_id
             head.request_id = value.decode() if fit else ""
         elif field == _VIA:
@@ -221,10 +220,10 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
         elif field == _TRUSTED_ONLY:
             head.trusted_only.append(name + b": " + value)
         elif field != _DROP:
-            claims = claims or {}
-            claims.setdefault(field, []).append(value)
-    if claims is not None:
-        head.claims = _claims(claims)
+            forwarded = forwarded or {}
+            forwarded.setdefault(field, []).append(value)
+    if forwarded is not None:
+        head.forwarded_fields = _forwarded_fields(forwarded)
     if connection:
         _apply_connection(head, connection)
     else:
@@ -256,7 +255,7 @@ def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
         head.upgrade = b""
 
 
-def _claims(found: dict[int, list[bytes]]) -> ForwardedFields:
+def _forwarded_fields(found: dict[int, list[bytes]]) -> ForwardedFields:
     return ForwardedFields(
         forwarded_for=tuple(found.get(_FORWARDED_FOR, ())),
         proto=tuple(found.get(_FORWARDED_PROTO, ())),

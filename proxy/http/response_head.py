@@ -1,12 +1,12 @@
-"""From the head of an upstream's response to what the client may get.
+"""The head of an upstream's response: its header fields are sorted into what the client may get.
 
 httptools has refused what is malformed in itself; what it lets through and a
 client could read differently is refused here, as a response that breaks HTTP.
-Bodies that must not be there (HEAD, 204, 304, 205) are settled here too, once.
+Whether a body may follow at all (HEAD, 204, 304, 205) is decided here too, once.
 
 This runs for every response. One regular expression cuts out the few fields that
-mean something to us, and all between them goes on as it came: with five fields that
-takes half the time of a loop over them, with twenty a third.
+mean something to the proxy, and all between them is relayed as received: with five fields
+that takes half the time of a loop over them, with twenty a third.
 """
 
 import re
@@ -15,25 +15,26 @@ from typing import NamedTuple
 from proxy.http.fields import HOP_BY_HOP, has_option, nominated
 from proxy.http.framing import CHUNKED, LONGEST, UNTIL_CLOSE
 from proxy.http.hop import Hop
-from proxy.http.status_lines import USUAL, status_line
+from proxy.http.status_lines import STATUS_LINES, status_line
 
 
 class KeptResponse(NamedTuple):
-    """What an upstream answered."""
+    """An upstream's response that was kept under an idempotency key, to answer duplicates."""
 
     status: int
     head: bytes
     """The status line and the end-to-end fields, without a length, as lines of HTTP."""
     body: bytes | memoryview
-    """Where it was unpacked, a view of the packed bytes: large ones are not copied for each."""
+    """A view of the stored bytes where they were unpacked: a large body is not copied for each
+    duplicate."""
 
 
 MOST_FIELDS = 1000
 _ROOM_FOR_MOST_FIELDS = MOST_FIELDS * len("a:\r\n")
 _NEVER = b"\r"
-"""What no head begins with."""
+"""No head begins with this."""
 
-# What a field means to us.
+# What a field means to the proxy.
 (
     _DROP,
     _CONNECTION,
@@ -50,11 +51,11 @@ _FIELDS: dict[bytes, int] = {
     b"transfer-encoding": _TRANSFER_ENCODING,
     b"keep-alive": _KEEP_ALIVE,
     b"via": _VIA,
-    # The request's own id goes back; an echo of it would stand there twice.
+    # The proxy adds the request's id itself; an upstream's echo of it would be a second one.
     b"x-request-id": _DROP,
-    # How many attempts there were is for us to say.
+    # Only this proxy says how many attempts it made,
     b"holdfast-attempts": _DROP,
-    # And so is what became of the request.
+    # and whether the request became a dead letter.
     b"holdfast-dead-letter": _DROP,
 }
 
@@ -63,9 +64,9 @@ _BEGINNINGS = bytes({letter for name in _FIELDS for letter in (name[0], name.upp
 _cut_out = re.compile(
     rb"\r\n(?=[%b])(%b):[ \t]*([^\r]*)" % (_BEGINNINGS, _NAMES), re.IGNORECASE
 ).split
-"""What is left before, between and behind our fields, and in between their names and values.
+"""Split a head at the fields of ``_FIELDS``; the text between alternates with names and values.
 
-The look-ahead is there for speed: most fields are told from ours by one letter."""
+The look-ahead is there for speed: one letter tells most other fields from these."""
 
 _tells_date = re.compile(rb"\r\ndate:", re.IGNORECASE).search
 _keep_alive_timeout = re.compile(rb"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE).search
@@ -98,35 +99,35 @@ class ResponseHead:
         self.text = text
         """The status line and the end-to-end fields, as lines of HTTP; no length and no Via."""
         self.content_length = -1
-        """As announced; -1 if it was not. HEAD and 304 pass it on without a body."""
+        """Content-Length as received; -1 without one. HEAD and 304 pass it on without a body."""
         self.length = UNTIL_CLOSE
-        """Bytes of body that will come, or CHUNKED, or UNTIL_CLOSE."""
+        """Bytes of body that will come from the upstream, or CHUNKED, or UNTIL_CLOSE."""
         self.has_body = True
         """Whether the client gets a body at all."""
         self.via: list[bytes] = []
         self.has_date = False
         self.reusable = True
-        """Whether the connection may carry another request afterwards."""
+        """Whether the upstream connection may carry another request afterwards."""
         self.keep_alive_timeout: float | None = None
         """Seconds after which the upstream itself closes an idle connection."""
 
     def fields(self) -> list[bytes]:
-        """The end-to-end fields, a line each."""
+        """Return the end-to-end fields, a line each."""
         return self.text.split(b"\r\n")[1:]
 
     def add(self, field: bytes) -> None:
-        """One more field."""
+        """Append one field, given as a line."""
         self.text += b"\r\n" + field
 
     def via_line(self, hop: Hop) -> bytes:
-        """Our Via, after those of the hops behind us."""
+        """Write the Via field: this hop, after those that the response has passed."""
         if not self.via:
             return hop.via
         return b"Via: %b, 1.1 %b" % (b", ".join(self.via), hop.name)
 
 
 def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  # noqa: C901, PLR0912 - one flat pass is the point; see the module's text
-    """Sort the fields of *head*, the response up to its empty line, to a request by *method*.
+    """Sort the fields of *head*, the response to a *method* request up to its empty line.
 
     The parser has checked the grammar. Raises :class:`BadResponse`.
     """
@@ -135,7 +136,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
     parts = _cut_out(head)
     text = b"".join(parts[::3])
     is_1_1 = True
-    if not head.startswith(USUAL.get(status, _NEVER)):
+    if not head.startswith(STATUS_LINES.get(status, _NEVER)):
         first = head.partition(b"\r\n")[0]
         is_1_1 = _is_version_1_1(first)
         text = status_line(status, first[13:]) + text[len(first) :]
@@ -148,7 +149,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
         if field == _CONTENT_LENGTH:
             if not value.isdigit():
                 value = value.strip(b" \t")
-            # The parser refuses these as well; a length is worth a second look.
+            # The parser refuses these too; a length is worth a second check.
             if result.content_length != -1 or not value.isdigit():
                 raise BadResponse("content-length")
             result.content_length = int(value)
@@ -173,7 +174,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
     elif result.content_length >= 0:
         result.length = result.content_length
     if status in _SPECIAL or method == "HEAD":
-        _take_body_away(result, method)
+        _forbid_body(result, method)
     # Keep-alive in 1.0 was never standardised (RFC 9112 C.2.2).
     if result.length == UNTIL_CLOSE or not is_1_1:
         result.reusable = False
@@ -181,11 +182,11 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
 
 
 def kept_head(response: KeptResponse) -> ResponseHead:
-    """The head of a response that was kept, for a duplicate of its request."""
+    """Make the head of a kept response, for a duplicate of its request."""
     status = response.status
     head = ResponseHead(status, response.head)
     head.add(b"Idempotent-Replayed: true")
-    head.has_date = True  # the time of the first: it tells how old the result is
+    head.has_date = True  # of the first response: it tells how old the result is
     head.has_body = status not in _SPECIAL
     if head.has_body or status == _RESET_CONTENT:
         head.content_length = len(response.body)
@@ -211,23 +212,23 @@ def _is_version_1_1(first_line: bytes) -> bool:
 _SPECIAL = frozenset({_NO_CONTENT, _RESET_CONTENT, _NOT_MODIFIED})
 
 
-def _take_body_away(head: ResponseHead, method: str) -> None:
-    """What these promise in their fields, they do not bring (RFC 9112 6.3).
+def _forbid_body(head: ResponseHead, method: str) -> None:
+    """Let no body follow a response that must not have one, whatever its fields say (RFC 9112 6.3).
 
-    Some upstreams bring it all the same, and later than the head. By then the connection could
-    carry another client's request, and the body would be its response. So whoever announces a
-    body that must not come has spoken its last on this connection. A HEAD that is answered
-    properly announces one as well and cannot be told from the others: it costs a connection,
-    unless its response has Content-Length: 0.
+    Some upstreams send a body all the same, and later than the head. By then the connection could
+    carry another client's request, and the body would be taken for its response. So a connection
+    on which a forbidden body was announced is not reused. A proper response to HEAD announces one
+    as well and cannot be told from the others: it costs a connection, unless it has
+    Content-Length: 0.
     """
     head.has_body = False
-    # 204 and 304 say by their status alone that nothing follows.
+    # 204 and 304 say by their status alone that no body follows.
     has_no_length = head.length == UNTIL_CLOSE and head.status in (_NO_CONTENT, _NOT_MODIFIED)
     if head.length != 0 and not has_no_length:
         head.reusable = False
     if head.status == _RESET_CONTENT and method != "HEAD":
-        # RFC 9110 15.3.6: no content. What comes all the same is not waited for: the
-        # client has its answer, and would find its next request stuck behind the rest.
+        # RFC 9110 15.3.6: no content. A body that comes all the same is not waited for: the
+        # client has its answer, and its next request would be stuck behind the body.
         head.content_length = 0
     head.length = 0
     if head.status == _NO_CONTENT:

@@ -1,10 +1,10 @@
-"""The first line of a response."""
+"""Status lines: the first line of a response (RFC 9112 4)."""
 
 import re
 from http import HTTPStatus
 
-USUAL = {s.value: b"HTTP/1.1 %d %b\r\n" % (s, s.phrase.encode()) for s in HTTPStatus}
-"""What nearly every response begins with, by its status."""
+STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s, s.phrase.encode()) for s in HTTPStatus}
+"""By status, the line with the standard reason phrase: nearly every response begins with it."""
 
 _NAMES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
@@ -13,5 +13,5 @@ _is_reason = re.compile(rb"[\t \x21-\x7e\x80-\xff]+").fullmatch
 
 
 def status_line(status: int, reason: bytes) -> bytes:
-    """The first line of a response; without a proper *reason*, the status's usual name."""
+    """Write a status line; with the standard reason phrase if *reason* is not a valid one."""
     return b"HTTP/1.1 %d %b" % (status, reason if _is_reason(reason) else _NAMES.get(status, b""))

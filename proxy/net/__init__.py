@@ -1,4 +1,5 @@
-"""Sockets below HTTP: listening, accepting, TLS contexts, and writes that are sent together.
+"""Sockets below HTTP: binding listeners, TLS contexts, write coalescing, unacknowledged bytes.
 
-May import the settings of ``policy/``; knows nothing of HTTP.
+Stands beside the other packages: imports ``policy/settings`` and nothing else of ours, and knows
+nothing of HTTP, requests or routes. Server, upstream, stores, admin and runtime may import it.
 """

@@ -1,7 +1,7 @@
-"""Sockets that listen: binding them, the file that a unix one leaves behind, what each is called.
+"""Listening sockets: binding them, the stale file of a unix socket, the text of an address.
 
-Clients and operators are served on the same kinds of address, and both listeners
-keep to the same rules.
+The client listeners and the admin listener accept the same kinds of address and
+share these rules.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from pathlib import Path
 from proxy.policy.settings import Listen
 
 SocketName = str | tuple[str, int] | tuple[str, int, int, int]
-"""What ``getsockname`` gives: a path, or host and port and perhaps more."""
+"""What ``getsockname`` returns: a path, or host and port (and more for IPv6)."""
 
 
 def address_of(name: SocketName) -> str:
-    """``unix:PATH``, ``HOST:PORT`` or ``[HOST]:PORT``: as one writes it in the file."""
+    """Return ``unix:PATH``, ``HOST:PORT`` or ``[HOST]:PORT``, as in the configuration file."""
     return str(Listen(path=name) if isinstance(name, str) else Listen(*name[:2]))
 
 
-def make_way(path: str) -> None:
+def remove_stale_socket(path: str) -> None:
     """Remove a socket that an earlier process left behind, and nothing else.
 
-    Raises OSError if what is there is no socket, or if somebody listens on it.
+    Raises OSError if the file is no socket, or if another process listens on it.
     """
     file = Path(path)
     if not file.exists():
@@ -38,15 +38,15 @@ def make_way(path: str) -> None:
             file.unlink()
             return
         except BlockingIOError:
-            pass  # somebody listens, and is busy
+            pass  # another process listens, and its backlog is full
     raise OSError(errno.EADDRINUSE, f"{path} is in use")
 
 
 async def bind(address: Listen) -> list[socket.socket]:
-    """The sockets that *address* stands for, bound but not listening. Raises OSError."""
+    """Return the sockets for *address*, bound but not listening. Raises OSError."""
     if address.path:
-        make_way(address.path)
-        sock = _new(socket.AF_UNIX)
+        remove_stale_socket(address.path)
+        sock = _new_socket(socket.AF_UNIX)
         sock.bind(address.path)
         return [sock]
     found = await asyncio.get_running_loop().getaddrinfo(
@@ -57,7 +57,7 @@ async def bind(address: Listen) -> list[socket.socket]:
     )
     sockets = []
     for family, _, _, _, name in dict.fromkeys(found):
-        sock = _new(family)
+        sock = _new_socket(family)
         sockets.append(sock)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -71,7 +71,7 @@ async def bind(address: Listen) -> list[socket.socket]:
     return sockets
 
 
-def _new(family: int) -> socket.socket:
+def _new_socket(family: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
     return sock

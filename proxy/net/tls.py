@@ -1,4 +1,4 @@
-"""Whom to trust, and who we say we are."""
+"""TLS contexts for connections that the proxy opens: whom it trusts, and its own certificate."""
 
 import ssl
 
@@ -6,7 +6,7 @@ from proxy.policy.settings import UpstreamTls
 
 
 def client_context(tls: UpstreamTls) -> ssl.SSLContext:
-    """A context for connections to an upstream; reads the files that *tls* names."""
+    """Make the context for connections to an upstream; reads the files that *tls* names."""
     context = ssl.create_default_context(cafile=tls.ca)
     context.set_alpn_protocols(["http/1.1"])
     if tls.cert is not None:

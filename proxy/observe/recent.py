@@ -139,13 +139,13 @@ def _told(attempt: Attempt, request_started: float) -> dict[str, object]:
         "received": attempt.received,
         "reused": attempt.reused,
     }
-    if attempt.pause is not None:
-        content["wait_ms"] = _milliseconds(attempt.pause.seconds)
-        content["wait_for"] = attempt.pause.source
+    if attempt.delay is not None:
+        content["wait_ms"] = _milliseconds(attempt.delay.seconds)
+        content["wait_for"] = attempt.delay.source
     if attempt.queued:
         content["queue_ms"] = _milliseconds(attempt.queued)
-    if attempt.why is not None:
-        content["why"] = attempt.why.value
+    if attempt.verdict is not None:
+        content["why"] = attempt.verdict.value
     return content
 
 

@@ -42,15 +42,15 @@ from proxy.policy.dead_letter import (
     Missing,
     ReplayResult,
     ReplayRun,
+    credentials_sent,
     headers_to_keep,
-    sent_of,
 )
 from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.key import KeyReader, scope_digest
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.retry.hints import NO_HINT, read_hint
-from proxy.policy.retry.verdict import Result
+from proxy.policy.retry.verdict import AttemptResult
 from proxy.policy.settings import FallbackSettings, RouteSettings, UpstreamSettings
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from proxy.stores import StoreError
@@ -110,12 +110,12 @@ class DeadLetterWriter:
             return False
         return self._rules.may_want(exchange.method, is_tunnel=bool(exchange.upgrade))
 
-    def wants(self, exchange: Exchange, result: Result) -> bool:
+    def wants(self, exchange: Exchange, result: AttemptResult) -> bool:
         """Whether it becomes a letter, now that it ended like this.
 
         One whose client was in a hurry has not failed: its client chose so, and was told.
         """
-        if exchange.was_hurried or not self.may_want(exchange):
+        if exchange.client_timeout_passed or not self.may_want(exchange):
             return False
         return self._rules.wants(result)
 
@@ -127,7 +127,7 @@ class DeadLetterWriter:
         advice = NO_HINT
         if self._rules.heeds_hint(status):
             advice = read_hint(status, head.fields(), self._clock.wall())
-        return self.wants(exchange, Result(None, status, advice=advice))
+        return self.wants(exchange, AttemptResult(None, status, hint=advice))
 
     def error_of(self, exchange: Exchange, refusal: Refusal) -> "_Error | None":
         """How a request failed that gets *refusal*; None if it does not become a letter.
@@ -147,7 +147,9 @@ class DeadLetterWriter:
             error = last.kind or last.status
         else:
             return None
-        result = Result(error) if isinstance(error, FailureKind) else Result(None, error)
+        result = (
+            AttemptResult(error) if isinstance(error, FailureKind) else AttemptResult(None, error)
+        )
         return error if self.wants(exchange, result) else None
 
     # Writing them.
@@ -178,7 +180,7 @@ class DeadLetterWriter:
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is None or exchange.dead_letter or not self.may_want(exchange):
             return
-        is_failure = last.kind is None and self.wants(exchange, Result(None, last.status))
+        is_failure = last.kind is None and self.wants(exchange, AttemptResult(None, last.status))
         if not is_failure and not (
             last.kind is FailureKind.CANCELLED and last.sent and not last.status
         ):
@@ -210,7 +212,7 @@ class DeadLetterWriter:
             )
         except Exception:  # noqa: BLE001 - the client gets its answer whatever our fault is
             _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
-        exchange.route.recorder.lettered(kept=kept)
+        exchange.route.recorder.dead_lettered(kept=kept)
 
     def _letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
@@ -228,7 +230,7 @@ class DeadLetterWriter:
         headers, dropped = headers_to_keep(
             exchange.raw_headers, _NOT_KEPT | nominated(connection), settings.drop
         )
-        sent = sent_of(exchange.raw_headers, self._credentials)
+        sent = credentials_sent(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
         outline = DeadLetterSummary(
@@ -241,7 +243,7 @@ class DeadLetterWriter:
             request_id=exchange.request_id,
             error=str(error),
             category=_category(error),
-            why=(attempts[-1].why or "") if attempts else "",
+            verdict=(attempts[-1].verdict or "") if attempts else "",
             used=len(attempts),
             allowed=self._allowed,
             # Whether another upstream will do it is not known yet.
@@ -256,7 +258,7 @@ class DeadLetterWriter:
         ended = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
         run = ReplayRun(wall, ended, described(attempts, self._clock))
         return DeadLetter(
-            outline=outline,
+            summary=outline,
             headers=headers,
             dropped=dropped,
             body=body or b"",
@@ -449,7 +451,7 @@ class DelayedRelay:
 
 def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
     """Whether it was refused because its client grants it less time than its route does."""
-    asked, granted = exchange.asked_timeout, exchange.route.settings.timeout
+    asked, granted = exchange.client_timeout, exchange.route.settings.timeout
     in_time = (
         refusal.reason is not RefusalReason.TIMEOUT and refusal.cause != ThrottleCause.DEADLINE
     )
@@ -478,7 +480,7 @@ def _described(
 ) -> Mapping[str, object]:
     # The last one may be under way: its response is withheld until this is written.
     duration = attempt.duration or now - attempt.started
-    why = attempt.why or ("" if is_last else VerdictReason.RETRIED)
+    why = attempt.verdict or ("" if is_last else VerdictReason.RETRIED)
     record: dict[str, Any] = {
         "n": attempt.number,
         "upstream": attempt.upstream,
@@ -492,9 +494,9 @@ def _described(
         "received": attempt.received,
         "reused": attempt.reused,
     }
-    if attempt.pause is not None:
-        record["wait_ms"] = round(attempt.pause.seconds * 1000, 3)
-        record["wait_for"] = attempt.pause.source
+    if attempt.delay is not None:
+        record["wait_ms"] = round(attempt.delay.seconds * 1000, 3)
+        record["wait_for"] = attempt.delay.source
     if attempt.queued:
         record["queue_ms"] = round(attempt.queued * 1000, 3)
     if why:

@@ -45,7 +45,7 @@ class Ticket:
 
     def left(self, exchange: Exchange, now: float) -> float:
         """Seconds until it is due, the time granted to its client included."""
-        return self.began + self.timeout + exchange.uncounted(now) - self.uncounted - now
+        return self.began + self.timeout + exchange.waited_for_client(now) - self.uncounted - now
 
 
 class Deadlines:
@@ -95,7 +95,9 @@ class Deadlines:
     def start_attempt(self, exchange: Exchange) -> Ticket:
         """Watch the attempt that begins now, until :meth:`finish`."""
         now = self._clock.monotonic()
-        ticket = Ticket(exchange, now, self.timeout, exchange.uncounted(now), is_attempt=True)
+        ticket = Ticket(
+            exchange, now, self.timeout, exchange.waited_for_client(now), is_attempt=True
+        )
         self._queue.append(ticket)
         if self._timer is None:
             self._set_timer(ticket)

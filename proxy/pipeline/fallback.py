@@ -3,7 +3,7 @@
 from proxy.core.exchange import Exchange
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.single_attempt import SingleAttempt
-from proxy.policy.retry.verdict import LEAST_ATTEMPT, Result, is_listed
+from proxy.policy.retry.verdict import LEAST_ATTEMPT, AttemptResult, is_listed
 from proxy.policy.settings import FallbackSettings
 
 
@@ -24,9 +24,9 @@ class FallbackStage:
         self._failed = failed
         self.forward = forward
         self._pauses = retry_waits
-        self.covers_open_breaker = "breaker_open" in settings.on.words
+        self.covers_open_breaker = "breaker_open" in settings.on.names
 
-    def covers(self, result: Result) -> bool:
+    def covers(self, result: AttemptResult) -> bool:
         """Whether it stands in for this outcome."""
         return is_listed(self.settings.on, result, self._failed.upstream.settings.refused)
 
@@ -47,4 +47,6 @@ class FallbackStage:
         is_lost = exchange.body is not None and exchange.body.lost is not None
         if is_lost and any(attempt.sent for attempt in attempts):
             return False
-        return self._failed.repeats.may_go_elsewhere(exchange, (*exchange.earlier, *attempts))
+        return self._failed.repeats.may_go_elsewhere(
+            exchange, (*exchange.earlier_attempts, *attempts)
+        )

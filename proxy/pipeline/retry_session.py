@@ -18,13 +18,13 @@ from proxy.pipeline.fallback import FallbackStage
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, FailureKind, RetryDelay
 from proxy.policy.failure_answers import DRAINING, TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import Leave
+from proxy.policy.repeatable import RepeatPermission
 from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
 from proxy.policy.retry.verdict import (
     MISDIRECTED,
     TOO_EARLY,
-    Request,
-    Result,
+    AttemptResult,
+    RequestFacts,
     Situation,
     Verdict,
     decide,
@@ -98,7 +98,7 @@ class RetrySession:
                 attempt = await forward.attempt(exchange, judge=self._judge_head)
                 if attempt.kind is None and attempt.status < FIRST_FAILURE:
                     # Nearly always: what follows below comes to this.
-                    attempt.why = _GOOD
+                    attempt.verdict = _GOOD
                     exchange.route.recorder.judged(_GOOD)
                     return None
                 return await self._go_on_after(attempt)
@@ -119,10 +119,10 @@ class RetrySession:
             if attempt.kind is not None:
                 attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
             verdict = self._verdict_on(attempt)
-            if exchange.client_is_gone and (verdict.pause is not None or self._falls_back):
+            if exchange.client_is_gone and (verdict.delay is not None or self._falls_back):
                 raise asyncio.CancelledError  # it left while the response was set aside
-            if verdict.pause is None:
-                self._settle(verdict.why)
+            if verdict.delay is None:
+                self._settle(verdict.reason)
                 if self._falls_back and stage.fallback is not None:
                     if self._leaves_letter and stage.letters is not None:
                         await stage.letters.before_fallback(exchange, stage.fallback.settings)
@@ -130,11 +130,11 @@ class RetrySession:
                 return (
                     None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
                 )
-            begin_by = self._judged_at + verdict.leave.within
-            refusal = await self._wait(verdict.pause)
+            begin_by = self._judged_at + verdict.permission.within
+            refusal = await self._wait(verdict.delay)
             if refusal is not None:
                 return refusal
-            attempt = await self._next_attempt(verdict.leave.url, begin_by)
+            attempt = await self._next_attempt(verdict.permission.url, begin_by)
 
     # One attempt.
 
@@ -142,7 +142,7 @@ class RetrySession:
         """Make one more attempt, at *url* if one is given, which must have begun by *begin_by*."""
         exchange, forward = self._exchange, self._stage.forward
         key = exchange.owned_key
-        if key is not None and key.mine_until <= self._stage.clock.monotonic():
+        if key is not None and key.owned_until <= self._stage.clock.monotonic():
             raise KeyLost  # it would be noticed before it is sent, but on a connection made for it
         self._made += 1
         earlier = exchange.attempts
@@ -193,9 +193,11 @@ class RetrySession:
             wants_wait=head.status in stage.listens_to,
         )
         verdict = self._verdict = self._judge(attempt, advice)
-        if verdict.pause is None:
-            attempt.why = verdict.why  # a dead letter, written before the response ends, tells it
-        return verdict.pause is not None or self._falls_back
+        if verdict.delay is None:
+            attempt.verdict = (
+                verdict.reason
+            )  # a dead letter, written before the response ends, tells it
+        return verdict.delay is not None or self._falls_back
 
     def _verdict_on(self, attempt: Attempt) -> Verdict:
         """The verdict on an attempt that is over."""
@@ -209,13 +211,15 @@ class RetrySession:
     def _judge(self, attempt: Attempt, advice: RetryHint) -> Verdict:
         stage, exchange = self._stage, self._exchange
         now = self._judged_at = stage.clock.monotonic()
-        leave = stage.forward.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
+        leave = stage.forward.repeats.permission(
+            exchange, exchange.attempts, now, exchange.earlier_attempts
+        )
         early_data = attempt.status == TOO_EARLY and _came_early(exchange)
-        request = Request(leave, early_data=early_data)
-        result = Result(
+        request = RequestFacts(leave, early_data=early_data)
+        result = AttemptResult(
             attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
         )
-        at, within = (leave.url, leave.within) if isinstance(leave, Leave) else ("", 0.0)
+        at, within = (leave.url, leave.within) if isinstance(leave, RepeatPermission) else ("", 0.0)
         verdict = decide(
             stage.rules,
             request,
@@ -226,11 +230,11 @@ class RetrySession:
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
-        if verdict.pause is None and fallback is not None and not exchange.client_is_gone:
+        if verdict.delay is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
             letters = stage.letters
             self._leaves_letter = letters is not None and letters.wants(exchange, result)
-        if exchange.body is not None and (verdict.pause is not None or self._falls_back):
+        if exchange.body is not None and (verdict.delay is not None or self._falls_back):
             exchange.body.keep()
         return verdict
 
@@ -278,10 +282,10 @@ class RetrySession:
         if not attempts and self._settled:
             return  # said already: it was cancelled before its fallback began
         for attempt in attempts[:-1]:
-            attempt.why = VerdictReason.RETRIED
+            attempt.verdict = VerdictReason.RETRIED
             recorder.judged(VerdictReason.RETRIED)
         for attempt in attempts[-1:]:
-            attempt.why = why
+            attempt.verdict = why
         recorder.judged(why)
         self._settled += len(attempts)
 
@@ -294,13 +298,15 @@ class RetrySession:
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is not None and exchange.code and last.kind in (None, FailureKind.TRUNCATED):
-            self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
+            self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).reason)
             return
         in_line = len(exchange.attempts) == self._known
         begun = last is not None and not in_line and (last.sent or self._falls_back)
         if not begun and self._taken_at is None:
             self._taken_at = self._spent  # nothing of the retry under way was sent
-        self._settle(VerdictReason.SHUTDOWN if exchange.was_cut else VerdictReason.CLIENT_GONE)
+        self._settle(
+            VerdictReason.SHUTDOWN if exchange.was_cut_by_drain else VerdictReason.CLIENT_GONE
+        )
 
     async def _not_let_through(self, refused: Refused) -> Refusal | None:
         """The next attempt is not let through; or the client's own body is bad: raised again."""

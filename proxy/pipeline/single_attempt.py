@@ -13,7 +13,7 @@ from proxy.pipeline.throttle.chain import ChainPermit, ThrottleChain
 from proxy.policy.attempt import Attempt, RetryDelay
 from proxy.policy.failure_answers import TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import Leave, RepeatRules
+from proxy.policy.repeatable import RepeatPermission, RepeatRules
 from proxy.policy.retry.budget import Budget
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
@@ -66,7 +66,7 @@ class SingleAttempt:
         """Relay the upstream's response, or say why there is none. One attempt."""
         # What the parts below come to in the usual case, without five calls.
         deadlines, throttle_chain = self._deadlines, self.throttle_chain
-        if self._has_limit and exchange.asked_timeout is None:
+        if self._has_limit and exchange.client_timeout is None:
             ticket: Ticket | None = deadlines.start(exchange)
             give_up = exchange.started + self._timeout + _AFTERWARDS
         else:
@@ -76,14 +76,14 @@ class SingleAttempt:
             give_up = self.give_up(exchange)
         try:
             if throttle_chain is None:
-                url = self._first_url(exchange) if exchange.earlier else ""
+                url = self._first_url(exchange) if exchange.earlier_attempts else ""
                 attempt = await self.upstream.attempt(exchange, give_up, url=url)
             else:
                 passed = throttle_chain.pass_at_once(exchange)
                 if passed is None:
                     deadline = give_up - _AFTERWARDS
                     passed = await throttle_chain.enter(exchange, deadline, is_retry=False)
-                url = self._first_url(exchange) if exchange.earlier else ""
+                url = self._first_url(exchange) if exchange.earlier_attempts else ""
                 attempt = await self.upstream.attempt(
                     exchange, give_up, judge=passed.judge, permit=passed, url=url
                 )
@@ -98,7 +98,7 @@ class SingleAttempt:
 
     def start_clock(self, exchange: Exchange) -> Ticket | None:
         """Let the time for the whole exchange run; None if it is without limit, or used up."""
-        asked = exchange.asked_timeout
+        asked = exchange.client_timeout
         if asked is None or asked >= self._timeout:
             return self._deadlines.start(exchange) if self._has_limit else None
         if asked == 0:
@@ -113,15 +113,15 @@ class SingleAttempt:
 
     def time_left(self, exchange: Exchange, now: float) -> float:
         """Seconds until the time for the whole exchange is over, as things stand."""
-        return exchange.started + self._limit(exchange) + exchange.uncounted(now) - now
+        return exchange.started + self._limit(exchange) + exchange.waited_for_client(now) - now
 
     def _limit(self, exchange: Exchange) -> float:
-        asked = exchange.asked_timeout
+        asked = exchange.client_timeout
         return self._timeout if asked is None else min(self._timeout, asked)
 
     def give_up(self, exchange: Exchange) -> float:
         """When an attempt that begins now must have its connection."""
-        limit = self._timeout if exchange.asked_timeout is None else self._limit(exchange)
+        limit = self._timeout if exchange.client_timeout is None else self._limit(exchange)
         # Nobody waits for the client just now, so no other time is uncounted.
         return exchange.started + limit + exchange.client_wait + _AFTERWARDS
 
@@ -143,7 +143,7 @@ class SingleAttempt:
         :meth:`Upstream.attempt`.
         """
         throttle_chain, upstream, budget = self.throttle_chain, self.upstream, self._budget
-        if exchange.earlier and not exchange.attempts:
+        if exchange.earlier_attempts and not exchange.attempts:
             url = self._first_url(exchange)
         if throttle_chain is not None:
             passed = passed or throttle_chain.pass_at_once(exchange)
@@ -216,10 +216,10 @@ class SingleAttempt:
                 return attempt
             raise
 
-    def leave(self, exchange: Exchange) -> Leave | VerdictReason:
+    def leave(self, exchange: Exchange) -> RepeatPermission | VerdictReason:
         """Whether the attempts made so far allow for another here; or why they do not."""
         now = self._clock.monotonic()
-        return self.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
+        return self.repeats.permission(exchange, exchange.attempts, now, exchange.earlier_attempts)
 
     def _first_url(self, exchange: Exchange) -> str:
         """Where a letter that is sent again goes first; empty if that is all the same.
@@ -227,7 +227,7 @@ class SingleAttempt:
         If it may have run under a key that is still remembered: where it is remembered.
         """
         leave = self.leave(exchange)
-        return leave.url if isinstance(leave, Leave) else ""
+        return leave.url if isinstance(leave, RepeatPermission) else ""
 
 
 def _is_lost(exchange: Exchange) -> bool:

@@ -1,8 +1,8 @@
-"""What became of one attempt, in a word that alone decides what may follow.
+"""The record of one attempt at an upstream, and the kinds of failure that it may end in.
 
-Every attempt at an upstream ends in exactly one :class:`FailureKind`, or in a response
-that was relayed whole. The kind is chosen from what was seen on the wire (was a
-byte sent, did a byte come back), never from the text of an error.
+Every attempt ends in exactly one :class:`FailureKind`, or in a response that was relayed
+whole; that alone decides what may follow. The kind is chosen from what was seen on the
+wire (was a byte sent, did a byte come back), never from the text of an error.
 """
 
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from enum import StrEnum
 from proxy.policy.reasons import VerdictReason
 
 FIRST_FAILURE = 400
-"""From this status on a response is not what the client hoped for."""
+"""Responses from this status on (4xx, 5xx) count as failed attempts."""
 FIRST_SERVER_ERROR = 500
 
 
 class FailureKind(StrEnum):
-    """How an attempt failed. The values are metric labels and log words."""
+    """How an attempt failed. The values are metric labels and appear in the log."""
 
     CONNECT = "connect"  # DNS, refused, connect timeout, TLS handshake
     RESET = "reset"  # the connection ended before a response head
     TIMEOUT = "timeout"  # no response head in time
     PROTOCOL = "protocol"  # a response that breaks HTTP
-    CERTIFICATE = "certificate"  # the peer is not whom we trust
+    CERTIFICATE = "certificate"  # the peer's certificate is not trusted
     BUSY = "busy"  # no free connection within connect_timeout
     TRUNCATED = "truncated"  # the body ended early, after the head was relayed
     UNKNOWN = "unknown"  # anything else
-    CANCELLED = "cancelled"  # we gave it up: the client left, or sent a bad body. No failure
+    CANCELLED = "cancelled"  # the proxy aborted it: the client left, or sent a bad body. No failure
 
     @property
     def may_have_run(self) -> bool:
@@ -39,22 +39,22 @@ _NEVER_SENT = frozenset({FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKi
 
 @dataclass(frozen=True, slots=True)
 class RetryDelay:
-    """A wait before an attempt."""
+    """A wait before a retry."""
 
     seconds: float
     source: str
-    """``backoff`` if we chose it, ``hint`` if the upstream asked for it."""
+    """``backoff`` if the proxy chose it, ``hint`` if the upstream asked for it."""
 
 
 class Attempt:
-    """The record of one try: filled in once, then never changed or merged."""
+    """The record of one attempt: filled in once, then never changed or merged."""
 
     __slots__ = (
         "address",
+        "delay",
         "duration",
         "kind",
         "number",
-        "pause",
         "queued",
         "received",
         "reused",
@@ -63,49 +63,49 @@ class Attempt:
         "status",
         "upstream",
         "url",
-        "why",
+        "verdict",
     )
 
     def __init__(
-        self, number: int, upstream: str, started: float, pause: RetryDelay | None = None
+        self, number: int, upstream: str, started: float, delay: RetryDelay | None = None
     ) -> None:
         self.number = number
-        """Counted from 1 within its request."""
+        """Number of the attempt within its request, from 1."""
         self.upstream = upstream
         """Name of the upstream in the configuration."""
-        self.pause = pause
-        """The wait before it, if there was one."""
+        self.delay = delay
+        """The wait before this attempt, if it is a retry that waited."""
         self.queued = 0.0
-        """Seconds it stood in line before it was let out."""
+        """Seconds in throttles' wait queues before the attempt was admitted."""
         self.address = ""
         """The address that was tried, once one was chosen."""
         self.url = ""
-        """The URL of the upstream that it went to, once an address was chosen."""
+        """The upstream's URL that was tried, once an address was chosen."""
         self.started = started
         """Monotonic seconds."""
         self.duration = 0.0
         """Seconds until the last byte of the response, or the failure."""
         self.status = 0
-        """Status of the response; 0 while no head came."""
+        """Status of the response; 0 as long as no head has come."""
         self.kind: FailureKind | None = None
-        """How it failed; None if the whole response arrived."""
+        """How the attempt failed; None if the whole response arrived."""
         self.sent = False
         """Whether a byte of the request was handed to the connection."""
         self.received = False
         """Whether a byte of the response came back."""
         self.reused = False
-        """Whether it went over a connection that had served before."""
-        self.why: VerdictReason | None = None
-        """Why it was the last, or was not; None on a route that does not retry."""
+        """Whether the connection came from the connection pool and had served before."""
+        self.verdict: VerdictReason | None = None
+        """Why a retry followed, or did not; None on a route that does not retry."""
 
     @property
     def found_stale(self) -> bool:
-        """Whether it only found that its connection had ended while it was idle."""
+        """Whether the attempt only found that its pooled connection had ended while idle."""
         return self.kind is FailureKind.RESET and self.reused and not self.received
 
     @property
     def outcome(self) -> str:
-        """The metric label: a kind, or the class of the status (``2xx``)."""
+        """The metric label: a failure kind, or the class of the status (``2xx``)."""
         return outcome_label(self.kind or self.status)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class Attempt:
 
 
 def outcome_label(ending: FailureKind | int) -> str:
-    """One word of a closed set for how an attempt ended: its kind, or else its status."""
+    """Return the metric label, of a closed set, for an attempt's failure kind or status."""
     if isinstance(ending, FailureKind):
         return ending.value
     return STATUS_CLASSES[ending // 100] if 100 <= ending < 600 else "other"

@@ -1,20 +1,21 @@
-"""Whether a request's body comes fast enough, by the time in which it was waited for.
+"""The minimum rate of request bodies: whether one comes fast enough while it is waited for.
 
-Only waiting counts: while the upstream is behind, or the request stands in line, nobody reads,
-and the client cannot help it. So time here is the sum of all waits, which stands still between
-them, and a body must bring its rate over every :data:`WINDOW` of that.
+Only waiting counts: while the upstream is behind (back-pressure), or the request is in a wait
+queue, the proxy does not read, and the client cannot help it. So time here is the sum of all
+waits, which stands still between them, and a body must meet its rate over every :data:`WINDOW`
+of that time.
 """
 
 from collections import deque
 
 WINDOW = 30.0
-"""Seconds over which the average is taken."""
+"""Seconds over which the rate is averaged."""
 SAMPLE_EVERY = 1.0
-"""Seconds between two looks at a body; what is too slow is noticed that much later."""
+"""Seconds between two samples of a body; one that is too slow is noticed that much later."""
 
 
 class BodyRate:
-    """Looks at one body from time to time: what it has brought, and how long that took."""
+    """Samples one body from time to time: bytes received, and seconds waited for them."""
 
     __slots__ = ("_rate", "_samples")
 
@@ -22,16 +23,16 @@ class BodyRate:
         self._rate = rate
         """Bytes per second."""
         self._samples: deque[tuple[float, int]] = deque([(0.0, 0)])
-        """Seconds waited and bytes received, at each look; the first is a window ago."""
+        """Seconds waited and bytes received, per sample; the first is a window ago."""
 
     def is_too_slow(self, waited: float, received: int) -> bool:
-        """Whether the last window of waiting brought too little.
+        """Whether the body came below its rate over the last window of waiting.
 
         *waited* and *received* are sums from the body's beginning.
         """
         samples = self._samples
         begin = waited - WINDOW
-        # The last look that is at least a window ago.
+        # The last sample that is at least a window ago.
         while len(samples) > 1 and samples[1][0] <= begin:
             samples.popleft()
         then, had = samples[0]
@@ -40,9 +41,10 @@ class BodyRate:
         return then <= begin and received - had < int(self._rate * (waited - then))
 
     def is_behind(self, waited: float, received: int) -> bool:
-        """Whether it has brought too little lately: in the last second or two of waiting.
+        """Whether the body came below its rate in the last second or two of waiting.
 
-        It may yet catch up: this is no reason to end it unless others need what it holds.
+        The body may yet catch up: this is no reason to end its request, unless others need the
+        memory that it takes.
         """
         for then, had in reversed(self._samples):
             if then <= waited - SAMPLE_EVERY:

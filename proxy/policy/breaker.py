@@ -1,4 +1,4 @@
-"""Leaving an address alone for a while when most of what it is sent fails.
+"""The circuit breaker: sends nothing to an address for a while when most attempts there fail.
 
 ::
 
@@ -9,11 +9,11 @@
        │          `probes` probes succeed                     ▼      │
        └───────────────────────────────────────────────── HALF_OPEN ─┘
 
-Who wants to try the address asks for a ticket, and reports with it how the attempt
-went. Each arrow begins a new generation, and a ticket of an earlier one no longer
-means anything: a request that was sent before the breaker opened may fail minutes
-later, and says nothing about the probes. A probe may take as long, if its client
-sends slowly: after ``open_for`` others are let through in its place.
+An attempt at the address takes a ticket, and reports with it how it ended. Each
+arrow begins a new generation, and a ticket of an earlier one is ignored: an
+attempt that was sent before the breaker opened may fail minutes later, and says
+nothing about the probes. A probe may take as long, if its client sends slowly:
+after ``open_for`` other probes are admitted in its place.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from proxy.policy.window import Window
 
 
 class BreakerState(IntEnum):
-    """The values are those of the metric."""
+    """The state of a breaker; the values are those of the metric."""
 
     CLOSED = 0
     HALF_OPEN = 1
@@ -34,63 +34,63 @@ class BreakerState(IntEnum):
 
     @property
     def word(self) -> str:
-        """What a person reads."""
+        """The state in lower case, as the status page and logs show it."""
         return self.name.lower()
 
 
-_CLOSED = BreakerState.CLOSED  # looked up for every attempt: half the time of State.CLOSED
+_CLOSED = BreakerState.CLOSED  # speed: read for every attempt, half the time of BreakerState.CLOSED
 
 _WHILE_PROBES_RUN = 1.0
-"""Seconds to come back in when no more probes are allowed: they should end soon."""
+"""Seconds for Retry-After when no more probes are admitted: those that run should end soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerChange:
-    """A breaker has changed its state, and this is why."""
+    """A change of a breaker's state, with its reason."""
 
     state: BreakerState
-    """The new one."""
+    """The new state."""
     outcome: str = ""
-    """How the attempt ended that opened it: a status, or a kind."""
+    """How the attempt ended that opened the breaker: a status, or a failure kind."""
     failures: int = 0
     requests: int = 0
-    """How many attempts were counted when it opened, and of them failures; 0 for a probe."""
+    """Attempts counted when the breaker opened, and failures among them; 0 after a probe."""
 
-    def told(self, settings: BreakerSettings) -> str:
-        """What a person reads of it."""
+    def describe(self, settings: BreakerSettings) -> str:
+        """Describe the change in a line for the log."""
         match self.state:
             case BreakerState.CLOSED:
                 return f"closed: {_counted(settings.probes, 'probe')} succeeded"
             case BreakerState.HALF_OPEN:
                 probes = _counted(settings.probes, "probe")
                 return f"half open: at most {probes} at a time"
-        why = f"a probe failed, with {self.outcome}"
+        reason = f"a probe failed, with {self.outcome}"
         if self.requests:
             attempts = _counted(self.requests, "attempt")
-            why = (
+            reason = (
                 f"{self.failures} of {attempts} within {settings.window:g} s failed, the last with "
                 f"{self.outcome}"
             )
-        return f"open: {why}; nothing is sent there for {settings.open_for:g} s"
+        return f"open: {reason}; nothing is sent there for {settings.open_for:g} s"
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _nobody(_change: BreakerChange) -> None:
-    """Is told of nothing."""
+def _ignore(_change: BreakerChange) -> None:
+    """Ignore a change: the default of a breaker whose changes are not logged."""
 
 
 class Breaker:
-    """The breaker of one address."""
+    """The circuit breaker of one address."""
 
     __slots__ = (
         "_bad",
         "_changed",
         "_generation",
         "_good",
-        "_passed",
+        "_good_probes",
         "_probing",
         "_state",
         "_until",
@@ -98,14 +98,14 @@ class Breaker:
     )
 
     def __init__(
-        self, settings: BreakerSettings, changed: Callable[[BreakerChange], None] = _nobody
+        self, settings: BreakerSettings, changed: Callable[[BreakerChange], None] = _ignore
     ) -> None:
-        """*changed* is told whenever its state is another one."""
+        """Start closed; call *changed* at every change of state."""
         self.settings = settings
         self._changed = changed
         self._generation = 0
         self._until = 0.0
-        """When it has been open for long enough, or its latest probe has taken too long."""
+        """When ``open_for`` has passed since it opened, or since its latest probe began."""
         self._enter(_CLOSED)
 
     def _enter(self, state: BreakerState) -> None:
@@ -114,7 +114,7 @@ class Breaker:
         self._good = Window(self.settings.window)
         self._bad = Window(self.settings.window)
         self._probing = 0
-        self._passed = 0
+        self._good_probes = 0
 
     def state(self, now: float) -> BreakerState:
         if self._state is BreakerState.OPEN and now >= self._until:
@@ -122,20 +122,20 @@ class Breaker:
         return self._state
 
     def would_admit(self, now: float) -> bool:
-        """Whether :meth:`admit` would give a ticket. Changes nothing."""
+        """Whether :meth:`admit` would return a ticket. Changes nothing."""
         state = self.state(now)
         if state is BreakerState.HALF_OPEN:
             return self._probing < self.settings.probes or now >= self._until
         return state is _CLOSED
 
     def retry_after(self, now: float) -> float:
-        """Seconds until it may admit an attempt; 0 if it does."""
+        """Return the seconds until an attempt may be admitted; 0 if one would be now."""
         if self.would_admit(now):
             return 0.0
         return self._until - now if self.state(now) is BreakerState.OPEN else _WHILE_PROBES_RUN
 
     def admit(self, now: float) -> int | None:
-        """A ticket for one attempt, to be reported exactly once, or None: not now."""
+        """Return a ticket for one attempt, to be reported exactly once; None if not admitted."""
         if self._state is _CLOSED:
             return self._generation
         if not self.would_admit(now):
@@ -144,16 +144,16 @@ class Breaker:
             self._enter(BreakerState.HALF_OPEN)
             self._changed(BreakerChange(BreakerState.HALF_OPEN))
         elif self._probing >= self.settings.probes:
-            self._generation += 1  # those that take so long are not waited for
+            self._generation += 1  # probes that take so long are not waited for
             self._probing = 0
         self._probing += 1
         self._until = now + self.settings.open_for
         return self._generation
 
-    def report(self, ticket: int, good: bool | None, now: float, outcome: str = "") -> None:  # noqa: FBT001 - as :func:`speaks` says it
-        """How the attempt with this *ticket* went: well, badly, or None: it tells nothing.
+    def report(self, ticket: int, good: bool | None, now: float, outcome: str = "") -> None:  # noqa: FBT001 - as :func:`address_health` says it
+        """Report how the attempt with this *ticket* ended: good, bad, or None: it says nothing.
 
-        *outcome* is the word for one that went badly.
+        *outcome* names the status or failure kind of a bad one.
         """
         if ticket != self._generation:
             return
@@ -168,7 +168,7 @@ class Breaker:
     def _judge(self, now: float, outcome: str) -> None:
         failures = self._bad.at_most(now)
         requests = failures + self._good.at_most(now)
-        # Divided: 7 of 100 is 0.07, but 0.07 times 100 is a little more than 7.
+        # A division, since 7 of 100 is 0.07, but 0.07 times 100 is a little more than 7.
         share = failures / requests
         if requests >= self.settings.min_requests and share >= self.settings.failure_ratio:
             self._open(now, BreakerChange(BreakerState.OPEN, outcome, failures, requests))
@@ -176,8 +176,8 @@ class Breaker:
     def _report_probe(self, good: bool | None, now: float, outcome: str) -> None:  # noqa: FBT001 - as report
         self._probing -= 1
         if good:
-            self._passed += 1
-            if self._passed >= self.settings.probes:
+            self._good_probes += 1
+            if self._good_probes >= self.settings.probes:
                 self._enter(_CLOSED)
                 self._changed(BreakerChange(_CLOSED))
         elif good is not None:
@@ -198,11 +198,11 @@ _FAILURES = frozenset(
 _FAILURE_STATUSES = frozenset({500, 502, 503, 504})
 
 
-def speaks(kind: FailureKind | None, status: int, refused: frozenset[int]) -> bool | None:
-    """What the end of an attempt says of its address: good, bad, or None: nothing.
+def address_health(kind: FailureKind | None, status: int, refused: frozenset[int]) -> bool | None:
+    """Return what an attempt's end says of its address: True good, False bad, None nothing.
 
-    *status* is 0 where no response came; *refused* are those by which the upstream
-    says that it did not do the work: it is limiting us, not failing.
+    *status* is 0 where no response came; *refused* are the statuses by which the upstream
+    says that it did not do the work: it is limiting its callers, not failing.
     """
     if kind is not None and kind is not FailureKind.TRUNCATED:
         return False if kind in _FAILURES else None

@@ -1,11 +1,11 @@
-"""Header fields and query parameters that tell callers apart: sent once, and read alike.
+"""Header fields and query parameters that tell callers apart: a request may send each only once.
 
 A throttle's key, the scope of idempotency keys and an exact condition of ``match`` go by the
 value of a field. If a request had two of them, the proxy and the upstream could each go by
-another one, and a caller would get another limit, another name-space or another route by
+another one, and a caller would get another rate limit, another name-space or another route by
 adding a line. Such a request is refused.
 
-How the values count says ``http/fields.py``: byte for byte, but for the scheme of a credential.
+``http/fields.py`` says how values compare: byte for byte, but for the scheme of a credential.
 """
 
 from collections.abc import Iterable
@@ -50,12 +50,12 @@ LIST_FIELDS = frozenset(
 
 
 def display_name(name: str) -> str:
-    """The usual spelling of a field's name: ``X-Api-Key`` for ``x-api-key``."""
+    """Return the usual spelling of a field's name: ``X-Api-Key`` for ``x-api-key``."""
     return "-".join(word.capitalize() for word in name.split("-"))
 
 
 def repeated_field(name: str) -> Refusal:
-    """The answer to a request that has the field *name* more than once."""
+    """Return the refusal of a request that has the field *name* more than once."""
     return Refusal(
         RefusalReason.BAD_REQUEST,
         f"Send one {display_name(name)} field, not several: this route goes by its value.",
@@ -63,7 +63,7 @@ def repeated_field(name: str) -> Refusal:
 
 
 class SingleFields:
-    """Finds out whether a request repeats what a route takes one value of.
+    """Checks that a request does not repeat a field or parameter whose value its route goes by.
 
     ``X_Api_Key`` beside ``X-Api-Key`` is a repetition as well: to CGI-style servers they are one.
     """
@@ -71,12 +71,12 @@ class SingleFields:
     __slots__ = ("_names", "_parameters")
 
     def __init__(self, names: Iterable[str], parameters: Iterable[str]) -> None:
-        """*names* are header fields in lower case, *parameters* those of the query."""
+        """Check header fields *names*, in lower case, and query *parameters*."""
         self._names = frozenset(name.encode().replace(b"_", b"-") for name in names)
         self._parameters = tuple(dict.fromkeys(parameters))
 
     def refusal(self, headers: RawHeaders, target: str) -> Refusal | None:
-        """Say which field or parameter is there more than once; None if all is well."""
+        """Return the refusal that names a repeated field or parameter; None if there is none."""
         names = self._names
         if names:
             seen = set()
@@ -98,10 +98,10 @@ class SingleFields:
 def single_fields(
     route: RouteSettings, upstreams: Iterable[UpstreamSettings]
 ) -> SingleFields | None:
-    """What requests of *route* must not repeat; None if that is nothing.
+    """Collect the fields that requests of *route* must not repeat; None if there are none.
 
     *upstreams* are those that the route may send to. The scope of idempotency keys is read
-    for requests with a key alone, and judged where it is read.
+    only for requests with a key, and checked where it is read.
     """
     throttles = [route.throttle, *(upstream.throttle for upstream in upstreams)]
     keys = [throttle.key for throttle in throttles if throttle is not None]
@@ -111,7 +111,7 @@ def single_fields(
 
 
 def exact_fields(match: Match) -> list[str]:
-    """The header fields of which *match* wants one certain value."""
+    """Return the header fields for which *match* demands an exact value."""
     return [name for name, value in match.headers if not value.endswith("*")]
 
 
@@ -119,11 +119,12 @@ def _named(keys: Iterable[ThrottleKey | None], source: str) -> list[str]:
     return [key.name for key in keys if key is not None and key.source == source]
 
 
-def hop_of(settings: Settings) -> Hop:
-    """Who we are by a configuration.
+def hop_for(settings: Settings) -> Hop:
+    """Make the hop of a configuration: its name, and the fields that it protects.
 
-    A field that it names means something end to end. Else a caller could take its own
-    idempotency key out on the way, say, and have each duplicate run.
+    A field that the configuration names is an end-to-end field, whatever Connection lists.
+    Otherwise a caller could remove its own idempotency key on the way, say, and have each
+    duplicate run.
     """
     throttles = [route.throttle for route in settings.routes]
     throttles += [upstream.throttle for upstream in settings.upstreams]

@@ -1,8 +1,9 @@
-"""A request that failed for good, kept for a person to look at and to send again.
+"""Dead letters: requests that failed for good, kept for an operator to inspect and replay.
 
-Which failures become letters, what is kept of the request, and when a letter may be sent
-again without asking twice. A letter says itself whether its request may have run: nobody
-is to find that out from a list of attempts at three in the morning.
+Here is decided which failures become dead letters, what is kept of the request, and when a
+dead letter may be replayed without ``force``. A dead letter says itself whether its request may
+have run: an operator should not have to find that out from a list of attempts at three in the
+morning.
 """
 
 import math
@@ -14,7 +15,7 @@ from proxy.http.fields import RawHeaders
 from proxy.http.refusal import RefusalReason
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.failure_category import FailureCategory
-from proxy.policy.retry.verdict import Result, is_listed
+from proxy.policy.retry.verdict import AttemptResult, is_listed
 from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
 
 FAILED = {
@@ -26,7 +27,7 @@ FAILED = {
     RefusalReason.BUSY: FailureKind.BUSY,
     RefusalReason.UNKNOWN: FailureKind.UNKNOWN,
 }
-"""Answers of ours in place of a response that no attempt brought.
+"""Answers of the proxy's own that stand for a failed attempt, with its failure kind.
 
 All others are refusals: the request was not wanted, now or at all, and its client knows."""
 
@@ -37,17 +38,17 @@ REFUSED = frozenset(
         RefusalReason.STORE,
         RefusalReason.OVERLOAD,
         RefusalReason.DRAINING,
-        # Before any attempt: all its time went by while it waited for something of ours.
+        # Before any attempt: the whole timeout passed while it waited in the proxy.
         RefusalReason.TIMEOUT,
     }
 )
-"""Those of them that say nothing against the request: it would have been sent at another time.
+"""Refusals that say nothing against the request: at another time it would have been sent.
 
-Not among them: what is wrong with the request itself, and what is said to a duplicate."""
+Not among them: what is wrong with the request itself, and what a duplicate is answered."""
 
 
 class DeadLetterRules:
-    """Which requests of a route become letters."""
+    """Which requests of a route become dead letters."""
 
     __slots__ = ("_methods", "_on", "_refused", "keeps_refusals")
 
@@ -55,19 +56,19 @@ class DeadLetterRules:
         self._methods = settings.methods
         self._on = settings.on
         self._refused = upstream.refused
-        self.keeps_refusals = REFUSALS in settings.on.words
-        """Whether what we refused without an attempt becomes a letter, too."""
+        self.keeps_refusals = REFUSALS in settings.on.names
+        """Whether a request that the proxy refused without an attempt becomes one, too."""
 
     def may_want(self, method: str, *, is_tunnel: bool) -> bool:
-        """Whether a request becomes a letter if it fails."""
+        """Whether a request of this kind becomes a dead letter if it fails."""
         return method in self._methods and not is_tunnel
 
     def heeds_hint(self, status: int) -> bool:
-        """Whether what a response with *status* says about waiting matters."""
+        """Whether the retry hint of a response with *status* matters for the decision."""
         return status in self._on.hinted
 
-    def wants(self, result: Result) -> bool:
-        """Whether one that may becomes a letter, now that its last attempt ended like this."""
+    def wants(self, result: AttemptResult) -> bool:
+        """Whether a request that :meth:`may_want` admits becomes one after its last *result*."""
         kind = result.kind
         if kind is None:
             return result.status >= FIRST_FAILURE and is_listed(self._on, result, self._refused)
@@ -75,32 +76,32 @@ class DeadLetterRules:
 
 
 class DeadLetterState(StrEnum):
-    """What goes on with a letter."""
+    """The state of a dead letter."""
 
-    WAITING = "waiting"  # for somebody to look at it
-    REPLAYING = "replaying"  # it is being sent again
-    UNCERTAIN = "uncertain"  # it was, by somebody who died: nobody knows how far that came
+    WAITING = "waiting"  # for an operator
+    REPLAYING = "replaying"  # a replay is under way
+    UNCERTAIN = "uncertain"  # its replay died with the process: it may or may not have been sent
 
 
 class Missing(StrEnum):
-    """Why a letter has no body, though its request had one."""
+    """Why a dead letter has no body, though its request had one."""
 
     TOO_LARGE = "body_too_large"
     NO_ROOM = "buffer_full"
-    INCOMPLETE = "incomplete"  # the failure came before the rest of it
+    INCOMPLETE = "incomplete"  # the request failed before all of its body had arrived
 
 
 class ReplayResult(StrEnum):
-    """How a replay ended. Metric labels, too."""
+    """How a replay ended; the values are metric labels, too."""
 
-    SUCCEEDED = "succeeded"  # the letter is gone
-    FAILED = "failed"  # the upstream did not do it, or nobody knows whether it did
-    REFUSED = "refused"  # by us, before anything was sent: a limit, a breaker, a key
-    INTERRUPTED = "interrupted"  # we were told to end
+    SUCCEEDED = "succeeded"  # the dead letter is deleted
+    FAILED = "failed"  # the upstream did not do it, or it is unknown whether it did
+    REFUSED = "refused"  # by the proxy, before anything was sent: a limit, a breaker, a key
+    INTERRUPTED = "interrupted"  # the proxy was shut down
 
 
 class Obstacle(StrEnum):
-    """Why a letter is not sent again. Problem types of the admin listener, too."""
+    """Why a dead letter is not replayed; the values are problem types of the admin listener."""
 
     UNKNOWN = "no_letter"
     NO_ROUTE = "letter_without_route"
@@ -114,42 +115,42 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSummary:
-    """What a list shows of a letter."""
+    """A dead letter as a list shows it: everything but headers, body and attempts."""
 
     id: str
     created: float
-    """Seconds since the epoch, as are all its times."""
+    """Seconds since the epoch, like all times of a dead letter."""
     expires: float
     route: str
     method: str
     target: str
     request_id: str
     error: str
-    """How it failed: a kind, or a status; of what we refused, the reason."""
+    """How the request failed: a failure kind or a status; if it was refused, the reason."""
     category: FailureCategory
-    why: str
+    verdict: str
     """Why no further attempt was made, as in the access log; empty on a route without retries."""
     used: int
     """Attempts of the last run."""
     allowed: int
-    """Attempts that its route allowed."""
+    """Attempts that the route allowed."""
     may_have_run: bool
     state: DeadLetterState
     replays: int
-    """How often it was sent again, in vain."""
+    """Number of replays that failed."""
     size: int
     """Bytes of the body that is kept."""
     missing: Missing | None
-    """None: it is kept, or there was none."""
+    """Why the body is missing; None if it is kept, or if there was none."""
     caller: str = ""
-    """Tells its caller from others: a digest of what it was sent with of *credentials*; empty if
-    there was nothing of them."""
+    """Tells callers apart: a digest of the values of the *credentials* that the request was sent
+    with; empty if it had none of them."""
     credentials: tuple[str, ...] = ()
-    """Names, in lower case, of the fields by which its route tells callers apart: those that are
-    not kept, and those of the scope of its keys."""
+    """Names, in lower case, of the fields by which the route tells callers apart: those that are
+    not kept, and those of the scope of its idempotency keys."""
 
     def obstacle(self, *, force: bool) -> Obstacle | None:
-        """Why it is not to be sent again, now or without *force*; None if it may be."""
+        """Return why it must not be replayed, now or without *force*; None if it may be."""
         if self.state is DeadLetterState.REPLAYING:
             return Obstacle.REPLAYING
         if self.missing is not None:
@@ -163,95 +164,97 @@ class DeadLetterSummary:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """The request as it first came, or one replay: all its attempts, never merged with others."""
+    """The first run of a request, or one replay: all its attempts, never merged with others."""
 
     time: float
     result: str
-    """``failed`` for the first one, or ``refused``; else how the replay ended."""
+    """``failed`` or ``refused`` for the first run; else how the replay ended."""
     attempts: tuple[Mapping[str, object], ...]
-    """One for each, as the access log has them."""
+    """One record per attempt, as in the access log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """All that is kept of a request that failed for good."""
+    """Everything that is kept of a request that failed for good."""
 
-    outline: DeadLetterSummary
+    summary: DeadLetterSummary
     headers: RawHeaders
-    """End-to-end fields as they came, less those that are not kept."""
+    """End-to-end fields as received, less those that are not kept."""
     dropped: tuple[str, ...]
-    """Names of fields that it came with and that were not kept."""
+    """Names of the received fields that were not kept."""
     body: bytes
     peer: str
     """The client's address."""
     scheme: str
-    """How the client came: http or https."""
+    """The scheme of the client's connection: http or https."""
     record: str
-    """The name of the record of its idempotency key; empty without one. A replay goes under
-    this name, whoever sends it: keys belong to those who sent them first."""
+    """The name of the record of its idempotency key; empty without one. A replay goes under this
+    name, whichever operator sends it: a key belongs to the caller that sent it first."""
     fallback: str
-    """The upstream that was asked in its place afterwards; ``-``: a fixed answer was given."""
+    """The fallback upstream that was tried afterwards; ``-``: a fixed answer was given."""
     runs: tuple[ReplayRun, ...]
     holder: str = ""
-    """Whose share of the room it takes: see :mod:`proxy.policy.fair_share`."""
+    """The caller whose fair share of the disk it takes (:mod:`proxy.policy.fair_share`)."""
 
     @property
     def id(self) -> str:
-        return self.outline.id
+        return self.summary.id
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of a letter that was sent again."""
+    """The outcome of one replay of a dead letter."""
 
     letter: str
+    """The id of the dead letter."""
     route: str
     result: ReplayResult
     error: str
-    """How it failed: a kind, a status, or the reason of a refusal; empty if it did not."""
+    """How the replay failed: a failure kind, a status, or a refusal's reason; empty if it did
+    not."""
     status: int
-    """Of the upstream's response, or of what a client would have got in its place."""
+    """Status of the upstream's response, or of the answer that a client would have got instead."""
     detail: str
-    """What to do about it."""
+    """What the operator can do about it."""
     record: str
-    """The idempotency record that is in the way, if that is what it is."""
+    """The name of the idempotency record that refused the replay; empty if none did."""
     attempts: int
     may_have_run: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCounts:
-    """How many letters of one route there are."""
+    """Counts of the dead letters of one route."""
 
     waiting: int
-    """All of them."""
+    """All dead letters."""
     replayable: int
-    """Those that may be sent again without more ado."""
+    """Those that may be replayed without ``force``."""
     size: int
-    """Bytes that they take."""
+    """Bytes that all of them take."""
     oldest: float
     """When the oldest one was written, in seconds since the epoch."""
 
 
-def dead_letter_id(milliseconds: int, chance: int) -> str:
-    """Twenty hexadecimal digits: later letters sort behind earlier ones, and no two are alike.
+def dead_letter_id(milliseconds: int, random_bits: int) -> str:
+    """Make an id of twenty hexadecimal digits: ids sort by time, and no two are alike.
 
-    *chance* is a number of 36 bits.
+    *random_bits* is a random number of 36 bits.
     """
-    return f"{milliseconds:011x}{chance:09x}"
+    return f"{milliseconds:011x}{random_bits:09x}"
 
 
 def read_dead_letter_id(text: str) -> str | None:
-    """The id that somebody typed, in any case; None if it cannot be one."""
+    """Parse an id that an operator typed, in any case; None if it cannot be one."""
     name = text.lower()
     is_one = len(name) == 20 and all(digit in "0123456789abcdef" for digit in name)
     return name if is_one else None
 
 
 def attempts_of(letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
-    """The attempts of all its runs, as far as they bear on sending it again.
+    """Restore the attempts of all runs of *letter*, as far as they matter for its replay.
 
-    *offset*: from seconds since the epoch to those of the clock by which it is sent.
+    *offset* converts seconds since the epoch to those of the clock by which it is replayed.
     """
     records = (record for run in letter.runs for record in run.attempts)
     return tuple(_attempt(record, offset) for record in records)
@@ -259,7 +262,7 @@ def attempts_of(letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
 
 def _attempt(record: Mapping[str, object], offset: float) -> Attempt:
     start, status, outcome = record.get("start"), record.get("status"), record.get("outcome")
-    # What cannot be read is long past: no key is trusted to be remembered.
+    # An unreadable time counts as long past: no upstream is trusted to remember the key.
     began = start + offset if isinstance(start, float | int) else -math.inf
     attempt = Attempt(0, str(record.get("upstream", "")), began)
     attempt.url = str(record.get("url", ""))
@@ -275,9 +278,9 @@ _KINDS = {kind.value: kind for kind in FailureKind}
 def headers_to_keep(
     headers: RawHeaders, never: frozenset[bytes], drop: frozenset[str]
 ) -> tuple[RawHeaders, tuple[str, ...]]:
-    """The fields that a letter keeps, and the names of those that are dropped.
+    """Return the fields that a dead letter keeps, and the names of those in *drop* that it had.
 
-    *never*: those between two hops, in lower case. Nobody is told of them.
+    *never* are hop-by-hop fields, in lower case: neither kept nor listed as dropped.
     """
     kept, dropped = [], dict[str, None]()
     for name, value in headers:
@@ -291,8 +294,8 @@ def headers_to_keep(
     return tuple(kept), tuple(dropped)
 
 
-def sent_of(headers: RawHeaders, names: frozenset[str]) -> bytes:
-    """What *headers* have of the fields *names* (in lower case), in a form to compare."""
+def credentials_sent(headers: RawHeaders, names: frozenset[str]) -> bytes:
+    """Return the values that *headers* have for *names* (in lower case), in a comparable form."""
     found = [
         (name.lower(), value)
         for name, value in headers
@@ -302,7 +305,7 @@ def sent_of(headers: RawHeaders, names: frozenset[str]) -> bytes:
 
 
 def with_headers(headers: RawHeaders, given: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """*headers* with those that are *given* in place of those of the same names."""
+    """Return *headers* with the *given* fields in place of those of the same names."""
     given = tuple(given)
     names = {name.lower() for name, _ in given}
     return (*(field for field in headers if field[0].lower() not in names), *given)

@@ -1,4 +1,4 @@
-"""What to say to a client whose last attempt brought no response."""
+"""The refusals that a client gets when the last attempt brought no response."""
 
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.attempt import Attempt, FailureKind
@@ -26,9 +26,9 @@ _ANSWERS = {
 
 
 def answer_for(attempt: Attempt, *, expired: bool) -> Refusal | None:
-    """The answer in place of the response that *attempt* did not bring; None if it did.
+    """Return the refusal for an *attempt* without a response; None if it brought one.
 
-    *expired* says that the time for the whole exchange ended it.
+    *expired* says that the timeout of the whole exchange ended the attempt.
     """
     if attempt.kind is None or attempt.kind is FailureKind.TRUNCATED:
         return None

@@ -1,8 +1,8 @@
-"""Failed attempts in two categories: what may pass by itself, and what will not.
+"""Failed attempts in two categories: transient failures may pass by themselves, permanent do not.
 
 *Transient* is what a retry is for: no connection, a connection that ended, no answer in
 time, a status by which the upstream says that it refused, and those that the route lists.
-*Permanent* is the rest: to send the same once more would most likely end the same way.
+*Permanent* is the rest: to send the same request again would most likely end the same way.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from proxy.policy.settings import USUAL_OUTCOMES, RetrySettings, UpstreamSetting
 
 
 class FailureCategory(StrEnum):
-    """What to expect of a failure."""
+    """Whether a failure may pass by itself."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -22,10 +22,10 @@ _TRANSIENT = frozenset({FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIME
 
 
 def category(ending: FailureKind | int, transient: frozenset[int]) -> FailureCategory | None:
-    """Of an attempt that ended in this kind or status; None if it did not fail.
+    """Return the category of an attempt that ended in this kind or status; None if it succeeded.
 
-    *transient* are the statuses that :func:`transient_statuses` has for its route and
-    upstream. An attempt that we gave up ourselves has not failed.
+    *transient* are the statuses that :func:`transient_statuses` returns for its route and
+    upstream. An attempt that the proxy itself aborted has not failed.
     """
     if isinstance(ending, FailureKind):
         if ending is FailureKind.CANCELLED:
@@ -37,10 +37,10 @@ def category(ending: FailureKind | int, transient: frozenset[int]) -> FailureCat
 
 
 def transient_statuses(retry: RetrySettings | None, upstream: UpstreamSettings) -> frozenset[int]:
-    """Those that the route lists, or would by default; and those that the upstream refuses with.
+    """Return the statuses that the route retries on, or the default ones, and the upstream's.
 
-    One that is listed for responses with a hint alone is not among them: how often it
-    had one is not counted.
+    The upstream's are those by which it says that it refused. A status that is listed only for
+    responses with a hint is not among them: how often it came with one is not counted.
     """
     on = USUAL_OUTCOMES if retry is None else retry.on
     return on.statuses | upstream.refused

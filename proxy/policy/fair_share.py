@@ -1,12 +1,12 @@
-"""How a bounded room is shared among callers who know nothing of each other.
+"""Fair shares: how a bounded capacity is shared among callers who know nothing of each other.
 
-Nobody has a number set aside: one caller alone may use all there is. As soon as others hold
-anything, no caller takes more than half, and what must make room is that of the caller who
-holds most. A room is anything that is counted: bytes, records, connections. Where nothing can
-make room, because what is in it may not be given up for days, an eighth is left to those who
-have yet to come (:func:`most_alone`).
+No caller has a quota of its own: one caller alone may use the whole capacity. As soon as others
+use anything, no caller may take more than half, and the caller that uses most is the one that is
+evicted. A capacity is anything that is counted: bytes, records, connections. Where nothing can be
+evicted, because it has to be kept for days, an eighth is reserved for callers yet to come
+(:func:`limit_for_one_caller`).
 
-A caller is whatever tells strangers apart; :func:`network_of` gives one for an address.
+A caller is any hashable value; :func:`network_of` gives one for a client's address.
 """
 
 from collections.abc import Hashable
@@ -18,45 +18,45 @@ from typing import Generic, TypeVar
 Caller = TypeVar("Caller", bound=Hashable)
 
 _FOR_NEWCOMERS = 8
-"""Of a room in which nothing is given up, one part of so many is for callers yet to come."""
+"""Of a capacity without eviction, one part of so many is reserved for callers yet to come."""
 _STALE_ENTRIES = 64
 """Entries of the heap that may be out of date, besides one for each caller."""
 
 
 class FairShare(Generic[Caller]):
-    """Counts how much of one room each caller holds; forgets callers that hold nothing."""
+    """Counts how much of one capacity each caller uses; forgets callers that use nothing."""
 
     __slots__ = ("_grown", "_heap", "_ranked", "_used_by", "used")
 
     def __init__(self) -> None:
         self.used = 0
-        """What all callers hold together."""
+        """The sum of what all callers use."""
         self._used_by: dict[Caller, int] = {}
-        # For largest(), and untouched before it is first called: a heap with one entry for
-        # each caller that says at least what it holds, others being out of date.
+        # For largest(), and None until its first call: a heap that has, for each caller, one
+        # entry with at least what the caller uses, and others that are out of date.
         self._heap: list[tuple[int, int, Caller]] | None = None
         self._grown: dict[Caller, None] = {}
-        """Callers that hold more than the heap says."""
+        """Callers that use more than the heap says."""
         self._ranked = 0
 
     def __len__(self) -> int:
-        """How many callers hold anything."""
+        """Count the callers that use anything."""
         return len(self._used_by)
 
     def __repr__(self) -> str:
         return f"<fair share: {self.used} held by {len(self._used_by)}>"
 
     def used_by(self, caller: Caller) -> int:
-        """What *caller* holds."""
+        """Return what *caller* uses."""
         return self._used_by.get(caller, 0)
 
-    # Both are called for every request that keeps something: operators only, no calls.
+    # speed: take() and give_back() run for every request that keeps something: no calls in them.
 
     def take(self, caller: Caller, size: int, limit: int) -> bool:
-        """Give *caller* *size* more of a room of *limit*; False, and nothing, if that is unfair.
+        """Give *caller* *size* more of a capacity of *limit*; False, and nothing, if unfair.
 
-        It is if there is no room, or if *caller* would hold more than half while others hold
-        anything.
+        That is unfair if the capacity is used up, or if *caller* would use more than half while
+        others use anything.
         """
         used_by = self._used_by
         own = used_by[caller] + size if caller in used_by else size
@@ -71,7 +71,7 @@ class FairShare(Generic[Caller]):
         return True
 
     def give_back(self, caller: Caller, size: int) -> None:
-        """*caller* holds *size* less."""
+        """Take *size* back from *caller*."""
         if size:
             used_by = self._used_by
             left = used_by[caller] - size
@@ -82,7 +82,7 @@ class FairShare(Generic[Caller]):
                 del used_by[caller]
 
     def add(self, caller: Caller, size: int) -> None:
-        """*caller* holds *size* more, be that fair or not: the room is made afterwards."""
+        """Give *caller* *size* more, be that fair or not: the store evicts afterwards."""
         if size:
             self._used_by[caller] = self.used_by(caller) + size
             self.used += size
@@ -90,7 +90,7 @@ class FairShare(Generic[Caller]):
                 self._grown[caller] = None
 
     def largest(self) -> Caller | None:
-        """The caller that holds most, of several the one that has done so for longest.
+        """Return the caller that uses most, of several the one that has done so for longest.
 
         Each change since the last call costs at most one step of a heap, so that a crowd of
         callers makes no single call slow.
@@ -111,8 +111,8 @@ class FairShare(Generic[Caller]):
         used_by, heap = self._used_by, self._heap
         if heap is None or len(heap) + len(self._grown) > 2 * len(used_by) + _STALE_ENTRIES:
             heap = self._heap = [
-                (-size, self._ranked + place, caller)
-                for place, (caller, size) in enumerate(used_by.items())
+                (-size, self._ranked + index, caller)
+                for index, (caller, size) in enumerate(used_by.items())
             ]
             self._ranked += len(heap)
             heapify(heap)
@@ -125,17 +125,17 @@ class FairShare(Generic[Caller]):
         return heap
 
 
-def most_alone(limit: int) -> int:
-    """What a caller that is alone may hold of a room of *limit* in which nothing is given up."""
+def limit_for_one_caller(limit: int) -> int:
+    """Return what a single caller may use of a capacity of *limit* without eviction."""
     return limit - limit // _FOR_NEWCOMERS
 
 
 # Few clients send most requests, and an address takes 4 µs to read.
 @lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """The caller that stands behind *address*: one IPv4 address, or an IPv6 network.
+    """Return the caller that *address* belongs to: one IPv4 address, or an IPv6 network.
 
-    Anybody with IPv6 has a /64 of their own, that is 2^64 addresses. Link-local addresses
+    Every IPv6 client has a /64 of its own, that is 2^64 addresses. Link-local addresses
     share one prefix and count each for itself, with their zone. No address, as on a unix
     socket, is a caller as well.
     """

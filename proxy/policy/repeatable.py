@@ -1,14 +1,14 @@
-"""Which requests may be sent again: the one rule, for all that asks.
+"""Which requests may be sent again: the one rule, for retries, fallbacks, keys and dead letters.
 
 Two questions about an attempt that was not good, from the strict one to the milder one:
 
 :func:`did_not_run`   is it *proved* that the upstream did not do the work? Holdfast repeats on its
                       own only what is proved not to have run, or does no harm if it runs twice
                       (:func:`is_repeatable`). Retries and fallbacks ask this.
-:func:`may_have_run`  must a person, or the holder of a key, reckon that it ran? Keys, dead letters
-                      and replays ask this. It differs in the statuses by which an upstream rejects
-                      the message itself (4xx, 501, 505): a client may put that right and send it
-                      again under the same key, but nobody repeats it unasked.
+:func:`may_have_run`  must an operator, or the sender of a key, assume that it ran? Keys, dead
+                      letters and replays ask this. It differs in the statuses by which an upstream
+                      rejects the message itself (4xx, 501, 505): a client may correct that and send
+                      it again under the same key, but the proxy does not repeat it unasked.
 
 A status is a proof only if the upstream's ``refused`` lists it. A 503 by itself is none: a gateway
 in front of a worker says 503 after the worker has booked the payment.
@@ -30,10 +30,10 @@ from proxy.policy.settings import RouteSettings, UpstreamSettings
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 MAY_CARRY_KEY = frozenset({"POST", "PATCH"})
-"""Methods for which a key can make the difference."""
+"""Methods that an honoured key makes repeatable."""
 
 _REJECTED = frozenset({501, 505})
-"""Server errors that speak of the message itself: its method, or its version of HTTP."""
+"""Server errors that reject the message itself: its method, or its version of HTTP."""
 
 
 def is_repeatable(method: str, unsafe: str, *, carries_honoured_key: bool) -> bool:
@@ -50,7 +50,7 @@ def is_repeatable(method: str, unsafe: str, *, carries_honoured_key: bool) -> bo
 def did_not_run(attempt: Attempt, refused: frozenset[int]) -> bool:
     """Whether it is proved that the upstream did not act on *attempt*.
 
-    *refused* are the statuses by which it says so.
+    *refused* are the statuses by which the upstream says so.
     """
     if attempt.kind is not None:
         return not attempt.sent or not attempt.kind.may_have_run
@@ -58,7 +58,7 @@ def did_not_run(attempt: Attempt, refused: frozenset[int]) -> bool:
 
 
 def may_have_run(attempt: Attempt, refused: frozenset[int]) -> bool:
-    """Whether an attempt that brought nothing to keep may have had its effect all the same."""
+    """Whether an attempt without a response to keep may have had its effect all the same."""
     if attempt.kind is not None:
         return not did_not_run(attempt, refused)
     return status_may_have_run(attempt.status, refused)
@@ -70,35 +70,36 @@ def status_may_have_run(status: int, refused: frozenset[int]) -> bool:
 
 
 class Sendable(Protocol):
-    """A request, as far as repeating it goes."""
+    """A request, as far as its repetition is concerned: an exchange, or the subject of explain."""
 
     @property
     def method(self) -> str:
-        """Its method."""
+        """The request's method."""
 
     def sends_once(self, name: bytes) -> bool:
         """Whether the upstream gets the client's own field *name* (in lower case) once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """Another attempt may be made, under these conditions."""
+class RepeatPermission:
+    """The permission to make another attempt, with its conditions."""
 
     url: str = ""
-    """The only URL that it may be sent to; empty: any of the upstream's."""
+    """The only URL that the attempt may be sent to; empty: any of the upstream's."""
     within: float = math.inf
-    """Seconds from now in which it must have begun."""
+    """Seconds from now within which the attempt must have begun."""
 
     def allows(self, wait: float) -> bool:
-        """Whether it may begin that many seconds from now."""
+        """Whether the attempt may begin after *wait* seconds."""
         return wait <= self.within
 
 
-ANYWHERE = Leave()
+ANYWHERE = RepeatPermission()
+"""The permission without conditions."""
 
 
 class RepeatRules:
-    """What a route allows and what its upstream promises, as far as repeating goes."""
+    """What a route allows and what its upstream promises about repeated requests."""
 
     __slots__ = ("_attempt_time", "_header", "_key", "_proofs", "_unsafe", "_upstream", "_urls")
 
@@ -109,32 +110,32 @@ class RepeatRules:
         attempt_time: float | None,
         others: Iterable[UpstreamSettings] = (),
     ) -> None:
-        """*attempt_time*: the longest that one attempt may take, in seconds; None: no limit.
+        """Take the longest time of one attempt in seconds as *attempt_time*; None: no limit.
 
-        *others*: further upstreams that a request may have been sent to before.
+        *others* are further upstreams that a request may have been sent to before.
         """
         self._upstream = upstream.name
         self._urls = frozenset(map(str, upstream.origins))
         self._unsafe = unsafe
         self._key = upstream.honours_key if unsafe != "never" else None
         self._header = b"" if self._key is None else self._key.header.encode()
-        # ``unsafe: never`` takes no upstream's word for it.
+        # ``unsafe: never`` does not accept an upstream's refusal as a proof.
         asked = () if unsafe == "never" else (upstream, *others)
         self._proofs = {up.name: up.refused for up in asked}
-        """By upstream the statuses by which it says that it did not do the work."""
+        """By upstream, the statuses by which it says that it did not do the work."""
         self._attempt_time = attempt_time
 
-    def leave(
+    def permission(
         self,
         request: Sendable,
         attempts: Sequence[Attempt],
         now: float,
         earlier: Sequence[Attempt] = (),
-    ) -> Leave | VerdictReason:
-        """Whether another attempt may follow *attempts*, none of which was good; or why not.
+    ) -> RepeatPermission | VerdictReason:
+        """Return whether another attempt may follow *attempts*, none of them good; or why not.
 
-        *earlier* are those of former runs of a dead letter, which a person has decided to send
-        again: they forbid nothing, but a key is as old as they are, and known where they went.
+        *earlier* are those of former runs of a dead letter, which an operator has decided to
+        replay: they forbid nothing, but a key is as old as they are, and known where they went.
         """
         if self._is_repeatable_anywhere(request):
             return ANYWHERE
@@ -143,7 +144,7 @@ class RepeatRules:
         if not in_doubt:
             return ANYWHERE
         by_key = self._by_key(request, in_doubt, now)
-        if now_in_doubt or isinstance(by_key, Leave):
+        if now_in_doubt or isinstance(by_key, RepeatPermission):
             return by_key
         return ANYWHERE
 
@@ -155,8 +156,8 @@ class RepeatRules:
 
     def _by_key(
         self, request: Sendable, in_doubt: list[Attempt], now: float
-    ) -> Leave | VerdictReason:
-        """What the key of *request* is good for, once some of its attempts may have run."""
+    ) -> RepeatPermission | VerdictReason:
+        """Return what the key of *request* permits, once some of its attempts may have run."""
         key = self._key
         if key is None or request.method not in MAY_CARRY_KEY:
             return VerdictReason.NOT_REPEATABLE
@@ -172,12 +173,12 @@ class RepeatRules:
         within = first + self._lasts(key.remembered_for) - now
         if within < 0:
             return VerdictReason.KEY_EXPIRED
-        return Leave("" if key.is_shared else urls.pop(), within)
+        return RepeatPermission("" if key.is_shared else urls.pop(), within)
 
     def _lasts(self, remembered_for: float) -> float:
-        """Seconds after the first attempt in which another may begin, so that it arrives in time.
+        """Return for how many seconds after the first attempt another may begin, to arrive in time.
 
-        Where nothing limits an attempt nobody knows when it arrives: half of the time, then.
+        Where nothing limits an attempt, its arrival is unknown: then half of the time is allowed.
         """
         time = self._attempt_time
         return remembered_for / 2 if time is None else remembered_for - time
@@ -185,19 +186,19 @@ class RepeatRules:
     def may_go_elsewhere(self, request: Sendable, attempts: Iterable[Attempt]) -> bool:
         """Whether a request may be sent to another upstream after *attempts*.
 
-        No key helps: the other upstream does not know what this one remembers.
+        No key helps: the other upstream does not know the keys that this one remembers.
         """
         if self._is_repeatable_anywhere(request):
             return True
         return all(map(self._did_not_run, attempts))
 
     def _is_repeatable_anywhere(self, request: Sendable) -> bool:
-        """Whether the request does no harm if it runs twice, whoever knows its key."""
+        """Whether the request does no harm if it runs twice, without any help of a key."""
         return is_repeatable(request.method, self._unsafe, carries_honoured_key=False)
 
 
 def longest_attempt(route: RouteSettings) -> float | None:
-    """The most seconds that one attempt of *route* may take up to its response; None: no limit."""
+    """Return the seconds that one attempt of *route* may take to its response; None: no limit."""
     of_one = None if route.retry is None else route.retry.attempt_timeout
     limits = [limit for limit in (of_one, route.timeout) if limit is not None]
     return min(limits, default=None)

@@ -1,8 +1,8 @@
-"""How often something happened lately, in constant memory.
+"""A sliding window counter: how many events lately, in constant memory.
 
-A window is cut into slices, and what happens in one slice is counted together.
+A window is cut into slices, and the events of one slice are counted together.
 The far edge of the window falls into a slice: whether that one counts is for the
-asker to say, who knows on which side it is safe to err.
+caller to say, which knows on which side it is safe to err.
 
 Time that steps back counts as no time gone by; a leap ahead empties the window.
 """
@@ -14,35 +14,35 @@ _LONG_AGO = -1e18
 
 
 class Window:
-    """Counts over the last *seconds*."""
+    """Counts events over the last *seconds*."""
 
     __slots__ = ("_begin", "_current", "_end", "_past", "_width")
 
     def __init__(self, seconds: float) -> None:
         self._width = seconds / _SLICES
         self._begin = self._end = _LONG_AGO
-        """Of the current slice. The first event begins the first one."""
+        """Begin and end of the current slice. The first event begins the first one."""
         self._current = 0
         self._past = deque([0] * _SLICES, maxlen=_SLICES)
-        """Counts of the slices before it, the oldest first."""
+        """Counts of the slices before the current one, the oldest first."""
 
     def add(self, now: float) -> None:
-        """Count one. Called for every request, so it is a comparison and an addition."""
+        """Count one event. Runs for every request, so it is a comparison and an addition."""
         if now >= self._end:
             self._advance(now)
         self._current += 1
 
     def at_least(self, now: float) -> int:
-        """How many in the window for certain: only slices that lie within it entirely."""
+        """Count the events in the window for certain: slices that lie within it entirely."""
         return self.at_most(now) - self._past[0]
 
     def at_most(self, now: float) -> int:
-        """How many in the window at most: every slice that reaches into it."""
+        """Count the events in the window at most: every slice that reaches into it."""
         self._settle(now)
         return self._current + sum(self._past)
 
     def take_back(self, then: float, now: float) -> None:
-        """Uncount what was counted at *then*, unless it is out of the window anyway."""
+        """Uncount an event that was counted at *then*, unless it has left the window."""
         self._settle(now)
         slices_ago = -int((then - self._begin) // self._width)
         if slices_ago <= 0:

@@ -14,7 +14,7 @@ from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.attempt import Attempt
-from proxy.policy.caller_fields import hop_of
+from proxy.policy.caller_fields import hop_for
 from proxy.policy.dead_letter import DeadLetter, attempts_of, with_headers
 from proxy.policy.fair_share import network_of
 from proxy.policy.reasons import VerdictReason
@@ -75,12 +75,12 @@ def read_dead_letter(
 ) -> "ReplayExchange | Refusal":
     """The exchange of *letter* on *route*, with the header fields that were *given* besides."""
     headers = with_headers(letter.headers, given)
-    head = read_request_head(headers, http_1_0=False, hop=hop_of(settings))
+    head = read_request_head(headers, http_1_0=False, hop=hop_for(settings))
     if isinstance(head, Refusal):
         return head
     if route.single_fields is not None:
         # Another configuration than today's may have let it in.
-        refusal = route.single_fields.refusal(headers, letter.outline.target)
+        refusal = route.single_fields.refusal(headers, letter.summary.target)
         if refusal is not None:
             return refusal
     exchange = ReplayExchange(letter, head, route, settings, clock)
@@ -100,7 +100,7 @@ class ReplayExchange(OutgoingExchange):
         "_clock",
         "_scheme",
         "_settings",
-        "earlier",
+        "earlier_attempts",
         "is_cut",
         "known_record",
         "was_truncated",
@@ -111,7 +111,7 @@ class ReplayExchange(OutgoingExchange):
     def __init__(
         self, letter: DeadLetter, head: RequestHead, route: Route, settings: Settings, clock: Clock
     ) -> None:
-        outline = letter.outline
+        outline = letter.summary
         self._clock = clock
         self._settings = settings
         self._scheme = letter.scheme
@@ -128,12 +128,12 @@ class ReplayExchange(OutgoingExchange):
         self.body = DeadLetterBody(letter.body) if letter.body else None
         self.upgrade = False
         self.started = clock.monotonic()
-        self.asked_timeout = None
+        self.client_timeout = None
         self.duration = 0.0
         self.client_wait = 0.0
         self.waiting_since = 0.0
         self.attempts: list[Attempt] = []
-        self.earlier = attempts_of(letter, clock.monotonic() - clock.wall())
+        self.earlier_attempts = attempts_of(letter, clock.monotonic() - clock.wall())
         self.stream = None
         self.expired = False
         self.attempt_expired = False
@@ -171,17 +171,19 @@ class ReplayExchange(OutgoingExchange):
         return self._scheme
 
     @property
-    def was_cut(self) -> bool:
+    def was_cut_by_drain(self) -> bool:
         """Whether our own time is up."""
         return self.is_cut
 
     def identity_lines(self) -> bytes:
         """The lines that tell the upstream who once asked."""
         head, settings = self.head, self._settings
-        if head.claims is NO_FORWARDED_FIELDS and not head.trusted_only:
+        if head.forwarded_fields is NO_FORWARDED_FIELDS and not head.trusted_only:
             return identity_lines(self.peer, self._scheme, head.host)
         trusted = is_trusted(self.peer, settings.trusted_proxies, trust_unix=settings.trust_unix)
-        lines = identity_lines(self.peer, self._scheme, head.host, head.claims, trusted=trusted)
+        lines = identity_lines(
+            self.peer, self._scheme, head.host, head.forwarded_fields, trusted=trusted
+        )
         return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
 
     def client_ip(self) -> str:
@@ -189,7 +191,7 @@ class ReplayExchange(OutgoingExchange):
         settings = self._settings
         return client_address(
             self.peer,
-            self.head.claims,
+            self.head.forwarded_fields,
             settings.trusted_proxies,
             trust_unix=settings.trust_unix,
         )
@@ -229,7 +231,7 @@ class ReplayExchange(OutgoingExchange):
         """Another request with its key was answered meanwhile."""
         self.code = response.status
 
-    def stamp(self, head: ResponseHead) -> None:
+    def add_date(self, head: ResponseHead) -> None:
         """Give a response the time of its arrival, if it does not tell its own."""
         if not head.has_date:
             head.has_date = True
@@ -243,7 +245,7 @@ class ReplayExchange(OutgoingExchange):
     async def caught_up(self) -> None:
         """At once."""
 
-    def go_on_alone(self) -> None:
+    def detach_client(self) -> None:
         """It does so anyway."""
 
     def begin_wait(self, reason: str) -> None:
@@ -260,5 +262,5 @@ class ReplayExchange(OutgoingExchange):
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         """No letter asks for a tunnel."""
 
-    def block_client(self, *, hold: bool) -> None:
+    def pause_client_reading(self, *, paused: bool) -> None:
         """There is none."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from proxy.core.clock import Clock
-from proxy.core.ids import new_token
+from proxy.core.ids import new_owner_token
 from proxy.core.ports import Refused
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
@@ -94,7 +94,7 @@ class ReplayService:
         letter = await self._letters.find(name)
         if letter is None:
             return Obstacle.UNKNOWN
-        obstacle = letter.outline.obstacle(force=force)
+        obstacle = letter.summary.obstacle(force=force)
         if obstacle is not None or self._is_over:
             return obstacle or Obstacle.DRAINING
         exchange = self._exchange(letter, given, find, settings)
@@ -121,7 +121,7 @@ class ReplayService:
         *,
         force: bool,
     ) -> Replayed | Obstacle:
-        ticket = new_token()
+        ticket = new_owner_token()
         letter = await self._letters.begin_replay(name, ticket, force=force)
         if isinstance(letter, Obstacle):
             return letter
@@ -131,7 +131,7 @@ class ReplayService:
             return exchange
         replayed = await self._send(exchange, letter, settings)
         await self._tell(exchange, ticket, replayed)
-        self._count(letter.outline.route, replayed.result)
+        self._count(letter.summary.route, replayed.result)
         if replayed.attempts:
             _log.info("dead letter %s was sent again: %s", name, replayed.result)
         elif replayed.result is ReplayResult.SUCCEEDED:
@@ -148,7 +148,7 @@ class ReplayService:
         settings: Settings,
     ) -> ReplayExchange | Obstacle:
         """The request that is sent for *letter*, or why there is none."""
-        route = find(letter.outline.route)
+        route = find(letter.summary.route)
         if route is None:
             return Obstacle.NO_ROUTE
         exchange = read_dead_letter(letter, given, route, settings, self._clock)

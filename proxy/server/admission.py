@@ -42,7 +42,7 @@ def admit(exchange: ClientExchange) -> Refusal | None:
         exchange.name(new_request_id())
         return head
     exchange.head = head
-    exchange.asked_timeout = head.timeout
+    exchange.client_timeout = head.timeout
     exchange.name(head.request_id or new_request_id())
     if exchange.method in _NEVER_SERVED:
         return _METHOD

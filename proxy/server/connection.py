@@ -602,7 +602,7 @@ class ClientConnection(RequestHandler):
     def identity_lines(self, exchange: ClientExchange) -> bytes:
         """The lines that tell the upstream who asked: made once per connection and host."""
         head, router = exchange.head, exchange.router
-        if head.claims is NO_FORWARDED_FIELDS and not head.trusted_only:
+        if head.forwarded_fields is NO_FORWARDED_FIELDS and not head.trusted_only:
             known_site, known_host, lines = self._identity
             if known_site is router and known_host == head.host:
                 return lines
@@ -614,7 +614,7 @@ class ClientConnection(RequestHandler):
             self.peer_address, settings.trusted_proxies, trust_unix=settings.trust_unix
         )
         lines = identity_lines(
-            self.peer_address, self.scheme, head.host, head.claims, trusted=trusted
+            self.peer_address, self.scheme, head.host, head.forwarded_fields, trusted=trusted
         )
         return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
 

@@ -90,7 +90,7 @@ class ClientExchange(OutgoingExchange):
         self.body = None
         self.upgrade = False
         self.started = protocol.clock.monotonic()
-        self.asked_timeout = None
+        self.client_timeout = None
         self.duration = 0.0
         self.client_wait = 0.0
         self.waiting_since = 0.0
@@ -149,7 +149,7 @@ class ClientExchange(OutgoingExchange):
         return self.client.scheme
 
     @property
-    def was_cut(self) -> bool:
+    def was_cut_by_drain(self) -> bool:
         """Whether the drain has run out of time for it."""
         return self.client.is_cut
 
@@ -168,14 +168,14 @@ class ClientExchange(OutgoingExchange):
         settings = self.router.settings
         return client_address(
             self.peer,
-            self.head.claims,
+            self.head.forwarded_fields,
             settings.trusted_proxies,
             trust_unix=settings.trust_unix,
         )
 
     def caller(self) -> str:
         """Whose share of a common room it takes: the network of that address."""
-        if self.head.claims is NO_FORWARDED_FIELDS:
+        if self.head.forwarded_fields is NO_FORWARDED_FIELDS:
             return self.client.caller
         return network_of(self.client_ip())
 
@@ -226,7 +226,7 @@ class ClientExchange(OutgoingExchange):
         """The status line and the end-to-end fields, ours among them."""
         self.code = head.status
         if not head.has_date:
-            self.stamp(head)
+            self.add_date(head)
         lines = [head.text, self.id_line]
         if len(self.attempts) > 1:
             lines.append(b"Holdfast-Attempts: %d" % len(self.attempts))
@@ -283,11 +283,11 @@ class ClientExchange(OutgoingExchange):
         if self.stream is not None:
             self.stream.write(data)
 
-    def block_client(self, *, hold: bool) -> None:
+    def pause_client_reading(self, *, paused: bool) -> None:
         """Stop reading from the client's end of a tunnel, or go on."""
         transport = self.client.transport
         if transport is not None and not transport.is_closing():
-            if hold:
+            if paused:
                 transport.pause_reading()
             else:
                 transport.resume_reading()
@@ -322,7 +322,7 @@ class ClientExchange(OutgoingExchange):
         )
         self._answer(refusal.status, answer)
 
-    def stamp(self, head: ResponseHead) -> None:
+    def add_date(self, head: ResponseHead) -> None:
         """Give a response the time of its arrival, if it does not tell its own."""
         if not head.has_date:
             head.has_date = True
@@ -365,7 +365,7 @@ class ClientExchange(OutgoingExchange):
         await self.client.until_read()
         self.is_answered = is_whole
 
-    def go_on_alone(self) -> None:
+    def detach_client(self) -> None:
         """The client has left; what it began goes on for a while."""
         self.client_is_gone = True
         self.left_during = self.phase

@@ -12,7 +12,7 @@ from aiohttp.web import Server
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.core.clock import Clock
-from proxy.net.listen_socket import address_of, bind, make_way
+from proxy.net.listen_socket import address_of, bind, remove_stale_socket
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls
 from proxy.server.acceptor import Acceptor
@@ -150,7 +150,7 @@ class Listener:
         if address.tls is not None:
             return await self._listen_for_tls(address)
         if address.path:
-            make_way(address.path)
+            remove_stale_socket(address.path)
             server = await loop.create_unix_server(self.server, address.path, backlog=BACKLOG)
             self._files.append(Path(address.path))
             return server

@@ -6,7 +6,7 @@ from proxy.core.exchange import Exchange
 from proxy.core.route import Recorder, Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.policy.caller_fields import hop_of
+from proxy.policy.caller_fields import hop_for
 from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
 from proxy.server.body.memory_budget import LARGE_HEAD
@@ -22,7 +22,7 @@ class Router:
 
     def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
         self.settings = settings
-        self.hop = hop_of(settings)
+        self.hop = hop_for(settings)
         """Who we are to those before and behind us."""
         self.usual_head = min(LARGE_HEAD, settings.limits.header_bytes)
         """Bytes of a head beyond which it is looked at more closely."""

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from proxy.core.clock import Clock
 from proxy.policy.attempt import Attempt, FailureKind
-from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
+from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, address_health
 from proxy.policy.settings import BreakerSettings, Origin
 
 _log = logging.getLogger("holdfast")
@@ -38,7 +38,7 @@ class BreakerReport:
 
     def answered(self, status: int) -> None:
         """The head of a response came: no need to wait for a stream to end."""
-        good = speaks(None, status, self._refused)
+        good = address_health(None, status, self._refused)
         self._tell(good, "" if good else str(status))
 
     def ended(self, attempt: Attempt, *, blame: bool) -> None:
@@ -46,12 +46,12 @@ class BreakerReport:
         if attempt.found_stale or not blame:
             self._tell(None)  # an idle connection ended, or a client is slow or in a hurry
         else:
-            good = speaks(attempt.kind, attempt.status, self._refused)
+            good = address_health(attempt.kind, attempt.status, self._refused)
             self._tell(good, "" if good else attempt.kind or str(attempt.status))
 
     def not_reached(self, kind: FailureKind, *, blame: bool) -> None:
         """No connection could be had; without *blame* it is not the address's fault."""
-        self._tell(speaks(kind, 0, self._refused) if blame else None, kind)
+        self._tell(address_health(kind, 0, self._refused) if blame else None, kind)
 
     def _tell(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
         breaker, self._breaker = self._breaker, None
@@ -80,7 +80,7 @@ class Breakers:
     def _say(self, label: str, change: BreakerChange) -> None:
         """Tell the operator when an address is left alone, and when it is not any more."""
         level = logging.WARNING if change.state is BreakerState.OPEN else logging.INFO
-        told = change.told(self.settings)
+        told = change.describe(self.settings)
         _log.log(level, "the breaker of upstream %s at %s is %s", self._upstream, label, told)
 
     def keep_only(self, addresses: Collection[Address], unknown: Collection[Origin]) -> None:

@@ -129,9 +129,9 @@ class Call:
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
-    def block_client(self, *, hold: bool) -> None:
+    def pause_client_reading(self, *, paused: bool) -> None:
         """The upstream's end of a tunnel cannot take more, or can again."""
-        self.exchange.block_client(hold=hold)
+        self.exchange.pause_client_reading(paused=paused)
 
     def closed(self, kind: FailureKind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
@@ -193,7 +193,7 @@ class Call:
             self._set_aside.cancel()
         if self.report is not None:
             exchange = self.exchange
-            hurried = kind is FailureKind.TIMEOUT and exchange.was_hurried
+            hurried = kind is FailureKind.TIMEOUT and exchange.client_timeout_passed
             self.report.ended(attempt, blame=not (hurried or exchange.waiting_since))
         if not self.done.done():  # cancelled, if the one who awaited it was
             self.done.set_result(None)

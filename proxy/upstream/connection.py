@@ -233,14 +233,14 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.block_client(hold=True)
+            self._call.pause_client_reading(paused=True)
 
     def resume_writing(self) -> None:
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.block_client(hold=False)
+            self._call.pause_client_reading(paused=False)
 
     # Receiving.
 

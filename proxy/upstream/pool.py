@@ -207,7 +207,7 @@ class Pool:
         """Have slow uploads make way, one for each who waits; look again as long as any do."""
         self._relief = None
         if self.uploads:
-            self.uploads.make_way(self._waiters.values(), self._settings.max_connections)
+            self.uploads.remove_stale_socket(self._waiters.values(), self._settings.max_connections)
         if self._waiters:
             self._relief = self._loop.call_later(LOOK_FOR_SLOW_EVERY, self._relieve)
 

@@ -49,7 +49,7 @@ class Uploads:
         if caller is not None:
             self._callers.give_back(caller, 1)
 
-    def make_way(self, waiting: Iterable[str], connections: int) -> None:
+    def remove_stale_socket(self, waiting: Iterable[str], connections: int) -> None:
         """End uploads for the sake of those who wait, one for each, if any are to blame.
 
         *waiting* are the callers of those who wait, and *connections* are all there are.

@@ -176,7 +176,7 @@ class Upstream:
             raise DialError(FailureKind.CONNECT)
         key = exchange.owned_key
         # The first comparison saves a call where the other is of no use.
-        if key is not None and key.mine_until < inf and key.mine_until <= self._clock.monotonic():
+        if key is not None and key.owned_until < inf and key.owned_until <= self._clock.monotonic():
             pool.give_back(connection, used=False)
             raise KeyLost
         body = exchange.body

@@ -12,7 +12,7 @@ from textwrap import dedent
 
 from proxy.config import load
 from proxy.policy.attempt import RetryDelay
-from proxy.policy.retry.verdict import Result, RetryRules, Situation
+from proxy.policy.retry.verdict import AttemptResult, RetryRules, Situation
 from proxy.policy.settings import RetrySettings, RouteSettings
 from tests.support import RunningProxy, running
 from tests.support.clock import FakeClock
@@ -50,7 +50,7 @@ class Design:
     def wait(self, name: str, n: int, *, roll: float = UNSPREAD, status: int = 503) -> float:
         """Seconds before retry number *n*, counted from 1, of a request that got *status*."""
         situation = Situation(made=n, time_left=math.inf, roll=roll)
-        pause = self.rules(name).wait(Result(None, status), situation)
+        pause = self.rules(name).wait(AttemptResult(None, status), situation)
         assert isinstance(pause, RetryDelay)
         return pause.seconds
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.policy.attempt import FailureKind
 from proxy.policy.repeatable import ANYWHERE
-from proxy.policy.retry.verdict import Request, Result
+from proxy.policy.retry.verdict import AttemptResult, RequestFacts
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
     Behaviour,
@@ -122,7 +122,7 @@ async def test_category_that_is_not_retried(failure: Behaviour, status: int) -> 
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_of_failure_has_its_answer(kind: FailureKind) -> None:
-    why_not = DESIGN.rules("/**").would(Request(ANYWHERE), Result(kind))
+    why_not = DESIGN.rules("/**").unrepeatable_reason(RequestFacts(ANYWHERE), AttemptResult(kind))
     assert (why_not is None) == (
         kind in {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT}
     )

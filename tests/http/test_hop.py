@@ -4,7 +4,7 @@ import pytest
 
 from proxy.http.fields import PROTECTED, nominated
 from proxy.http.hop import Hop
-from proxy.policy.caller_fields import hop_of
+from proxy.policy.caller_fields import hop_for
 from proxy.policy.settings import (
     HonouredKey,
     IdempotencySettings,
@@ -79,7 +79,7 @@ SETTINGS = Settings(
 
 
 def test_fields_that_the_file_names_are_protected() -> None:
-    hop = hop_of(SETTINGS)
+    hop = hop_for(SETTINGS)
     assert hop.name == b"egress"
     named = {b"x-once", b"x-team", b"x-plan", b"x-region", b"x-tenant", b"x-idem", b"x-account"}
     assert hop.protected == PROTECTED | named

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.http.refusal import Refusal
-from proxy.http.target import rewrite, split_target
+from proxy.http.target import rewrite_target, split_target
 
 VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 HIGH_BYTES = "\udc80\udcff\u00e9"
@@ -62,7 +62,7 @@ def test_accepted(
 
 
 @pytest.mark.parametrize(
-    ("target", "advice"),
+    ("target", "detail"),
     [
         pytest.param("", "begins with '/'", id="nothing"),
         pytest.param("v1/x", "begins with '/'", id="a path without its slash"),
@@ -98,11 +98,11 @@ def test_accepted(
         pytest.param("/a%0D%0aX:1", "NUL", id="an encoded line break"),
     ],
 )
-def test_refused(target: str, advice: str) -> None:
+def test_refused(target: str, detail: str) -> None:
     refusal = split_target("GET", target)
     assert isinstance(refusal, Refusal)
     assert refusal.status == 400
-    assert advice in refusal.detail
+    assert detail in refusal.detail
 
 
 @given(st.text(VISIBLE + HIGH_BYTES) | st.lists(PIECES).map("".join))
@@ -158,7 +158,7 @@ def test_no_accepted_path_leaves_its_place_however_it_is_resolved(rest: str) -> 
     ],
 )
 def test_rewrite(target: str, strip_prefix: str, base_path: str, forwarded: str) -> None:
-    assert rewrite(target, strip_prefix, base_path) == forwarded
+    assert rewrite_target(target, strip_prefix, base_path) == forwarded
 
 
 @given(
@@ -167,4 +167,4 @@ def test_rewrite(target: str, strip_prefix: str, base_path: str, forwarded: str)
     st.sampled_from(["", "/v1", "/v1/x"]),
 )
 def test_rewrite_keeps_every_byte_behind_the_prefix(rest: str, prefix: str, base: str) -> None:
-    assert rewrite(prefix + rest, prefix, base) == base + rest
+    assert rewrite_target(prefix + rest, prefix, base) == base + rest

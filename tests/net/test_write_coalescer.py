@@ -48,7 +48,7 @@ class Written(asyncio.Transport):
     close = abort
 
 
-# The outbox itself.
+# The coalescer itself.
 
 
 async def test_nothing_goes_out_in_the_present_turn_and_all_of_it_in_the_next() -> None:
@@ -148,7 +148,7 @@ class Silent(Exchange):
         raise NotImplementedError
 
     @property
-    def was_cut(self) -> bool:
+    def was_cut_by_drain(self) -> bool:
         raise NotImplementedError
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
@@ -158,7 +158,7 @@ class Silent(Exchange):
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
         del pieces, complete
 
-    def stamp(self, head: ResponseHead) -> None:
+    def add_date(self, head: ResponseHead) -> None:
         raise NotImplementedError
 
     async def answer_kept(self, response: KeptResponse) -> None:
@@ -171,13 +171,13 @@ class Silent(Exchange):
     async def caught_up(self) -> None:
         raise NotImplementedError
 
-    def go_on_alone(self) -> None:
+    def detach_client(self) -> None:
         raise NotImplementedError
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
         raise NotImplementedError
 
-    def block_client(self, *, hold: bool) -> None:
+    def pause_client_reading(self, *, paused: bool) -> None:
         raise NotImplementedError
 
     @property

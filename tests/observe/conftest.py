@@ -98,9 +98,9 @@ def attempt() -> MakeAttempt:
         queued: float = 0.0,
         why: VerdictReason | None = None,
     ) -> Attempt:
-        made = Attempt(number, upstream, started=100.0 + number, pause=pause)
+        made = Attempt(number, upstream, started=100.0 + number, delay=pause)
         made.queued = queued
-        made.why = why
+        made.verdict = why
         made.address = "10.0.0.7:8443"
         made.status = status
         made.kind = kind

@@ -183,7 +183,7 @@ class TestThrottles:
         metrics.route("charges", ["payments"], retries=False)
         throttle = metrics.throttle("route", "charges")
         for _ in range(5):
-            throttle.passed()
+            throttle.admitted()
         throttle.delayed(0.3)
         throttle.refused()
 
@@ -207,7 +207,7 @@ class TestThrottles:
         metrics = metrics_of(throttles={("route", "search"): quiet, ("upstream", "search"): quiet})
         metrics.route("search", ["search"], retries=False)
         metrics.throttle("route", "search").refused()
-        metrics.throttle("upstream", "search").passed()
+        metrics.throttle("upstream", "search").admitted()
         snapshot = summary(metrics.snapshot())
         refused = {"passed": 0, "delayed": 0, "refused": 1, "wait_ms": None}
         passed = {"passed": 1, "delayed": 0, "refused": 0, "wait_ms": None}

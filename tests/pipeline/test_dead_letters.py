@@ -112,7 +112,7 @@ async def test_each_failure_is_kept(
                 letter = await only_letter(proxy, given)
                 record = await told(proxy)
                 await nothing_left(proxy)
-    out = letter.outline
+    out = letter.summary
     assert (out.error, out.category, out.may_have_run) == (how, category, ran)
     assert (out.method, out.target, letter.body) == ("POST", "/pay?now=1", b"pay")
     assert (out.route, out.state, out.missing) == ("all", DeadLetterState.WAITING, None)
@@ -169,7 +169,7 @@ async def test_a_list_of_ones_own_is_heeded() -> None:
         running(one_route(upstream, f"{KEEPS}\nretry: {{attempts: 1, on: [5xx]}}")) as proxy,
     ):
         letter = await only_letter(proxy, await post(proxy))
-        assert (letter.outline.error, letter.outline.may_have_run) == ("500", True)
+        assert (letter.summary.error, letter.summary.may_have_run) == ("500", True)
 
 
 @pytest.mark.parametrize(("hint", "count"), [("Retry-After: 70", 1), ("X-Other: 1", 0)])
@@ -205,7 +205,7 @@ async def test_only_listed_methods() -> None:
             given = await post(proxy, method=method)
             assert (given.get("Holdfast-Dead-Letter") is None) == (method != "PUT")
         (letter,) = await letters(proxy)
-        assert letter.outline.method == "PUT"
+        assert letter.summary.method == "PUT"
 
 
 async def test_a_client_that_leaves_leaves_no_letter() -> None:
@@ -259,12 +259,12 @@ async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
         assert record["code"] == 499
         await nothing_left(proxy)
         found = await letters(proxy)
-        assert [letter.outline.error for letter in found] == ([] if error is None else [error])
+        assert [letter.summary.error for letter in found] == ([] if error is None else [error])
         assert record.get("dead_letter") == (found[0].id if found else None)
         assert len(upstream.requests) == 1
         for letter in found:
             assert (letter.body, letter.record) == (b"pay", record["record"])
-            assert letter.outline.used == 1
+            assert letter.summary.used == 1
 
 
 async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
@@ -292,7 +292,7 @@ async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
         gone.set()
         await nothing_left(proxy)
         (letter,) = await letters(proxy)
-        assert (letter.outline.error, letter.outline.may_have_run) == ("429", False)
+        assert (letter.summary.error, letter.summary.may_have_run) == ("429", False)
         assert len(upstream.requests) == 1
 
 
@@ -398,7 +398,7 @@ async def test_refusals_are_kept_where_the_file_says_so(
     policies = f"{policy}\n{retries}\n{keys}"
     assert await refused_ones(policies, KEEPS, options) == []
     (letter,) = await refused_ones(policies, REFUSALS, options)
-    out = letter.outline
+    out = letter.summary
     assert out.error == ("breaker_open" if options else "throttled")
     assert (out.may_have_run, out.category, out.used) == (False, FailureCategory.TRANSIENT, 0)
     assert (letter.body, out.obstacle(force=False)) == (b"two", None)
@@ -415,7 +415,7 @@ async def test_a_store_that_is_down() -> None:
             given = await post(proxy, KEY)
             assert given.reason_word == "store"
             letter = await only_letter(proxy, given)
-            assert (letter.outline.error, letter.outline.may_have_run) == ("store", False)
+            assert (letter.summary.error, letter.summary.may_have_run) == ("store", False)
             assert (letter.body, bool(letter.record)) == (b"pay", True)
             assert upstream.requests == []
             proxy.complaints.clear()
@@ -430,7 +430,7 @@ async def test_no_memory_for_a_body() -> None:
         given = await post(proxy, KEY, body=b"x" * 20)
         assert given.reason_word == "overload"
         letter = await only_letter(proxy, given)
-        assert (letter.outline.error, letter.outline.missing) == ("overload", Missing.NO_ROOM)
+        assert (letter.summary.error, letter.summary.missing) == ("overload", Missing.NO_ROOM)
 
 
 @pytest.mark.parametrize(
@@ -496,8 +496,8 @@ async def test_what_failed_before_it_was_refused_has_failed() -> None:
         given = await client.response("POST")
         assert given.reason_word == "draining"
         letter = await only_letter(proxy, given)
-        out = letter.outline
-        assert (out.error, out.why, out.may_have_run) == ("reset", "shutdown", True)
+        out = letter.summary
+        assert (out.error, out.verdict, out.may_have_run) == ("reset", "shutdown", True)
 
 
 async def test_what_an_open_breaker_refused_is_kept_before_its_fallback() -> None:
@@ -511,8 +511,8 @@ async def test_what_an_open_breaker_refused_is_kept_before_its_fallback() -> Non
         given = await post(proxy)
         assert given.status == 202
         letter = await only_letter(proxy, given)
-        assert (letter.outline.error, letter.fallback) == ("breaker_open", "-")
-        assert not letter.outline.may_have_run
+        assert (letter.summary.error, letter.fallback) == ("breaker_open", "-")
+        assert not letter.summary.may_have_run
 
 
 # What is kept.
@@ -579,7 +579,7 @@ async def test_a_body_is_kept_up_to_its_limit(
     ):
         letter = await only_letter(proxy, await post(proxy, body=body))
         assert upstream.requests[0].body == body, "the upstream gets all of it"
-        assert letter.outline.missing is missing
+        assert letter.summary.missing is missing
         assert letter.body == (body if missing is None else b"")
         await nothing_left(proxy)
 
@@ -591,7 +591,7 @@ async def test_without_memory_for_it_a_letter_has_no_body() -> None:
         running(one_route(upstream, KEEPS, top=top)) as proxy,
     ):
         letter = await only_letter(proxy, await post(proxy, body=b"x" * 20))
-        assert letter.outline.missing is Missing.NO_ROOM
+        assert letter.summary.missing is Missing.NO_ROOM
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -651,7 +651,7 @@ async def test_a_failing_response_reaches_the_client_as_it_was() -> None:
             "retried",
             "attempts_exhausted",
         ]
-        assert letter.outline.why == "attempts_exhausted"
+        assert letter.summary.verdict == "attempts_exhausted"
 
 
 async def test_a_long_failing_response_streams_once_the_letter_is_written() -> None:
@@ -698,7 +698,7 @@ async def test_the_letter_comes_before_the_fallback(*, fixed: bool) -> None:
             letter = await only_letter(proxy, given)
             assert letter.body == b"x" * 100_000
             assert letter.fallback == ("-" if fixed else "other")
-            assert letter.outline.may_have_run == (not fixed), "the other one may have done it"
+            assert letter.summary.may_have_run == (not fixed), "the other one may have done it"
             assert len(letter.runs[0].attempts) == 1
             await nothing_left(proxy)
 
@@ -763,7 +763,7 @@ async def test_metrics_and_status() -> None:
         assert metrics.total("holdfast_dead_letters_pending", route="all") == 2
         assert metrics.total("holdfast_dead_letters_total", route="all") == 2
         oldest = metrics.total("holdfast_dead_letters_oldest_timestamp_seconds", route="all")
-        assert oldest == (await letters(proxy))[0].outline.created
+        assert oldest == (await letters(proxy))[0].summary.created
         status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
         assert (status["waiting"], status["replayable"], status["kept"]) == (2, 0, 2)
 
@@ -845,13 +845,13 @@ async def test_a_letter_knows_its_caller_and_not_its_credentials() -> None:
             (),
         ):
             await post(proxy, *fields)
-        callers = [letter.outline.caller for letter in await letters(proxy)]
+        callers = [letter.summary.caller for letter in await letters(proxy)]
         files = [file.read_bytes() for file in proxy.config.parent.glob("state/*")]
         (first, *_) = await letters(proxy)
     assert callers[0] == callers[1]
     assert len(set(callers)) == 4
     assert callers[4] == ""
-    assert {"authorization", "cookie", "x-tenant"} <= set(first.outline.credentials)
+    assert {"authorization", "cookie", "x-tenant"} <= set(first.summary.credentials)
     assert first.holder == "127.0.0.1"
     assert not any(b"s3cret" in content for content in files)
 

@@ -309,7 +309,7 @@ class TestAttempts:
         first = ticket.timer
         await eventually(lambda: ticket.timer is not first)
         assert not exchange.attempt_expired
-        exchange.client_wait = exchange.uncounted(stage.clock.monotonic())
+        exchange.client_wait = exchange.waited_for_client(stage.clock.monotonic())
         exchange.waiting_since = 0.0
         stage.clock.advance(TIMEOUT)
         await eventually(lambda: exchange.attempt_expired)

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from proxy.policy.retry.backoff import delay
+from proxy.policy.retry.backoff import backoff_delay
 from proxy.policy.settings import Backoff
 from tests.support import (
     RawClient,
@@ -221,7 +221,7 @@ async def test_the_retries_of_a_thousand_callers_are_spread() -> None:
     ],
 )
 def test_waits_drawn_evenly_are_spread(backoff: Backoff, retry: int) -> None:
-    waits = [delay(backoff, retry, 0.0, (roll + 0.5) / CALLERS) for roll in range(CALLERS)]
+    waits = [backoff_delay(backoff, retry, 0.0, (roll + 0.5) / CALLERS) for roll in range(CALLERS)]
     assert fullest_bin(waits) <= MOST_OF_A_BIN
 
 

@@ -3,7 +3,7 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.policy.attempt import FailureKind
-from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, speaks
+from proxy.policy.breaker import Breaker, BreakerChange, BreakerState, address_health
 from proxy.policy.settings import BreakerSettings
 
 CLOSED, HALF_OPEN, OPEN = BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN
@@ -183,11 +183,11 @@ REFUSED = frozenset({421, 425, 429})
     ],
 )
 def test_what_an_attempt_says(kind: FailureKind | None, status: int, expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
-    assert speaks(kind, status, REFUSED) is expected
+    assert address_health(kind, status, REFUSED) is expected
 
 
 def test_an_upstream_may_refuse_with_503() -> None:
-    assert speaks(None, 503, frozenset({503})) is None
+    assert address_health(None, 503, frozenset({503})) is None
 
 
 def test_probes_that_take_too_long_are_not_waited_for() -> None:
@@ -303,8 +303,8 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
     settings = BreakerSettings(
         failure_ratio=0.5, min_requests=4, window=10.0, open_for=30.0, probes=2
     )
-    told: list[str] = []
-    breaker = Breaker(settings, lambda change: told.append(change.told(settings)))
+    changes: list[str] = []
+    breaker = Breaker(settings, lambda change: changes.append(change.describe(settings)))
 
     def attempt(now: float, outcome: str = "") -> None:
         ticket = breaker.admit(now)
@@ -313,26 +313,26 @@ def test_it_tells_of_each_change_and_of_nothing_else() -> None:
 
     for number, outcome in enumerate(["", "", "reset", "503", "503"]):
         attempt(number, outcome)
-    why = "2 of 4 attempts within 10 s failed, the last with 503"
-    assert told == [f"open: {why}; nothing is sent there for 30 s"]
+    reason = "2 of 4 attempts within 10 s failed, the last with 503"
+    assert changes == [f"open: {reason}; nothing is sent there for 30 s"]
     breaker.state(40.0)
-    assert len(told) == 1, "to look at it changes nothing"
+    assert len(changes) == 1, "to look at it changes nothing"
     attempt(40.0)
     attempt(41.0, "timeout")
-    assert told[1:] == [
+    assert changes[1:] == [
         "half open: at most 2 probes at a time",
         "open: a probe failed, with timeout; nothing is sent there for 30 s",
     ]
     for _ in range(3):
         attempt(80.0)
-    assert told[3:] == ["half open: at most 2 probes at a time", "closed: 2 probes succeeded"]
+    assert changes[3:] == ["half open: at most 2 probes at a time", "closed: 2 probes succeeded"]
 
 
 def test_one_is_one() -> None:
     settings = BreakerSettings(probes=1, open_for=0.5)
-    assert BreakerChange(BreakerState.CLOSED).told(settings) == "closed: 1 probe succeeded"
+    assert BreakerChange(BreakerState.CLOSED).describe(settings) == "closed: 1 probe succeeded"
     assert (
         BreakerChange(BreakerState.OPEN, "503", 1, 1)
-        .told(settings)
+        .describe(settings)
         .startswith("open: 1 of 1 attempt within")
     )

@@ -1,4 +1,4 @@
-"""Which letters may be sent again, what is kept in them, and their ids."""
+"""Which dead letters may be replayed, what is kept in them, and their ids."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
         (DeadLetterState.UNCERTAIN, True, Missing.TOO_LARGE, Obstacle.NO_BODY, Obstacle.NO_BODY),
     ],
 )
-def test_what_keeps_a_letter_from_being_sent(
+def test_what_keeps_a_dead_letter_from_being_replayed(
     state: DeadLetterState,
     missing: Missing | None,
     plain: Obstacle | None,
@@ -56,9 +56,9 @@ def test_what_keeps_a_letter_from_being_sent(
     *,
     ran: bool,
 ) -> None:
-    outline = replace(letter().outline, state=state, may_have_run=ran, missing=missing)
-    assert outline.obstacle(force=False) is plain
-    assert outline.obstacle(force=True) is forced
+    summary = replace(letter().summary, state=state, may_have_run=ran, missing=missing)
+    assert summary.obstacle(force=False) is plain
+    assert summary.obstacle(force=True) is forced
 
 
 def test_fields_that_are_kept() -> None:

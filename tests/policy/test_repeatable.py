@@ -9,7 +9,7 @@ from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import (
     ANYWHERE,
-    Leave,
+    RepeatPermission,
     RepeatRules,
     did_not_run,
     longest_attempt,
@@ -66,9 +66,9 @@ def leave(
     now: float = 1.0,
     attempt_time: float | None = 10.0,
     earlier: tuple[Attempt, ...] = (),
-) -> Leave | VerdictReason:
+) -> RepeatPermission | VerdictReason:
     rules = RepeatRules(upstream, unsafe, attempt_time)
-    return rules.leave(asked or Asked(), attempts, now, earlier)
+    return rules.permission(asked or Asked(), attempts, now, earlier)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,19 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
             [made(429)], {"unsafe": "never"}, VerdictReason.NOT_REPEATABLE, id="not even refused"
         ),
         pytest.param([IN_DOUBT], {"unsafe": "always", "upstream": PLAIN}, ANYWHERE, id="by order"),
-        pytest.param([IN_DOUBT], {}, Leave(A, SECONDS_LEFT), id="where the key is known"),
         pytest.param(
-            [IN_DOUBT], {"upstream": SHARED}, Leave("", SECONDS_LEFT), id="known everywhere"
+            [IN_DOUBT], {}, RepeatPermission(A, SECONDS_LEFT), id="where the key is known"
+        ),
+        pytest.param(
+            [IN_DOUBT],
+            {"upstream": SHARED},
+            RepeatPermission("", SECONDS_LEFT),
+            id="known everywhere",
         ),
         pytest.param(
             [made(429, url=B), made(FailureKind.RESET), made(FailureKind.CONNECT, url=B)],
             {},
-            Leave(A, SECONDS_LEFT),
+            RepeatPermission(A, SECONDS_LEFT),
             id="only those count that may have run",
         ),
         pytest.param(
@@ -151,7 +156,7 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
         pytest.param(
             [made(503), made(503, url=B)],
             {"upstream": SHARED},
-            Leave("", SECONDS_LEFT),
+            RepeatPermission("", SECONDS_LEFT),
             id="which know of each other",
         ),
         pytest.param(
@@ -163,7 +168,7 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
             VerdictReason.NOT_REPEATABLE,
             id="a URL that is gone",
         ),
-        pytest.param([IN_DOUBT], {"now": 90.0}, Leave(A, 0.0), id="the last moment"),
+        pytest.param([IN_DOUBT], {"now": 90.0}, RepeatPermission(A, 0.0), id="the last moment"),
         pytest.param([IN_DOUBT], {"now": 90.1}, VerdictReason.KEY_EXPIRED, id="a moment later"),
         pytest.param(
             [made(503), made(503, at=80.0)],
@@ -174,11 +179,14 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
         pytest.param(
             [made(FailureKind.CONNECT), made(503, at=80.0)],
             {"now": 91.0},
-            Leave(A, 79.0),
+            RepeatPermission(A, 79.0),
             id="from the first that may have run",
         ),
         pytest.param(
-            [IN_DOUBT], {"attempt_time": None}, Leave(A, 49.0), id="an attempt without limits"
+            [IN_DOUBT],
+            {"attempt_time": None},
+            RepeatPermission(A, 49.0),
+            id="an attempt without limits",
         ),
         pytest.param(
             [IN_DOUBT], {"attempt_time": 100.5}, VerdictReason.KEY_EXPIRED, id="or too long a one"
@@ -186,7 +194,7 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
     ],
 )
 def test_where_and_until_when(
-    attempts: list[Attempt], options: dict[str, Any], expected: Leave | VerdictReason
+    attempts: list[Attempt], options: dict[str, Any], expected: RepeatPermission | VerdictReason
 ) -> None:
     assert leave(*attempts, **options) == expected
 
@@ -194,11 +202,16 @@ def test_where_and_until_when(
 @pytest.mark.parametrize(
     ("attempts", "earlier", "expected"),
     [
-        pytest.param([], [made(503)], Leave(A, SECONDS_LEFT), id="goes where it is known"),
+        pytest.param(
+            [], [made(503)], RepeatPermission(A, SECONDS_LEFT), id="goes where it is known"
+        ),
         pytest.param([], [made(503, at=-90.0)], ANYWHERE, id="which has forgotten it"),
         pytest.param([], [made(503), made(503, url=B)], ANYWHERE, id="or knows half of it"),
         pytest.param(
-            [made(FailureKind.CONNECT)], [made(503)], Leave(A, SECONDS_LEFT), id="and stays"
+            [made(FailureKind.CONNECT)],
+            [made(503)],
+            RepeatPermission(A, SECONDS_LEFT),
+            id="and stays",
         ),
         pytest.param(
             [made(503)], [made(503, at=-90.0)], VerdictReason.KEY_EXPIRED, id="as old as ever"
@@ -210,7 +223,7 @@ def test_where_and_until_when(
     ],
 )
 def test_a_letter_that_a_person_sends_again(
-    attempts: list[Attempt], earlier: list[Attempt], expected: Leave | VerdictReason
+    attempts: list[Attempt], earlier: list[Attempt], expected: RepeatPermission | VerdictReason
 ) -> None:
     assert leave(*attempts, earlier=tuple(earlier)) == expected
 
@@ -235,8 +248,8 @@ def test_to_another_upstream(
 def test_each_upstream_speaks_for_itself() -> None:
     other = UpstreamSettings("other", URLS, refused=frozenset({503}))
     rules = RepeatRules(PLAIN, "auto", 1.0, [other])
-    assert rules.leave(Asked(), [made(503, upstream="other")], 0.0) == ANYWHERE
-    assert rules.leave(Asked(), [made(503)], 0.0) is VerdictReason.NOT_REPEATABLE
+    assert rules.permission(Asked(), [made(503, upstream="other")], 0.0) == ANYWHERE
+    assert rules.permission(Asked(), [made(503)], 0.0) is VerdictReason.NOT_REPEATABLE
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def letter(
     """The letter of that number: later ones sort behind earlier ones."""
     created = CREATED + number
     return DeadLetter(
-        outline=DeadLetterSummary(
+        summary=DeadLetterSummary(
             id=dead_letter_id(int(created * 1000), number),
             created=created,
             expires=created + ttl,
@@ -46,7 +46,7 @@ def letter(
             request_id=f"request-{number}",
             error="503",
             category=FailureCategory.TRANSIENT,
-            why="attempts_exhausted",
+            verdict="attempts_exhausted",
             used=1,
             allowed=3,
             may_have_run=may_have_run,

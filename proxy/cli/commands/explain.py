@@ -73,7 +73,7 @@ def explain(
     )
     from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - see above
-    from proxy.policy.caller_fields import hop_of  # noqa: PLC0415 - see above
+    from proxy.policy.caller_fields import hop_for  # noqa: PLC0415 - see above
 
     pairs = [read_field(field) for field in fields]
     outcomes = [read_outcome(word) for word in words]
@@ -84,7 +84,7 @@ def explain(
             click.echo(str(finding))
         click.echo(error.report.summary())
         sys.exit(1)
-    asked = read_request(method, url, pairs, hop_of(loaded.settings))
+    asked = read_request(method, url, pairs, hop_for(loaded.settings))
     explanation = explain_request(asked, loaded.settings, origins)
     explanation.play(outcomes, words, roll, SystemClock().wall())
     if as_json:

@@ -11,13 +11,13 @@ from proxy.cli.request_args import AskedRequest
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.forecast import Expected, Forecast, Way, forecast
+from proxy.policy.explain.forecast import AttemptForecast, Ending, Forecast, forecast
 from proxy.policy.explain.subject import Subject
 from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.idempotency.record import RecordState
 from proxy.policy.idempotency.retention import KeyOutcome, state_after
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import Leave, RepeatRules, longest_attempt
+from proxy.policy.repeatable import RepeatPermission, RepeatRules, longest_attempt
 from proxy.policy.retry.hints import read_hint
 from proxy.policy.routing.match import RouteTable, mismatch
 from proxy.policy.settings import RouteSettings, Settings, ThrottleSettings
@@ -124,9 +124,9 @@ class Explanation:
         unjudged = "nothing ends it" if subject.is_judged else "no verdict: nothing is repeated"
         for attempt in self.forecast.attempts:
             yield from self._attempt_lines(subject, attempt, unjudged)
-        for number, way in enumerate(self.forecast.ways):
+        for number, way in enumerate(self.forecast.endings):
             yield from _wrapped(("" if number == 0 else "Or: ") + self._end(subject, way))
-            if way.course.is_kept:
+            if way.timeline.is_kept:
                 yield "It is kept as a dead letter."
             yield from _wrapped(_key(subject, way))
             remedies = self._remedies(subject, way)
@@ -135,11 +135,13 @@ class Explanation:
             for remedy in remedies:
                 yield from _wrapped(f"- {remedy}", "  ", "    ")
 
-    def _attempt_lines(self, subject: Subject, attempt: Expected, unjudged: str) -> Iterator[str]:
+    def _attempt_lines(
+        self, subject: Subject, attempt: AttemptForecast, unjudged: str
+    ) -> Iterator[str]:
         status, refused = self.statuses[attempt.number - 1], subject.upstream.refused
         said = "; or ".join(
             str(why) if why is VerdictReason.RETRIED else f"{why} ({meaning(why, status, refused)})"
-            for why in attempt.whys
+            for why in attempt.verdicts
             if why is not None
         )
         said = said or unjudged
@@ -161,15 +163,15 @@ class Explanation:
         route, upstream = subject.route, subject.upstream
         if self.forecast is None or len(upstream.origins) == 1 or route.retry is None:
             return False
-        attempts = self.forecast.ways[0].course.attempts[:number]
+        attempts = self.forecast.endings[0].timeline.attempts[:number]
         rules = RepeatRules(upstream, route.retry.unsafe, longest_attempt(route))
-        leave = rules.leave(subject, attempts, attempts[-1].started)
-        return isinstance(leave, Leave) and bool(leave.url)
+        leave = rules.permission(subject, attempts, attempts[-1].started)
+        return isinstance(leave, RepeatPermission) and bool(leave.url)
 
-    def _end(self, subject: Subject, way: Way) -> str:
-        course = way.course
+    def _end(self, subject: Subject, way: Ending) -> str:
+        course = way.timeline
         made = len(course.attempts)
-        if course.pause is not None:
+        if course.delay is not None:
             return f"Attempt {made + 1} follows: write one more --outcome to see what comes of it."
         if course.ended == math.inf:
             return "The client waits for as long as it likes: write a timeout to end that."
@@ -178,8 +180,8 @@ class Explanation:
         rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
         return f"The client gets {_answer(subject, way)} {after}.{rest}"
 
-    def _remedies(self, subject: Subject, way: Way) -> list[str]:
-        course = way.course
+    def _remedies(self, subject: Subject, way: Ending) -> list[str]:
+        course = way.timeline
         if not course.attempts or not course.is_over:
             return []
         hint = self.hints[len(course.attempts) - 1]
@@ -202,21 +204,21 @@ class Explanation:
             answer["attempts"] = [self._attempt(attempt) for attempt in self.forecast.attempts]
             answer["endings"] = [
                 {
-                    "attempts": len(way.course.attempts),
+                    "attempts": len(way.timeline.attempts),
                     "text": self._end(subject, way),
                     "remedies": self._remedies(subject, way),
-                    "key": way.course.fate,
-                    "dead_letter": way.course.is_kept,
+                    "key": way.timeline.key_outcome,
+                    "dead_letter": way.timeline.is_kept,
                 }
-                for way in self.forecast.ways
+                for way in self.forecast.endings
             ]
         return answer
 
-    def _attempt(self, attempt: Expected) -> dict[str, object]:
+    def _attempt(self, attempt: AttemptForecast) -> dict[str, object]:
         return {
             "number": attempt.number,
             "outcome": self.words[attempt.number - 1],
-            "why": attempt.whys,
+            "why": attempt.verdicts,
             "wait": [pause.seconds for pause in attempt.waits],
             "source": [*dict.fromkeys(pause.source for pause in attempt.waits)],
         }
@@ -348,8 +350,8 @@ def _bucket(settings: ThrottleSettings, asked: AskedRequest) -> str:
     return "; ".join(words) or "no rate, only pauses"
 
 
-def _answer(subject: Subject, way: Way) -> str:
-    course = way.course
+def _answer(subject: Subject, way: Ending) -> str:
+    course = way.timeline
     made = len(course.attempts)
     count = f" with Holdfast-Attempts: {made}" if made > 1 else ""
     fallback = subject.route.fallback
@@ -367,17 +369,17 @@ def _answer(subject: Subject, way: Way) -> str:
     return f"the upstream's {last.status}{count}"
 
 
-def _key(subject: Subject, way: Way) -> str:
+def _key(subject: Subject, way: Ending) -> str:
     """What becomes of the request's key."""
-    course, keys = way.course, subject.route.idempotency
+    course, keys = way.timeline, subject.route.idempotency
     if keys is None or subject.method not in keys.methods or not course.is_over:
         return ""
     if not subject.is_keyed:
         return f"It has no {keys.header}, so idempotency does nothing here."
-    if course.fate is None:
+    if course.key_outcome is None:
         return "" if course.answer else "Its key: nothing is kept of a fallback."
-    state = state_after(course.fate, keys)
-    match course.fate, state:
+    state = state_after(course.key_outcome, keys)
+    match course.key_outcome, state:
         case KeyOutcome.KEPT, _:
             told = f"duplicates get this response for {format_duration(keys.ttl)}"
         case KeyOutcome.UNSTORED, _:
@@ -391,7 +393,7 @@ def _key(subject: Subject, way: Way) -> str:
             told = "it may have run, but a later duplicate runs (on_ambiguous: release)"
         case _:
             told = "a later duplicate runs"
-    return f"Its key: {course.fate}; {told}."
+    return f"Its key: {course.key_outcome}; {told}."
 
 
 def _setting(setting: Setting) -> dict[str, object]:

@@ -62,7 +62,7 @@ class LastAttempt:
 
     def remedies(self) -> list[str]:
         """What to do if another one shall follow: one of these. None if nothing need be done."""
-        find = _REMEDIES.get(self.attempt.why)
+        find = _REMEDIES.get(self.attempt.verdict)
         return [] if find is None else find(self)
 
 
@@ -99,20 +99,20 @@ def _make_it_repeatable(last: LastAttempt) -> list[str]:
     upstream, retry = subject.upstream, subject.route.retry
     is_never = retry is not None and retry.unsafe == "never"
     auto = "write unsafe: auto and " if is_never else ""
-    ways = []
+    endings = []
     listed = attempt.kind is None and attempt.status in upstream.refused
     if subject.method in MAY_CARRY_KEY and not listed:
-        ways.append(_honoured_key(subject, auto))
+        endings.append(_honoured_key(subject, auto))
     if attempt.kind is None:
         statuses = ", ".join(map(str, sorted({*upstream.refused, attempt.status})))
         says_so = f"if its {attempt.status} says that nothing was done"
         if not listed:
-            ways.append(
+            endings.append(
                 f"{auto or 'write '}refused: [{statuses}] in upstreams.{upstream.name}, {says_so}"
             )
         elif is_never:
-            ways.append(f"write unsafe: auto, {says_so}")
-    return [*ways, "write retry: {unsafe: always}, and it may run twice"]
+            endings.append(f"write unsafe: auto, {says_so}")
+    return [*endings, "write retry: {unsafe: always}, and it may run twice"]
 
 
 def _honoured_key(subject: Subject, auto: str) -> str:

@@ -72,7 +72,7 @@ def _keyed(exchange: Exchange) -> str:
 
 
 def _attempt(attempt: Attempt, exchange: Exchange) -> str:
-    pause, why = attempt.pause, attempt.why
+    pause, why = attempt.delay, attempt.verdict
     waited = (
         ""
         if pause is None

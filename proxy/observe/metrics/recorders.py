@@ -107,7 +107,7 @@ class RouteRecorder:
         """It is known what an idempotency key means for a request."""
         self._keys[result] += 1
 
-    def lettered(self, *, kept: bool) -> None:
+    def dead_lettered(self, *, kept: bool) -> None:
         """A request failed for good, and is kept as a dead letter; or could not be."""
         if self._letters is not None:
             self._letters.kept += kept
@@ -260,12 +260,12 @@ class Metrics:
         upstreams: Collection[str],
         throttles: Collection[ThrottleName],
         keyed: Collection[str] = (),
-        lettered: Collection[str] = (),
+        dead_lettered: Collection[str] = (),
     ) -> None:
         """Let go of the series of every other route, upstream and throttle, after a reload.
 
         *retrying* are those of the routes whose verdicts and waits are kept too, *keyed*
-        those that heed idempotency keys, *lettered* those that keep dead letters.
+        those that heed idempotency keys, *dead_lettered* those that keep dead letters.
         """
         collected = self._collected
         collected.routes = {
@@ -278,7 +278,7 @@ class Metrics:
         }
         collected.keys = {name: series for name, series in collected.keys.items() if name in keyed}
         collected.letters = {
-            name: series for name, series in collected.letters.items() if name in lettered
+            name: series for name, series in collected.letters.items() if name in dead_lettered
         }
         collected.upstreams = {
             name: series for name, series in collected.upstreams.items() if name in upstreams

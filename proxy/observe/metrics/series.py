@@ -201,7 +201,7 @@ class ThrottleSeries:
         counted = ", ".join(f"{count} {word}" for word, count in self.decisions().items())
         return f"<throttle: {counted}>"
 
-    def passed(self) -> None:
+    def admitted(self) -> None:
         """An attempt went through at once."""
         self._passed += 1
 

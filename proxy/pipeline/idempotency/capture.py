@@ -56,7 +56,7 @@ class ResponseCapture(ABC):
         exchange = self.exchange
         self.status = head.status
         if not head.has_date:
-            exchange.stamp(head)
+            exchange.add_date(head)
         self._head = head.text
         if complete:
             self._withheld_head, self._withheld_pieces = head, pieces

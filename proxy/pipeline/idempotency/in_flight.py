@@ -2,7 +2,7 @@
 
 A flight outlives the client that began it, so it belongs to the process: a drain waits for
 it, and a reload does not touch it. While it lasts its lease is renewed. It knows until when
-its key is certainly its own (``mine_until``), which is asked before every send.
+its key is certainly its own (``owned_until``), which is asked before every send.
 
 A store that cannot be told how a flight ended is told again and again. Until then the flight
 stays, with its result and its lease: duplicates here get the result, and those elsewhere wait.
@@ -82,17 +82,17 @@ class InFlightKey:
         "claim",
         "ending",
         "is_lost",
-        "mine_until",
+        "owned_until",
         "owner",
         "recorder",
         "waiting",
     )
 
-    def __init__(self, claim: Claim, began: float, mine_until: float) -> None:
+    def __init__(self, claim: Claim, began: float, owned_until: float) -> None:
         self.claim = claim
         self.began = began
         """Monotonic seconds; its key was asked for then."""
-        self.mine_until = mine_until
+        self.owned_until = owned_until
         """Monotonic seconds up to which nobody else can have its key (core.OwnedKey)."""
         self.is_lost = False
         """Whether the store said that the key is another's."""
@@ -111,7 +111,7 @@ class InFlightKey:
 
     def forbid_to_send(self) -> None:
         """Let no further attempt be sent."""
-        self.mine_until = _NOT_MINE
+        self.owned_until = _NOT_MINE
 
     def join(self) -> "asyncio.Future[Result | Promotion]":
         """Wait for it, behind all who do so already."""
@@ -200,8 +200,8 @@ class InFlightKeys:
     def begin(self, claim: Claim, asked: float) -> InFlightKey:
         """The key was claimed; the store was *asked* for it then."""
         # In this process nobody gets a key that has a flight, whatever became of its lease.
-        mine_until = asked + claim.lease if self.at_once is None else _FOR_EVER
-        flight = self._by_name[claim.name] = InFlightKey(claim, asked, mine_until)
+        owned_until = asked + claim.lease if self.at_once is None else _FOR_EVER
+        flight = self._by_name[claim.name] = InFlightKey(claim, asked, owned_until)
         terms = (claim.lease, claim.ttl)
         if terms not in self._timers:
             self._look_after_later(terms, _at_the_latest(*terms))
@@ -440,8 +440,8 @@ class InFlightKeys:
         if not is_mine:
             flight.is_lost = True
             flight.forbid_to_send()
-        elif flight.mine_until != _NOT_MINE:
-            flight.mine_until = max(flight.mine_until, asked + claim.lease)
+        elif flight.owned_until != _NOT_MINE:
+            flight.owned_until = max(flight.owned_until, asked + claim.lease)
 
     async def end(self, flight: InFlightKey) -> None:
         """Take the key away from its owner, by hand: no attempt follows, no result is kept."""

@@ -134,7 +134,7 @@ class KeyOwner(ResponseCapture):
             super().relay_head(head, pieces, complete=complete)
             return
         if not head.has_date:
-            exchange.stamp(head)
+            exchange.add_date(head)
         response = in_hand(head_to_keep(head.text, lasts=True), body)
         scope = self._flight.claim.scope
         if scope:
@@ -153,9 +153,9 @@ class KeyOwner(ResponseCapture):
         Unless nothing will be kept of it, or our own time is up as well.
         """
         exchange = self.exchange
-        if exchange.client_is_gone or exchange.was_cut or not self.reads_ahead:
+        if exchange.client_is_gone or exchange.was_cut_by_drain or not self.reads_ahead:
             return False
-        exchange.go_on_alone()
+        exchange.detach_client()
         self._alone = self._flights.adopt()
         return True
 
@@ -251,7 +251,7 @@ class KeyOwner(ResponseCapture):
         if fate is KeyOutcome.KEPT:
             fate = KeyOutcome.UNSTORED  # cut off in the middle of it
         state = state_after(fate, self._settings)
-        if state is None and not self.exchange.was_cut and self._flight.hand_over():
+        if state is None and not self.exchange.was_cut_by_drain and self._flight.hand_over():
             return
         ending = Ending(state, self._settings.ttl)
         self._flights.see_to(self._flights.settle(self._flight, ending, Promotion.AGAIN))

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
-from proxy.core.ids import new_token
+from proxy.core.ids import new_owner_token
 from proxy.core.ports import KeyLost, Refused
 from proxy.core.route import Handler
 from proxy.http.refusal import Refusal, RefusalReason
@@ -186,7 +186,7 @@ class Idempotency:
         caller = caller or exchange.caller()
         route, lease, ttl, takes_over = self._terms
         return make(
-            Claim, (name, new_token(), same, route, lease, ttl, takes_over, "", caller, scope)
+            Claim, (name, new_owner_token(), same, route, lease, ttl, takes_over, "", caller, scope)
         )
 
     async def _asking(self, exchange: Exchange, claim: Claim) -> Refusal | None:
@@ -352,7 +352,7 @@ class Idempotency:
         try:
             while True:
                 awake.clear()
-                claim = claim._replace(owner=new_token(), waited_for=owner)
+                claim = claim._replace(owner=new_owner_token(), waited_for=owner)
                 asked = self._clock.monotonic()
                 claimed = await self._ask(claim)
                 now = self._clock.monotonic()

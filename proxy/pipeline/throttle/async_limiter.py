@@ -64,7 +64,7 @@ class AsyncLimiter:
             return cause
         waited = self._clock.monotonic() - turn.entered
         if asks and waited < _ASKING:
-            self.recorder.passed()
+            self.recorder.admitted()
             return 0.0
         self.recorder.delayed(waited)
         return waited

@@ -80,7 +80,7 @@ class ThrottleChain:
                 break
         else:
             for gate in gates:
-                gate.recorder.passed()
+                gate.recorder.admitted()
             return self._new_pass(self, exchange, gates)
         for earlier in gates[: gates.index(gate)]:
             earlier.bucket.undo(now)
@@ -114,7 +114,7 @@ class ThrottleChain:
         now = self.clock.monotonic()
         if gate.bucket.take(now):
             gate.bucket.reserve(now)
-            gate.recorder.passed()
+            gate.recorder.admitted()
             passed.hold_at(gate)
             return
         hindrance = gate.bucket.hindrance(now, deadline - now - LEAST_ATTEMPT)

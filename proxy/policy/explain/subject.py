@@ -1,6 +1,6 @@
-"""A request and the route that takes it: what can be said of it before it is sent.
+"""The subject of ``explain``: a request and its route, and what is known before it is sent.
 
-For ``explain``. On the wire these questions are asked one by one, each in the stage that
+On the wire these questions are asked one by one, each in the stage of the pipeline that
 needs the answer.
 """
 
@@ -19,33 +19,33 @@ _NO_KEY = Refusal(RefusalReason.KEY_MISSING, "There is no key, and the route req
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A request, and where it goes."""
+    """A request, its route and the upstreams that it may go to."""
 
     method: str
     head: RequestHead
     route: RouteSettings
     upstream: UpstreamSettings
     other: UpstreamSettings | None = None
-    """The upstream that it falls back to, if its route has one."""
+    """The fallback upstream, if the route has one."""
     target: str = "/"
     """Path and query."""
 
     @property
     def is_judged(self) -> bool:
-        """Whether there is a verdict on its attempts; else the first is the last."""
+        """Whether attempts get a verdict (retry or fallback); else the first is the last."""
         route = self.route
         return (route.retry is not None or route.fallback is not None) and not self.is_tunnelled
 
     @property
     def is_tunnelled(self) -> bool:
-        """Whether it switches to another protocol."""
+        """Whether the request switches to another protocol."""
         head = self.head
         wanted = head.upgrade.lower().decode("latin-1")
         return wanted in self.route.upgrades and self.method == "GET" and not head.length
 
     @property
     def is_keyed(self) -> bool:
-        """Whether an idempotency key counts for it, be it good or bad or missing."""
+        """Whether the route checks an idempotency key for it, be it good or bad or missing."""
         keys = self.route.idempotency
         if keys is None or self.method not in keys.methods or self.is_tunnelled:
             return False
@@ -62,7 +62,7 @@ class Subject:
         return self.head.sends_once(name, compile_edits(self.route.request_headers))
 
     def refusal(self) -> Refusal | None:
-        """Why it is not even tried; None if it is."""
+        """Return why the request is refused before any attempt; None if it is not."""
         route, length = self.route, self.head.length
         upstreams = [self.upstream] if self.other is None else [self.upstream, self.other]
         single = single_fields(route, upstreams)
@@ -71,10 +71,10 @@ class Subject:
             return repeated
         if route.max_body is not None and length > route.max_body:
             return Refusal(RefusalReason.BODY_TOO_LARGE, "The body is beyond max_body.")
-        return self._refusal_of_key()
+        return self._key_refusal()
 
-    def _refusal_of_key(self) -> Refusal | None:
-        """Why the route's idempotency refuses it."""
+    def _key_refusal(self) -> Refusal | None:
+        """Return why the route's idempotency refuses the request; None if it does not."""
         keys = self.route.idempotency
         if keys is None or not self.is_keyed:
             return None

@@ -1,13 +1,13 @@
-"""What would happen: a request, the outcomes of its attempts, and chance, played through.
+"""The simulated timeline of a request, given the outcomes of its attempts and the rolls of chance.
 
-The rules are not repeated here. The same functions that judge a request on the wire
-judge this one; what is simulated is the world around them: time passes by adding to a
-number, chance is a list of rolls, and the upstream does as the outcomes say. Nobody
-else is there, so the budget is full, breakers are closed and no line is long.
+The rules are not repeated here. The same functions that decide about a request on the wire
+decide about this one; what is simulated is the world around them: time passes by adding to
+a number, chance is a list of rolls, and the upstream does as the outcomes say. There is no
+other traffic, so the budget is full, breakers are closed and wait queues are empty.
 
 An attempt takes no time, but for one that times out: that takes all it may.
 
-:func:`simulate` plays one course of chance; ``forecast.py`` says what others there are.
+:func:`simulate` plays one course of chance; ``forecast.py`` plays all that matter.
 """
 
 import math
@@ -26,8 +26,8 @@ from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
 from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     MISDIRECTED,
-    Request,
-    Result,
+    AttemptResult,
+    RequestFacts,
     RetryRules,
     Situation,
     Verdict,
@@ -40,9 +40,9 @@ from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
 
 _NOT_SENT = frozenset({FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKind.BUSY})
 _HALVINGS = 24
-"""Steps in which a roll is found: to a ten-millionth."""
+"""Steps of the bisection for a roll: to a ten-millionth."""
 _GRAIN = 1e-6
-"""Seconds to be sure that a permit is there."""
+"""Seconds added to a queue's wait, so that rounding does not leave the permit just out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +50,34 @@ class ScriptedOutcome:
     """What the upstream does to one attempt."""
 
     kind: FailureKind | None = None
-    """How it fails; None: it responds."""
+    """How the attempt fails; None: a response comes."""
     status: int = 0
     fields: tuple[bytes, ...] = ()
-    """Of the response, each as ``b"Name: value"``."""
+    """Fields of the response, each as ``b"Name: value"``."""
 
 
 @dataclass(slots=True)
-class Course:
-    """What happened, once all is over or no outcome is left."""
+class Timeline:
+    """What happened to the request up to its end, or until no scripted outcome is left."""
 
     attempts: list[Attempt] = field(default_factory=list)
-    """As the proxy itself would have recorded them."""
-    pause: RetryDelay | None = None
-    """Before the attempt that would follow, but for which no outcome is left."""
+    """The attempts, as the proxy itself would have recorded them."""
+    delay: RetryDelay | None = None
+    """The wait before an attempt that would follow, but for which no outcome is left."""
     answer: Refusal | None = None
-    """What the client gets, if Holdfast makes it."""
+    """The client's answer, if Holdfast makes it itself."""
     falls_back: bool = False
-    fate: KeyOutcome | None = None
-    """What becomes of its key; None if it has none, or nobody can tell yet."""
+    key_outcome: KeyOutcome | None = None
+    """What becomes of the request's key; None if it has none, or if that is still open."""
     is_kept: bool = False
-    """Whether it becomes a dead letter."""
+    """Whether the request becomes a dead letter."""
     ended: float = 0.0
-    """Seconds after it began; infinite if nothing ends it."""
+    """Seconds from the request's beginning to its end; infinite if nothing ends it."""
 
     @property
     def is_over(self) -> bool:
         """Whether the client has its answer."""
-        return self.pause is None and self.ended < math.inf
+        return self.delay is None and self.ended < math.inf
 
 
 AS_LATE_AS_CAN_BE = None
@@ -89,25 +89,26 @@ def simulate(
     outcomes: Sequence[ScriptedOutcome],
     rolls: Sequence[float | None],
     wall: float,
-) -> Course:
-    """Play one course: for the waits chance rolls *rolls*, the last one again if they run out.
+) -> Timeline:
+    """Simulate one timeline: the waits take *rolls* in turn, the last one again if they run out.
 
-    *wall* is the time at which it begins, in seconds since the epoch; hints may be dates.
+    *wall* is the time at which the request begins, in seconds since the epoch: hints may be
+    dates.
     """
-    return _Play(subject, rolls, wall).until_over(outcomes)
+    return _Simulation(subject, rolls, wall).until_over(outcomes)
 
 
-class _Play:
-    """One course of events, while it is played."""
+class _Simulation:
+    """The simulation of one timeline, while it runs."""
 
     def __init__(self, subject: Subject, rolls: Sequence[float | None], wall: float) -> None:
         self._subject = subject
         self._rolls = rolls
         self._wall = wall
         self._now = 0.0
-        self._course = Course()
+        self._timeline = Timeline()
         self._expired = False
-        # An attempt that may go to any URL is taken to go to the first one.
+        # An attempt that may go to any URL is assumed to go to the first one.
         self._url = str(subject.upstream.origins[0]) if subject.upstream.origins else ""
         route, upstream = subject.route, subject.upstream
         self._rules = RetryRules(route.retry or RetrySettings(attempts=1), upstream)
@@ -121,25 +122,25 @@ class _Play:
             self._budget.first(self._now)
         self._throttles = _Throttles([t for t in (route.throttle, upstream.throttle) if t])
 
-    def until_over(self, outcomes: Sequence[ScriptedOutcome]) -> Course:
-        course = self._course
+    def until_over(self, outcomes: Sequence[ScriptedOutcome]) -> Timeline:
+        timeline = self._timeline
         refusal = self._subject.refusal()
         if refusal is not None:
-            course.answer = refusal
-            return course
-        pause: RetryDelay | None = None
+            timeline.answer = refusal
+            return timeline
+        delay: RetryDelay | None = None
         for outcome in outcomes:
-            course.pause = None
-            attempt = self._attempt(outcome, pause)
+            timeline.delay = None
+            attempt = self._attempt(outcome, delay)
             if attempt is None or self._now == math.inf:
                 break
-            pause = self._judge(attempt, outcome)
-            if pause is None:
+            delay = self._judge(attempt, outcome)
+            if delay is None:
                 break
-            course.pause = pause
-            self._now += pause.seconds
-        course.ended = self._now
-        return course
+            timeline.delay = delay
+            self._now += delay.seconds
+        timeline.ended = self._now
+        return timeline
 
     @property
     def _time_left(self) -> float:
@@ -147,19 +148,19 @@ class _Play:
 
     # One attempt.
 
-    def _attempt(self, outcome: ScriptedOutcome, pause: RetryDelay | None) -> Attempt | None:
-        """Its record; None if its turn does not come."""
-        course = self._course
+    def _attempt(self, outcome: ScriptedOutcome, delay: RetryDelay | None) -> Attempt | None:
+        """Record one attempt; return None if a throttle refuses it."""
+        timeline = self._timeline
         queued = self._throttles.enter(self._now, self._time_left)
         if queued is None:
-            if course.attempts:
-                course.attempts[-1].why = VerdictReason.THROTTLED
-            course.answer = Refusal(RefusalReason.THROTTLED, "Its turn would not come in time.")
-            course.fate = self._fate(0)
+            if timeline.attempts:
+                timeline.attempts[-1].verdict = VerdictReason.THROTTLED
+            timeline.answer = Refusal(RefusalReason.THROTTLED, "Its turn would not come in time.")
+            timeline.key_outcome = self._key_outcome(0)
             return None
         self._now += queued
         upstream = self._subject.upstream.name
-        attempt = Attempt(len(course.attempts) + 1, upstream, self._now, pause)
+        attempt = Attempt(len(timeline.attempts) + 1, upstream, self._now, delay)
         attempt.queued = queued
         attempt.url = self._url
         attempt.kind, attempt.status = outcome.kind, outcome.status
@@ -171,45 +172,43 @@ class _Play:
             self._expired = limit >= self._time_left
             attempt.duration = min(limit, self._time_left)
             self._now += attempt.duration
-        course.attempts.append(attempt)
-        self._throttles.leave()
+        timeline.attempts.append(attempt)
+        self._throttles.release()
         return attempt
 
     # Deciding.
 
     def _judge(self, attempt: Attempt, outcome: ScriptedOutcome) -> RetryDelay | None:
-        """The wait before the next attempt; None if this was the last, and all is settled."""
-        advice = self._heed(outcome)
-        result = Result(
-            attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
+        """Return the wait before the next attempt; None if this was the last: all is decided."""
+        hint = self._read_hint(outcome)
+        result = AttemptResult(
+            attempt.kind, attempt.status, attempt.sent, hint, is_first=attempt.number == 1
         )
         if self._subject.is_judged:
             verdict = self._verdict(attempt, result)
-            attempt.why = verdict.why
-            if verdict.pause is not None:
-                return verdict.pause
+            attempt.verdict = verdict.reason
+            if verdict.delay is not None:
+                return verdict.delay
         self._end(attempt, result)
         return None
 
-    def _heed(self, outcome: ScriptedOutcome) -> RetryHint:
-        """What the response says about the next attempt, to this request and to everybody."""
+    def _read_hint(self, outcome: ScriptedOutcome) -> RetryHint:
+        """Read the response's hint for this request, and pause the throttles by it."""
         if outcome.kind is not None:
             return NO_HINT
         wall = self._wall + self._now
         if outcome.status in self._subject.upstream.refused:
-            told = read_hint(outcome.status, outcome.fields, wall).wait
-            self._throttles.pause(self._now, told or 0.0)
+            wait = read_hint(outcome.status, outcome.fields, wall).wait
+            self._throttles.pause(self._now, wait or 0.0)
         fallback = self._subject.route.fallback
-        listens_to = self._rules.statuses | (fallback.on.hinted if fallback else frozenset())
-        return read_hint(
-            outcome.status, outcome.fields, wall, wants_wait=outcome.status in listens_to
-        )
+        heeded = self._rules.statuses | (fallback.on.hinted if fallback else frozenset())
+        return read_hint(outcome.status, outcome.fields, wall, wants_wait=outcome.status in heeded)
 
-    def _verdict(self, attempt: Attempt, result: Result) -> Verdict:
+    def _verdict(self, attempt: Attempt, result: AttemptResult) -> Verdict:
         subject = self._subject
         names = {name.lower() for name, _ in subject.head.raw}
-        leave = self._repeats.leave(subject, self._course.attempts, self._now)
-        request = Request(leave, early_data=b"early-data" in names)
+        permission = self._repeats.permission(subject, self._timeline.attempts, self._now)
+        request = RequestFacts(permission, early_data=b"early-data" in names)
         budget = self._budget
         return decide(
             self._rules,
@@ -223,7 +222,7 @@ class _Play:
             take_budget=lambda: budget is None or budget.take(self._now),
         )
 
-    def _roll(self, attempt: Attempt, result: Result) -> float:
+    def _roll(self, attempt: Attempt, result: AttemptResult) -> float:
         roll = self._rolls[min(attempt.number, len(self._rolls)) - 1]
         if roll is not AS_LATE_AS_CAN_BE:
             return roll
@@ -238,17 +237,17 @@ class _Play:
                 too_high = middle
         return fitting
 
-    def _fits(self, attempt: Attempt, result: Result, roll: float) -> bool:
+    def _fits(self, attempt: Attempt, result: AttemptResult, roll: float) -> bool:
         return isinstance(self._rules.wait(result, self._situation(attempt, roll)), RetryDelay)
 
     def _situation(self, attempt: Attempt, roll: float) -> Situation:
-        earlier = self._course.attempts[:-1]
+        earlier = self._timeline.attempts[:-1]
         is_lost = self._subject.head.length > self._subject.route.buffer
         return Situation(
             made=attempt.number,
             time_left=self._time_left,
             roll=roll,
-            previous=0.0 if attempt.pause is None else attempt.pause.seconds,
+            previous=0.0 if attempt.delay is None else attempt.delay.seconds,
             was_misdirected=any(before.status == MISDIRECTED for before in earlier),
             body_lost=VerdictReason.BODY_TOO_LARGE if is_lost else None,
             expired=self._expired,
@@ -256,18 +255,18 @@ class _Play:
 
     # Ending.
 
-    def _end(self, attempt: Attempt, result: Result) -> None:
-        course, kind = self._course, attempt.kind
-        course.falls_back = self._falls_back(result)
-        if kind is not None and kind is not FailureKind.TRUNCATED and not course.falls_back:
-            course.answer = Refusal(
+    def _end(self, attempt: Attempt, result: AttemptResult) -> None:
+        timeline, kind = self._timeline, attempt.kind
+        timeline.falls_back = self._falls_back(result)
+        if kind is not None and kind is not FailureKind.TRUNCATED and not timeline.falls_back:
+            timeline.answer = Refusal(
                 RefusalReason.TIMEOUT if self._expired else RefusalReason(kind.value),
                 "No response came.",
             )
-        course.fate = self._fate(0 if course.answer else attempt.status)
-        course.is_kept = self._is_kept(result)
+        timeline.key_outcome = self._key_outcome(0 if timeline.answer else attempt.status)
+        timeline.is_kept = self._is_kept(result)
 
-    def _is_kept(self, result: Result) -> bool:
+    def _is_kept(self, result: AttemptResult) -> bool:
         subject, settings = self._subject, self._subject.route.dead_letter
         if settings is None:
             return False
@@ -275,7 +274,7 @@ class _Play:
         may_be = rules.may_want(subject.method, is_tunnel=subject.is_tunnelled)
         return may_be and rules.wants(result)
 
-    def _falls_back(self, result: Result) -> bool:
+    def _falls_back(self, result: AttemptResult) -> bool:
         subject = self._subject
         fallback = subject.route.fallback
         if fallback is None or not subject.is_judged:
@@ -285,62 +284,65 @@ class _Play:
         return subject.other is None or self._may_go_elsewhere()
 
     def _may_go_elsewhere(self) -> bool:
-        """Whether there is time for one more attempt, and it does no harm."""
+        """Whether there is time for an attempt at the fallback upstream, and it does no harm."""
         subject = self._subject
         if self._expired or self._time_left < LEAST_ATTEMPT:
             return False
-        attempts = self._course.attempts
+        attempts = self._timeline.attempts
         if subject.head.length > subject.route.buffer and any(a.sent for a in attempts):
             return False
         return self._repeats.may_go_elsewhere(subject, attempts)
 
-    def _fate(self, status: int) -> KeyOutcome | None:
-        subject, course = self._subject, self._course
+    def _key_outcome(self, status: int) -> KeyOutcome | None:
+        subject, timeline = self._subject, self._timeline
         keys = subject.route.idempotency
         if keys is None or not subject.is_keyed:
             return None
-        if course.falls_back and subject.other is not None:
+        if timeline.falls_back and subject.other is not None:
             return None
         return outcome_of_key(
             keys,
             status,
-            course.attempts,
+            timeline.attempts,
             {subject.upstream.name: subject.upstream.refused},
-            fell_back=course.falls_back,
+            fell_back=timeline.falls_back,
         )
 
 
 class _Throttles:
-    """The lines that an attempt stands in, the route's first, with nobody else in them."""
+    """The wait queues of an attempt, the route's first, without any other traffic."""
 
     def __init__(self, throttles: list[ThrottleSettings]) -> None:
-        self._buckets: list[WaitQueue[Waiter]] = [
+        self._queues: list[WaitQueue[Waiter]] = [
             WaitQueue(settings, LocalLimiter(settings, 0.0)) for settings in throttles
         ]
 
     def enter(self, now: float, time_left: float) -> float | None:
-        """Seconds until it has passed all of them; None if it is refused."""
+        """Return the seconds until all queues have admitted the attempt; None if one refuses."""
         began = now
-        for bucket in self._buckets:
-            if bucket.take(now):
+        for queue in self._queues:
+            if queue.take(now):
                 continue
-            if bucket.hindrance(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
+            if queue.hindrance(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
                 return None
-            now += bucket.wait(now) + _GRAIN
-            if not bucket.take(now):
+            now += queue.wait(now) + _GRAIN
+            if not queue.take(now):
                 return None
         return now - began
 
     def would_admit(self, now: float, later: float, time_left: float) -> bool:
         left = time_left - later - LEAST_ATTEMPT
-        return not any(bucket.hindrance(now, left, later) for bucket in self._buckets)
+        return not any(queue.hindrance(now, left, later) for queue in self._queues)
 
-    def leave(self) -> None:
-        """The call is over."""
-        for bucket in self._buckets:
-            bucket.vacate()
+    def release(self) -> None:
+        """Release the concurrency slots of an attempt that has ended."""
+        for queue in self._queues:
+            queue.vacate()
 
     def pause(self, now: float, seconds: float) -> None:
-        """The upstream asks to be left alone; a caller's own limit is none of the others'."""
-        for bucket in [b for b in self._buckets if b.settings.key] or self._buckets:
-            bucket.pause(now, seconds)
+        """Pause for an upstream that asks for it: the throttles with a key, or else all.
+
+        A pause that one caller's own rate limit caused must not stop the other callers.
+        """
+        for queue in [q for q in self._queues if q.settings.key] or self._queues:
+            queue.pause(now, seconds)

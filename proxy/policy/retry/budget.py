@@ -1,23 +1,23 @@
-"""How many retries an upstream is asked to bear: the brake on a retry storm.
+"""The retry budget: how many retries an upstream has to bear. It stops a retry storm.
 
 When an upstream fails every request, three attempts each would triple its load at
-the worst of times. A budget ties retries to what callers ask for: in any window no
-more than ``ratio`` of the first attempts, and a few on top, so that a caller with
-one request a minute may retry it too.
+the worst of times. A budget ties retries to the traffic: in any window no more than
+``ratio`` of the first attempts, and a few on top, so that a caller with one request a
+minute may retry it too.
 
-A retry is counted when it is decided, not when it is sent: else all that fail at
-once would pass together. One that is cancelled before it is sent is given back.
+A retry is charged when it is decided, not when it is sent: otherwise all requests that
+fail at once would be retried at once. One that is cancelled before it is sent is given back.
 """
 
 from proxy.policy.settings import BudgetSettings
 from proxy.policy.window import Window
 
 _ROUNDING = 1e-9
-"""0.29 of 100 is 29, whatever floats make of it."""
+"""Tolerance for float errors: 0.29 of 100 shall be 29."""
 
 
 class Budget:
-    """The retries of one upstream."""
+    """The retry budget of one upstream."""
 
     __slots__ = ("_firsts", "_reserve", "_retries", "first", "settings")
 
@@ -27,21 +27,21 @@ class Budget:
         self._firsts = Window(settings.window)
         self._retries = Window(settings.window)
         self.first = self._firsts.add
-        """Called with the time when a request is tried for the first time."""
+        """Count a first attempt; called with its time. (speed: the window's own method.)"""
 
     def take(self, now: float) -> bool:
-        """Whether one more retry may be; if so, it is counted."""
+        """Charge one retry; return False, and charge nothing, if the budget is used up."""
         if self.remaining(now) < 1 - _ROUNDING:
             return False
         self._retries.add(now)
         return True
 
     def give_back(self, taken_at: float, now: float) -> None:
-        """The retry that was taken at *taken_at* is not going to be sent."""
+        """Return a retry that was charged at *taken_at* and is not going to be sent."""
         self._retries.take_back(taken_at, now)
 
     def remaining(self, now: float) -> float:
-        """How many retries could be taken now."""
+        """Return how many retries could be charged now."""
         # Where the window's edge cuts a slice in two, err towards fewer retries.
         allowed = self.settings.ratio * self._firsts.at_least(now) + self._reserve
         return max(allowed - self._retries.at_most(now), 0.0)

@@ -1,7 +1,7 @@
-"""What a response says about the next attempt: when, and whether at all.
+"""Retry hints: what a response says about the next attempt, when and whether at all.
 
 Servers say when to come back in many ways. The first one in this order that can
-be used rules; a malformed one is passed over:
+be used decides; a malformed one is skipped:
 
 1. ``retry-after-ms``, ``x-ms-retry-after-ms``, ``x-amz-retry-after``: milliseconds (OpenAI,
    Azure, AWS)
@@ -12,11 +12,11 @@ be used rules; a malformed one is passed over:
 6. ``X-RateLimit-Reset`` (GitHub and most others)
 7. what single vendors do: OpenAI, Anthropic, Shopify
 
-The first two are orders. A reset only tells when a quota is filled up again, which
-is no reason to wait while something is left of it (``rate_limit_fields.py``).
+The first two are orders. A reset only tells when the quota of a rate limit is filled up
+again, which is no reason to wait while something is left of it (``rate_limit_fields.py``).
 
 Nothing here raises, whatever the upstream sends, and no wait is infinite. Whether
-it is too long is for the caller to say.
+it is too long is for the caller to decide.
 """
 
 import re
@@ -33,37 +33,37 @@ from proxy.policy.retry.rate_limit_fields import AdvertisedQuota, longest_wait, 
 
 @dataclass(frozen=True, slots=True)
 class RetryHint:
-    """What the upstream wants us to do."""
+    """What an upstream's response says about the next attempt."""
 
     wait: float | None = None
-    """Seconds that it asks us to wait; None if it did not say."""
+    """Seconds of the wait that the upstream asks for; None if it does not say."""
     should_retry: bool | None = None
-    """Its yes or no to another attempt; None if it did not say."""
+    """The upstream's yes or no to another attempt; None if it does not say."""
     is_final: bool = False
-    """Whether it says that this is what an earlier request with the same key was answered."""
+    """Whether the response is, by its own word, that to an earlier request with the same key."""
 
 
 NO_HINT = RetryHint()
 
 _MOST_LINES = 8
 _LONGEST_LINE = 1024
-"""Of one field. Nobody means more, and it would hold up everybody to read it."""
+"""Characters of one field. No honest server sends more, and to read it would block the loop."""
 
 _LONGEST = 1e12
-"""Further than the year 9999 is away. What would be infinite is cut to this."""
+"""Seconds, beyond the year 9999. A wait that would be infinite is cut to this."""
 _DAY = 86400.0
 _FIRST_EPOCH = 1e9
-"""From here on a number is no span but a moment: 31 years is no wait, and 2001 is past."""
+"""From here on a number is no span but a time: 31 years is no wait, and 2001 is past."""
 _FIRST_EPOCH_IN_MS = 1e12
 
 _Reader = Callable[[str], float | None]
-"""From the text of a field to seconds from now, if it is fit for that."""
+"""Reads the text of a field as seconds from now; None if it is malformed."""
 
 _MILLISECONDS = (b"retry-after-ms", b"x-ms-retry-after-ms", b"x-amz-retry-after")
 _SHOULD_RETRY = (b"x-should-retry", b"stripe-should-retry")
 _REPLAYED = b"idempotent-replayed"
 
-# Reset and remaining count of each quota that a vendor has. Not of all: some of
+# Reset and remaining count of each quota that a vendor has. Some are left out: a few of
 # Anthropic's tell when a week is over, whether or not it is used up.
 _RATE_LIMIT = (b"ratelimit-reset", b"ratelimit-remaining")
 _DISCORD = (b"x-ratelimit-reset-after", b"x-ratelimit-remaining")
@@ -91,11 +91,11 @@ _KNOWN = frozenset(
     }
 )
 _CONTEXT = frozenset({b"date", b"age"})
-"""What is worth reading only beside one of the above."""
+"""Fields that are worth reading only beside one of ``_KNOWN``."""
 
 # ASCII digits. Python's float() would also take "1_000", "1e3", "nan" and other scripts.
 _is_number = re.compile(r"[0-9]+(?:\.[0-9]+)?").fullmatch
-_is_nothing = re.compile(r"-[0-9]+|0+(?:\.0+)?").fullmatch  # some count on below 0
+_is_nothing = re.compile(r"-[0-9]+|0+(?:\.0+)?").fullmatch  # some servers count on below 0
 _is_positive = re.compile(r"0*[1-9][0-9]*").fullmatch
 _used_of_size = re.compile(r"([0-9]{1,9})/([0-9]{1,9})").fullmatch
 
@@ -103,11 +103,11 @@ _used_of_size = re.compile(r"([0-9]{1,9})/([0-9]{1,9})").fullmatch
 def read_hint(
     status: int, lines: Sequence[bytes], wall: float, *, wants_wait: bool = True
 ) -> RetryHint:
-    """Read the fields of a response, each as ``b"Name: value"``.
+    """Read the retry hint from the fields of a response, each as ``b"Name: value"``.
 
-    *wall* is our own time, in seconds since the epoch. A response that is no
+    *wall* is the proxy's own time, in seconds since the epoch. A response that is no
     error gives no wait: its ``Retry-After`` is for the client, who is to ask
-    again later, or elsewhere. Unless the caller *wants_wait*, one is worked out only
+    again later, or elsewhere. Unless the caller *wants_wait*, one is computed only
     for a response that asks to be retried: GitHub's on a plain 404 takes 35 µs.
     """
     fields: dict[bytes, list[str]] = {}
@@ -137,39 +137,39 @@ class _Response:
 
     @cached_property
     def _now(self) -> float:
-        """What they date, they date by their clock, which need not agree with ours."""
+        """The present time by the server's Date, since dates in its fields go by its clock."""
         dates = self._fields.get(b"date")
         theirs = parse_date(dates[0], self._wall) if dates else None
         return theirs if theirs is not None and abs(theirs - self._wall) <= _DAY else self._wall
 
     def should_retry(self) -> bool | None:
-        said = {text.lower() for name in _SHOULD_RETRY for text in self._fields.get(name, ())}
-        if "false" in said:
+        values = {text.lower() for name in _SHOULD_RETRY for text in self._fields.get(name, ())}
+        if "false" in values:
             return False
-        return True if "true" in said else None
+        return True if "true" in values else None
 
     def is_replayed(self) -> bool:
         return "true" in map(str.lower, self._fields.get(_REPLAYED, ()))
 
     def wait(self) -> float | None:
         usable = next((wait for wait in self._waits() if wait is not None), None)
-        # A moment that is past is a wait of nothing.
+        # A time in the past is a wait of 0 seconds.
         return None if usable is None else min(max(usable, 0.0), _LONGEST)
 
     def _waits(self) -> Iterator[float | None]:
-        """All that is said about a wait, in the order of precedence; None is of no use."""
+        """Yield the wait that each kind of field asks for, in order of precedence; None: none."""
         yield self._longest(_milliseconds, *_MILLISECONDS)
         yield self._longest(self._seconds_or_date, b"retry-after")
         if any(map(_is_positive, self._fields.get(b"age", ()))):
-            return  # it comes from a cache, and so does what it tells of quotas
+            return  # the response comes from a cache, and so do its quotas
         quotas = parse_rate_limit(", ".join(self._fields.get(b"ratelimit", ())))
         yield longest_wait(quotas, is_429=self._is_429)
-        yield self._quotas(self._seconds_or_moment, _RATE_LIMIT)
+        yield self._quotas(self._seconds_or_time, _RATE_LIMIT)
         yield self._quotas(_seconds, _DISCORD)
         yield self._longest(_seconds, b"x-ratelimit-retry-after")
-        yield self._quotas(self._seconds_or_moment, _X_RATE_LIMIT)
+        yield self._quotas(self._seconds_or_time, _X_RATE_LIMIT)
         yield self._quotas(_go_duration, *_OPENAI)
-        yield self._quotas(self._seconds_or_moment, *_ANTHROPIC)
+        yield self._quotas(self._seconds_or_time, *_ANTHROPIC)
         yield self._longest(_shopify, _SHOPIFY)
 
     def _longest(self, read: _Reader, *names: bytes) -> float | None:
@@ -189,11 +189,11 @@ class _Response:
         seconds = _seconds(text)
         if seconds is not None:
             return seconds
-        moment = parse_date(text, self._now)
-        return None if moment is None else moment - self._now
+        date = parse_date(text, self._now)
+        return None if date is None else date - self._now
 
-    def _seconds_or_moment(self, text: str) -> float | None:
-        """As above, but a large number is a moment too, in seconds or milliseconds."""
+    def _seconds_or_time(self, text: str) -> float | None:
+        """Read seconds or a date; a large number is a time, in (milli)seconds since the epoch."""
         number = _seconds(text)
         if number is None or number < _FIRST_EPOCH:
             return self._seconds_or_date(text)
@@ -209,12 +209,12 @@ def _milliseconds(text: str) -> float | None:
 
 
 def _go_duration(text: str) -> float | None:
-    # Azure sends 0 where it does not know.
+    # Azure sends 0 where the reset is unknown.
     return parse_go_duration(text) or None
 
 
 def _shopify(text: str) -> float | None:
-    """A bucket of calls that leaks: until there is room for one more."""
+    """Read Shopify's leaky bucket, ``used/size``: seconds until there is room for one more call."""
     found = _used_of_size(text)
     too_many = int(found[1]) - int(found[2]) + 1 if found else 0
     return too_many / _SHOPIFY_LEAKS_PER_SECOND if too_many > 0 else None

@@ -1,4 +1,4 @@
-"""The ``RateLimit`` field: how much of a quota is left, and when there is more.
+"""The ``RateLimit`` field: how much of a rate limit's quota is left, and when there is more.
 
 Two forms are in use, and a field that is neither must be ignored as a whole:
 
@@ -6,8 +6,8 @@ Two forms are in use, and a field that is neither must be ignored as a whole:
   ``"burst";r=0;t=5, "daily";r=400;t=3600`` (remaining, seconds until reset);
 - a Dictionary, by draft 07: ``limit=10, remaining=0, reset=7``.
 
-Both are structured fields (RFC 9651). The values of parameters that mean nothing
-to us are only skipped, not checked.
+Both are structured fields (RFC 9651). The values of unknown parameters are only
+skipped, not checked.
 """
 
 import re
@@ -19,16 +19,16 @@ class AdvertisedQuota(NamedTuple):
     """What a server says about one quota."""
 
     exhausted: bool
-    """Whether nothing is left of it, or it is not said how much is."""
+    """Whether nothing is left of the quota, or the server does not say how much is."""
     wait: float | None
-    """Seconds until there is more, if that is known."""
+    """Seconds until there is more; None if that is unknown."""
 
 
 def longest_wait(quotas: Sequence[AdvertisedQuota], *, is_429: bool) -> float | None:
-    """Seconds until all of *quotas* that count have something left; None: not known.
+    """Return the seconds until all exhausted *quotas* have something left; None if unknown.
 
-    One of which something is left does not count. But a 429 says that some quota
-    is used up: there, if none of them admits to it, each may be the one.
+    A quota of which something is left does not count. But a 429 says that some quota
+    is used up: if the server reports none as exhausted, each may be the one.
     """
     counting = [quota for quota in quotas if quota.exhausted] or (quotas if is_429 else ())
     return max((quota.wait for quota in counting if quota.wait is not None), default=None)
@@ -50,7 +50,7 @@ class _Malformed(Exception):
 
 
 def parse_rate_limit(text: str) -> list[AdvertisedQuota]:
-    """The quotas that *text*, all lines of the field, tells of; none if it is malformed."""
+    """Parse *text*, all lines of the field, to quotas; an empty list if it is malformed."""
     if not text:
         return []
     for read in (_read_list, _read_dictionary):
@@ -80,11 +80,11 @@ def _read_dictionary(text: str) -> list[AdvertisedQuota]:
     return [AdvertisedQuota(exhausted, _whole_number(values["reset"]))]
 
 
-def _members(kind: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """The members of a List or Dictionary, one after the other."""
+def _members(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the members of a List or Dictionary, each matched by *pattern*."""
     position = 0
     while True:
-        member = kind.match(text, position)
+        member = pattern.match(text, position)
         if member is None:
             raise _Malformed
         yield member

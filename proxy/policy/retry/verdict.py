@@ -1,12 +1,12 @@
-"""After an attempt: does another follow, when, and if not, why not.
+"""The verdict after an attempt: does a retry follow, when, and if not, why not.
 
-Three questions, asked in this order, each by a function of its own:
+Three questions, asked in this order, each by a method of :class:`RetryRules`:
 
-*would*   is this an outcome that the route repeats, and a request that may be repeated?
-*may*     do the count, the kept body and the process itself allow it?
-*wait*    how long, and is there time for it?
+``unrepeatable_reason``  is this an outcome that the route repeats, and may the request be repeated?
+``blocked_reason``       do the number of attempts, the kept body and the process itself allow it?
+``wait``                 how long is the wait, and is there time for it?
 
-Whoever asks brings time, chance and what is left of everything; :func:`decide` puts
+The caller brings time, chance and what is left of everything; :func:`decide` puts
 the three together and asks breaker, throttle and budget last, because the budget is
 charged by asking. When in doubt, the answer is no.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import ANYWHERE, Leave
-from proxy.policy.retry.backoff import delay, lengthened
+from proxy.policy.repeatable import ANYWHERE, RepeatPermission
+from proxy.policy.retry.backoff import backoff_delay, spread_hint
 from proxy.policy.retry.hints import NO_HINT, RetryHint
 from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
 
@@ -29,32 +29,32 @@ TOO_EARLY = 425
 _TOO_MANY = 429
 _LEAST_BASE_AFTER_429 = 1.0
 
-# Ways to fail of which the connection can still prove that nothing had been sent.
+# Failure kinds for which the connection can still prove that nothing had been sent.
 _PROVABLY_UNSENT = frozenset({FailureKind.RESET, FailureKind.TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What of a request matters for repeating it."""
+class RequestFacts:
+    """The facts about a request that matter for a retry."""
 
-    leave: Leave | VerdictReason
-    """Whether its attempts so far allow for another, wherever that may go; or why they do not."""
+    permission: RepeatPermission | VerdictReason
+    """Whether, and where, another attempt may follow those made so far; or why not."""
     early_data: bool = False
-    """Whether it came as TLS early data, so that 425 is the client's business (RFC 8470)."""
+    """Whether the request came as TLS early data, so that the client handles a 425 (RFC 8470)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What became of an attempt."""
+class AttemptResult:
+    """How an attempt ended."""
 
     kind: FailureKind | None
-    """How it failed; None if a response came."""
+    """How the attempt failed; None if a response came."""
     status: int = 0
     sent: bool = True
     """Whether a byte of the request may have reached the upstream."""
-    advice: RetryHint = NO_HINT
+    hint: RetryHint = NO_HINT
     is_first: bool = True
-    """Whether no attempt was made before it."""
+    """Whether no attempt was made before this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +62,37 @@ class Situation:
     """Everything else that bears on whether another attempt may follow."""
 
     made: int
-    """Attempts that count so far: not those that only found a stale connection."""
+    """Attempts made so far, without those that only found a stale connection."""
     time_left: float
     """Seconds until the request's deadline."""
     roll: float
-    """Chance, from 0 up to 1."""
+    """A random number from 0 up to 1."""
     previous: float = 0.0
-    """The wait before this attempt; 0 if there was none."""
+    """Seconds of the wait before this attempt; 0 if there was none."""
     was_misdirected: bool = False
     """Whether an earlier attempt was answered with 421."""
     body_lost: VerdictReason | None = None
-    """Why the body cannot be sent again, if it cannot."""
+    """Why the body cannot be sent again; None if it can."""
     expired: bool = False
-    """Whether the deadline itself ended the attempt."""
+    """Whether the request's deadline itself ended the attempt."""
     shutting_down: bool = False
     client_gone: bool = False
-    """Whether only the sake of a key keeps it going."""
+    """Whether the client left and the request goes on for the sake of its key alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows an attempt."""
+    """The decision after an attempt: whether another follows, when, where, and why."""
 
-    why: VerdictReason
-    pause: RetryDelay | None = None
-    """The wait before the next one; None if none follows."""
-    leave: Leave = ANYWHERE
-    """Where the next one may go, and until when."""
+    reason: VerdictReason
+    delay: RetryDelay | None = None
+    """The wait before the next attempt; None if none follows."""
+    permission: RepeatPermission = ANYWHERE
+    """Where the next attempt may go, and until when it may begin."""
 
 
 class RetryRules:
-    """A route's retry settings, and what its upstream promises."""
+    """A route's retry settings, and the statuses by which its upstream refuses."""
 
     __slots__ = ("refused", "retry", "statuses")
 
@@ -100,12 +100,14 @@ class RetryRules:
         self.retry = retry
         self.refused = upstream.refused
         self.statuses = retry.on.statuses | retry.on.hinted | upstream.refused
-        """Those after which another attempt may follow unless the upstream itself objects."""
+        """Statuses after which another attempt may follow unless the upstream itself objects."""
 
-    def would(self, request: Request, result: Result) -> VerdictReason | None:
-        """Why this outcome of this request is not repeated; None if it is."""
+    def unrepeatable_reason(
+        self, request: RequestFacts, result: AttemptResult
+    ) -> VerdictReason | None:
+        """Return why this request is not repeated after this outcome; None if it is."""
         if result.kind is None:
-            return self._would_after_response(request, result)
+            return self._unrepeatable_response(request, result)
         kind = result.kind
         if kind is FailureKind.TRUNCATED:
             return VerdictReason.RESPONSE_STARTED
@@ -113,28 +115,30 @@ class RetryRules:
             return VerdictReason.CLIENT_GONE
         if not is_listed(self.retry.on, result, self.refused):
             return VerdictReason.NOT_RETRYABLE_KIND
-        return request.leave if isinstance(request.leave, VerdictReason) else None
+        return request.permission if isinstance(request.permission, VerdictReason) else None
 
-    def _would_after_response(self, request: Request, result: Result) -> VerdictReason | None:
-        status, advice = result.status, result.advice
-        listed = is_listed(self.retry.on, result, self.refused) or advice.should_retry is True
+    def _unrepeatable_response(
+        self, request: RequestFacts, result: AttemptResult
+    ) -> VerdictReason | None:
+        status, hint = result.status, result.hint
+        listed = is_listed(self.retry.on, result, self.refused) or hint.should_retry is True
         if status < FIRST_FAILURE or not (listed or status >= FIRST_SERVER_ERROR):
             return VerdictReason.SUCCESS
-        if advice.should_retry is False:
+        if hint.should_retry is False:
             return VerdictReason.SERVER_SAID_NO
-        if advice.is_final:
+        if hint.is_final:
             return VerdictReason.FINAL_ANSWER
         if not listed or (status == TOO_EARLY and request.early_data):
             return VerdictReason.NOT_RETRYABLE_STATUS
-        return request.leave if isinstance(request.leave, VerdictReason) else None
+        return request.permission if isinstance(request.permission, VerdictReason) else None
 
-    def may(self, result: Result, situation: Situation) -> VerdictReason | None:
-        """Why no further attempt may be made, whatever the wait; None if one may."""
+    def blocked_reason(self, result: AttemptResult, situation: Situation) -> VerdictReason | None:
+        """Return why no further attempt can be made, whatever the wait; None if one can."""
         if situation.client_gone:
             return VerdictReason.CLIENT_GONE
         if situation.expired:
             return VerdictReason.DEADLINE
-        # RFC 9110 15.5.20: once, on another connection.
+        # RFC 9110 15.5.20: a 421 is retried once, on another connection.
         again_misdirected = result.status == MISDIRECTED and situation.was_misdirected
         if situation.made >= self.retry.attempts or again_misdirected:
             return VerdictReason.ATTEMPTS_EXHAUSTED
@@ -142,17 +146,17 @@ class RetryRules:
             return situation.body_lost
         return VerdictReason.SHUTDOWN if situation.shutting_down else None
 
-    def wait(self, result: Result, situation: Situation) -> RetryDelay | VerdictReason:
-        """How long to wait before the next attempt, or why that cannot be waited for."""
+    def wait(self, result: AttemptResult, situation: Situation) -> RetryDelay | VerdictReason:
+        """Return the wait before the next attempt, or why it would be too long."""
         retry = self.retry
-        hint = None if retry.longest_hint is None else result.advice.wait
-        told_nothing = result.status == _TOO_MANY and hint is None
-        backoff = delay(
+        hint = None if retry.longest_hint is None else result.hint.wait
+        lacks_hint = result.status == _TOO_MANY and hint is None
+        backoff = backoff_delay(
             retry.backoff,
             situation.made,
             situation.previous,
             situation.roll,
-            least_base=_LEAST_BASE_AFTER_429 if told_nothing else 0.0,
+            least_base=_LEAST_BASE_AFTER_429 if lacks_hint else 0.0,
         )
         spread = 0.0 if retry.backoff.jitter == "none" else situation.roll
         return choose_wait(
@@ -160,17 +164,17 @@ class RetryRules:
         )
 
 
-def is_listed(on: Outcomes, result: Result, refused: frozenset[int]) -> bool:
-    """Whether *on* names this outcome."""
+def is_listed(on: Outcomes, result: AttemptResult, refused: frozenset[int]) -> bool:
+    """Whether *on* lists this outcome."""
     kind = result.kind
     if kind is not None:
         unsent = not result.sent and kind in _PROVABLY_UNSENT
-        return kind.value in on.words or (unsent and FailureKind.CONNECT.value in on.words)
+        return kind.value in on.names or (unsent and FailureKind.CONNECT.value in on.names)
     status = result.status
     return (
         status in on.statuses
-        or (status in refused and "refused" in on.words)
-        or (status in on.hinted and result.advice.wait is not None)
+        or (status in refused and "refused" in on.names)
+        or (status in on.hinted and result.hint.wait is not None)
     )
 
 
@@ -183,10 +187,10 @@ def choose_wait(
     roll: float,
     least_attempt: float = LEAST_ATTEMPT,
 ) -> RetryDelay | VerdictReason:
-    """Bring our own wait, the upstream's and the deadline together.
+    """Combine the back-off, the upstream's hint and the deadline to one wait.
 
-    A hint is a floor: never shortened, spread only on top, and not waited for at
-    all if it is beyond *longest* or the time left. What we add to it gives way
+    A hint is a floor: never shortened, jittered only on top, and not waited for at
+    all if it is beyond *longest* or the time left. What is added to it gives way
     to the deadline.
     """
     room = time_left - least_attempt
@@ -196,49 +200,50 @@ def choose_wait(
         return VerdictReason.HINT_TOO_LONG
     if hint > room:
         return VerdictReason.DEADLINE
-    # At most half of what is left beyond the hint: the attempt needs time, too.
-    seconds = min(max(backoff, lengthened(hint, roll)), hint + (room - hint) / 2)
+    # Add at most half of the time left beyond the hint: the attempt needs time, too.
+    seconds = min(max(backoff, spread_hint(hint, roll)), hint + (room - hint) / 2)
     return RetryDelay(seconds, "hint" if hint >= backoff else "backoff")
 
 
 def decide(
     rules: RetryRules,
-    request: Request,
-    result: Result,
-    look: Callable[[], Situation],
+    request: RequestFacts,
+    result: AttemptResult,
+    read_situation: Callable[[], Situation],
     *,
     breaker_admits: Callable[[float], bool],
     throttle_admits: Callable[[float], bool],
     take_budget: Callable[[], bool],
 ) -> Verdict:
-    """Whether another attempt follows, and when.
+    """Decide whether another attempt follows, and when.
 
-    *look* tells the situation, if that comes to matter; *breaker_admits* whether an
-    address would be tried that many seconds from now; *throttle_admits* whether the
-    limits would let an attempt in line by then; *take_budget* charges the budget for a
-    retry if it has one left.
+    *read_situation* is called only if the situation comes to matter; *breaker_admits* says
+    whether a breaker would admit an attempt that many seconds from now; *throttle_admits*
+    whether the throttles would admit one, or queue it, by then; *take_budget* charges the
+    retry budget and returns False if it is used up.
     """
-    why = rules.would(request, result)
-    if why is not None:
-        return Verdict(
-            VerdictReason.RECOVERED if why is VerdictReason.SUCCESS and not result.is_first else why
-        )
-    situation = look()
-    why = rules.may(result, situation)
-    if why is not None:
-        return Verdict(why)
-    pause = rules.wait(result, situation)
-    if isinstance(pause, VerdictReason):
-        return Verdict(pause)
-    leave = request.leave if isinstance(request.leave, Leave) else ANYWHERE
+    reason = rules.unrepeatable_reason(request, result)
+    if reason is not None:
+        has_recovered = reason is VerdictReason.SUCCESS and not result.is_first
+        return Verdict(VerdictReason.RECOVERED if has_recovered else reason)
+    situation = read_situation()
+    reason = rules.blocked_reason(result, situation)
+    if reason is not None:
+        return Verdict(reason)
+    delay = rules.wait(result, situation)
+    if isinstance(delay, VerdictReason):
+        return Verdict(delay)
+    permission = (
+        request.permission if isinstance(request.permission, RepeatPermission) else ANYWHERE
+    )
     obstacles = (
-        (leave.allows, VerdictReason.KEY_EXPIRED),
+        (permission.allows, VerdictReason.KEY_EXPIRED),
         (breaker_admits, VerdictReason.BREAKER_OPEN),
         (throttle_admits, VerdictReason.THROTTLED),
     )
-    for admits, why_not in obstacles:
-        if not admits(pause.seconds):
-            return Verdict(why_not)
+    for admits, refusal_reason in obstacles:
+        if not admits(delay.seconds):
+            return Verdict(refusal_reason)
     if not take_budget():
         return Verdict(VerdictReason.BUDGET)
-    return Verdict(VerdictReason.RETRIED, pause, leave)
+    return Verdict(VerdictReason.RETRIED, delay, permission)

@@ -1,4 +1,4 @@
-"""Which route a request takes: the first in the file whose conditions all hold.
+"""Route matching: a request takes the first route of the file whose conditions all match.
 
 The conditions of one :class:`~proxy.policy.settings.Match`:
 
@@ -6,12 +6,12 @@ The conditions of one :class:`~proxy.policy.settings.Match`:
 - **methods**: one of those listed. GET does not include HEAD.
 - **hosts**: the name itself, or ``*.example.com`` for every name below it, but
   not for ``example.com``.
-- **headers**: for each there is a line with this value, or with this beginning
-  where the value ends in ``*``. Bytes beyond ASCII count as Latin-1.
+- **headers**: for each the request has a field with this value, or with this beginning
+  where the value ends in ``*``. Bytes beyond ASCII are read as Latin-1.
 
-Three readers of these rules must agree. :func:`mismatch` states them plainly,
+Three implementations of these rules must agree. :func:`mismatch` states them plainly,
 :func:`covers` compares two matches, and :class:`RouteTable` answers for a whole
-file in about the same time however long the file is. The tests hold the other
+file in about the same time however long the file is. The tests check the other
 two against the first.
 """
 
@@ -28,10 +28,10 @@ _Header = tuple[str, str]
 def mismatch(
     match: Match, method: str, host: str, path: str, raw_headers: RawHeaders
 ) -> str | None:
-    """The first reason why *match* does not take this request; None if it does.
+    """Return the first reason why *match* does not take this request; None if it does.
 
-    Takes what :meth:`RouteTable.find` takes. The words say what the route wants
-    and never quote the request, whose headers may hold secrets.
+    Takes the arguments of :meth:`RouteTable.find`. The reason says what the route demands
+    and never quotes the request, whose headers may contain secrets.
     """
     if match.paths and not any(path_matches(pattern, path) for pattern in match.paths):
         return f"the path is not {' or '.join(match.paths)}"
@@ -51,14 +51,14 @@ def mismatch(
 def covers(earlier: Match, later: Match) -> bool:
     """Whether *earlier* takes every request that *later* would take.
 
-    If so, a route with *later* is never reached below one with *earlier*. True
+    If so, a route with *later* is never reached after one with *earlier*. True
     is certain. False may be wrong where several patterns of *earlier* cover one
     of *later* between them, but none does alone.
     """
     return (
         _lie_within(earlier.paths, later.paths, path_covers)
         and _lie_within(earlier.methods, later.methods, eq)
-        # A host pattern read as a name lies below just those patterns that cover it.
+        # A host pattern read as a name is matched by just those patterns that cover it.
         and _lie_within(earlier.hosts, later.hosts, _host_matches)
         and all(
             any(name == other and _value_covers(wide, value) for other, value in later.headers)
@@ -68,59 +68,59 @@ def covers(earlier: Match, later: Match) -> bool:
 
 
 class RouteTable:
-    """All matches of a file, arranged so that few of them are looked at.
+    """All matches of a file, indexed so that few of them are checked for a request.
 
-    Routes lie in drawers by host and by their first header condition that names
-    a whole value, so that neither a thousand host names nor a thousand tenants
-    are tried in turn. In a drawer the path gives the few that can match, in the
-    order of the file; methods and headers are asked of these one by one.
+    A first index goes by host and by the first header condition with a whole value, so
+    that neither a thousand host names nor a thousand tenants are tried one by one. Each of
+    its entries is a path index that gives the few routes that can match, in the order of
+    the file; only their methods and remaining headers are checked one by one.
     """
 
-    __slots__ = ("_conditions", "_drawers", "_header_names", "_host_dots", "_only_drawer")
+    __slots__ = ("_conditions", "_header_names", "_host_dots", "_indexes", "_only_index")
 
     def __init__(self, matches: tuple[Match, ...]) -> None:
         conditions: list[tuple[frozenset[str], tuple[_Header, ...]] | None] = []
-        contents: dict[tuple[str | None, _Header | None], list[tuple[str, int]]] = {}
-        for index, match in enumerate(matches):
+        patterns: dict[tuple[str | None, _Header | None], list[tuple[str, int]]] = {}
+        for number, match in enumerate(matches):
             whole = next((header for header in match.headers if header[1][-1:] != "*"), None)
-            # The drawer answers for the host and for this header.
+            # The first index has checked the host and this header.
             others = tuple(header for header in match.headers if header != whole)
             conditions.append(
                 (frozenset(match.methods), others) if match.methods or others else None
             )
             for host in match.hosts or (None,):
-                drawer = contents.setdefault((host, whole), [])
-                drawer += [(path, index) for path in match.paths or (ANY_PATH,)]
+                entry = patterns.setdefault((host, whole), [])
+                entry += [(path, number) for path in match.paths or (ANY_PATH,)]
         self._conditions = tuple(conditions)
-        certain = frozenset(index for index, left in enumerate(conditions) if left is None)
-        self._drawers = {key: PathIndex(drawer, certain) for key, drawer in contents.items()}
-        # The usual file asks for neither hosts nor headers.
-        self._only_drawer = self._drawers.get((None, None)) if len(self._drawers) == 1 else None
-        self._header_names = frozenset(header[0].encode() for _, header in contents if header)
+        certain = frozenset(number for number, left in enumerate(conditions) if left is None)
+        self._indexes = {key: PathIndex(entry, certain) for key, entry in patterns.items()}
+        # speed: the usual file has conditions on neither hosts nor headers.
+        self._only_index = self._indexes.get((None, None)) if len(self._indexes) == 1 else None
+        self._header_names = frozenset(header[0].encode() for _, header in patterns if header)
         self._host_dots = max(
-            (host.count(".") for host, _ in contents if host and host.startswith("*.")), default=0
+            (host.count(".") for host, _ in patterns if host and host.startswith("*.")), default=0
         )
 
     def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> int:
-        """The index of the first match that takes this request, or -1.
+        """Return the number of the first match that takes this request, or -1.
 
         *host* is in lower case, without port and final dot; *path* is raw, as
         received, without the query.
         """
-        drawer = self._only_drawer
-        for index in (
-            drawer.candidates(path)
-            if drawer is not None
+        index = self._only_index
+        for number in (
+            index.candidates(path)
+            if index is not None
             else self._candidates(host, path, raw_headers)
         ):
-            conditions = self._conditions[index]
+            conditions = self._conditions[number]
             if conditions is None:
-                return index
+                return number
             methods, headers = conditions
             if (not methods or method in methods) and (
                 not headers or _has_headers(raw_headers, headers)
             ):
-                return index
+                return number
         return -1
 
     def _candidates(self, host: str, path: str, raw_headers: RawHeaders) -> list[int]:
@@ -142,9 +142,9 @@ class RouteTable:
         found: list[int] = []
         for pattern in hosts:
             for header in headers:
-                drawer = self._drawers.get((pattern, header))
-                if drawer is not None:
-                    found += drawer.candidates(path)
+                index = self._indexes.get((pattern, header))
+                if index is not None:
+                    found += index.candidates(path)
         found.sort()
         return found
 
@@ -180,7 +180,7 @@ def _has_headers(raw_headers: RawHeaders, headers: tuple[_Header, ...]) -> bool:
 def _lie_within(
     wide: tuple[str, ...], narrow: tuple[str, ...], covers_one: Callable[[str, str], bool]
 ) -> bool:
-    """Whether each of *narrow* is covered by one of *wide*; none in *wide* allows all."""
+    """Whether each of *narrow* is covered by one of *wide*; an empty *wide* allows all."""
     if not wide:
         return True
     return bool(narrow) and all(any(covers_one(one, each) for one in wide) for each in narrow)

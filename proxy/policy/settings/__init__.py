@@ -1,7 +1,8 @@
-"""The configuration once it has been read: small immutable values, one module per section.
+"""The settings, that is the configuration once it has been read: immutable values, by section.
 
-All of policy/ may import these. A setting is declared here with its type; its YAML key, with
-its text and its default, in ``config/schema/`` under the same section.
+A setting is declared here with its type and default; its YAML key, with its text, in
+``config/schema/`` under the same section. Imports ``http/header_edits`` and nothing else of ours;
+every other package may import it, and should import the names below from here.
 """
 
 from proxy.policy.settings.dead_letter import ALWAYS_DROPPED, REFUSALS, DeadLetterSettings

@@ -1,26 +1,26 @@
-"""Dead letters of a route."""
+"""Settings of a route's dead letters."""
 
 from dataclasses import dataclass
 
 from proxy.policy.settings.retry import USUAL_OUTCOMES, Outcomes
 
 REFUSALS = "refusals"
-"""In the list of a route's dead letters: what Holdfast refused itself is kept, too."""
+"""In ``dead_letter.on``: requests that Holdfast refused itself are kept, too."""
 
 ALWAYS_DROPPED = frozenset({"proxy-authorization"})
-"""Header fields that no letter keeps, whatever the file says: they are between two hops."""
+"""Header fields that no dead letter keeps, whatever the file says: they are hop-by-hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """Which requests that failed for good are kept, for how long, and without what."""
+    """Which requests become dead letters, how long those are kept, and without which fields."""
 
     methods: frozenset[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
     max_body: int = 1024**2
-    """A larger body is left out, and the letter cannot be sent again."""
+    """A larger body is left out, and the dead letter cannot be replayed."""
     ttl: float = 604_800.0
     on: Outcomes = USUAL_OUTCOMES
-    """Statuses after which a request is kept, and, with the word :data:`REFUSALS`, whether what we
-    refused ourselves is. What ended without a response is kept in any case."""
+    """Statuses after which a request is kept; with the name :data:`REFUSALS`, requests that the
+    proxy refused, too. A request that ended without a response is kept in any case."""
     drop: frozenset[str] = frozenset({"authorization", "cookie", "x-api-key"}) | ALWAYS_DROPPED
     """Header fields that are not kept, in lower case."""

@@ -1,4 +1,4 @@
-"""Addresses to listen on, their TLS, and limits on what a client may cost."""
+"""Settings of the listeners: addresses, their TLS, and limits on what a client may cost."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may cost us."""
+    """Limits on what clients may cost the proxy."""
 
     header_bytes: int = 64 * 1024
     header_timeout: float = 10.0
@@ -38,4 +38,4 @@ class Limits:
     keepalive: float = 75.0
     connections: int = 20_000
     replay_memory: int = 256 * 1024**2
-    """Bytes of request bodies that are kept for another attempt, of all clients together."""
+    """Bytes of request bodies kept for another attempt, summed over all clients."""

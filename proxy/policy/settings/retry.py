@@ -1,4 +1,4 @@
-"""Retries, back-off, and what a client gets in place of a failure."""
+"""Settings of retries, back-off, and fallbacks, which a client gets in place of a failure."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 class Outcomes:
     """A list such as ``on: [connect, 503, 5xx, 403+hint]``, sorted for look-up."""
 
-    words: frozenset[str]
-    """Kinds (connect, refused, reset, timeout, protocol); for a fallback also breaker_open, and
-    for dead letters :data:`REFUSALS`."""
+    names: frozenset[str]
+    """Failure kinds (connect, refused, reset, timeout, protocol); for a fallback also
+    breaker_open, and for dead letters :data:`REFUSALS`."""
     statuses: frozenset[int] = frozenset()
-    """Classes are spelled out."""
+    """Statuses; classes such as 5xx are spelled out."""
     hinted: frozenset[int] = frozenset()
-    """Statuses that count only if the response says when to come back."""
+    """Statuses that count only if the response has a retry hint."""
 
 
 USUAL_KINDS = ("connect", "refused", "reset", "timeout")
@@ -24,18 +24,18 @@ USUAL_OUTCOMES = Outcomes(frozenset(USUAL_KINDS), frozenset(USUAL_STATUSES))
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before a retry that nobody told us to wait for."""
+    """How long to wait before a retry for which the upstream gave no hint."""
 
     strategy: str = "exponential"
     """``exponential``, ``linear``, ``constant`` or ``fibonacci``."""
     base: float = 0.1
     factor: float = 2.0
-    """For exponential."""
+    """Factor of the exponential strategy."""
     increment: float | None = None
-    """For linear; None: the base."""
+    """Increment of the linear strategy; None: the base."""
     max: float = 30.0
     jitter: str | float = "full"
-    """``full``, ``equal``, ``decorrelated``, ``none``, or the share by which it may vary."""
+    """``full``, ``equal``, ``decorrelated``, ``none``, or the share by which a wait may vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class RetrySettings:
     """When a request is sent again, and how soon."""
 
     attempts: int = 3
-    """In total, the first included."""
+    """Attempts in total, the first included."""
     on: Outcomes = USUAL_OUTCOMES
     unsafe: str = "auto"
     """``auto``, ``never`` or ``always``."""
     attempt_timeout: float | None = None
     backoff: Backoff = Backoff()
     longest_hint: float | None = 60.0
-    """The longest wait that an upstream may ask for; None: it is not listened to."""
+    """The longest wait that an upstream may ask for; None: its hints are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +62,4 @@ class FallbackSettings:
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
     upstream: str = ""
-    """Its name; empty: the fixed answer."""
+    """The name of the other upstream; empty: the fixed answer."""

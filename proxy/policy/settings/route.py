@@ -1,4 +1,4 @@
-"""One route: what it matches and the policies that it has."""
+"""Settings of one route: what it matches, and its policies."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from proxy.policy.settings.throttle import ThrottleSettings
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a request must look like; an empty tuple allows anything."""
+    """The conditions of a route on a request; an empty tuple allows anything."""
 
     paths: tuple[str, ...] = ("/**",)
     methods: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """In lower case, without port; ``*.`` in front stands for every name below."""
+    """Host names in lower case, without port; ``*.`` in front stands for every name below."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Name in lower case, value; a final ``*`` in the value stands for any rest."""
+    """Pairs of a name in lower case and a value; a final ``*`` in it stands for any rest."""
 
 
 @dataclass(frozen=True, slots=True)

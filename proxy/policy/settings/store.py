@@ -1,4 +1,4 @@
-"""Where shared state is kept: in memory, in a file, or in Redis."""
+"""Settings of the store, which keeps shared state: in memory, in a SQLite file, or in Redis."""
 
 from dataclasses import dataclass, field
 
@@ -7,28 +7,28 @@ from proxy.policy.settings.upstream import UpstreamTls
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """What this process keeps for itself, and how much of it."""
+    """A store in the memory of this process, and how much it may take."""
 
     entries: int = 100_000
-    """Most idempotency keys."""
+    """Maximum number of idempotency keys."""
     bytes: int = 64 * 1024**2
-    """Most bytes that they and their results take."""
+    """Maximum bytes of the keys and their kept responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
-    """A file in which idempotency keys outlive the process. Limits are kept in memory."""
+    """A file in which idempotency keys outlive the process. Rate limits stay in memory."""
 
     path: str
     timeout: float = 0.2
-    """Seconds in which it must answer."""
+    """Seconds within which the file must answer."""
     bytes: int = 1024**3
-    """Most bytes that the results of keys take."""
+    """Maximum bytes of the kept responses of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Where the state is that all instances share."""
+    """A Redis server with the state that all instances share."""
 
     host: str
     port: int = 6379
@@ -36,13 +36,13 @@ class RedisSettings:
     username: str | None = None
     password: str | None = field(repr=False, default=None)
     tls: UpstreamTls | None = None
-    """None: in clear."""
+    """TLS to the server; None: plain TCP."""
     prefix: str = "holdfast"
-    """What the names of all its keys begin with."""
+    """The beginning of every Redis key."""
     timeout: float = 0.2
-    """Seconds in which it must answer."""
+    """Seconds within which the server must answer."""
     permit_life: float | None = None
-    """Seconds for which a leased permit of a rate may be used; None: what suits the rate."""
+    """Seconds for which a leased permit of a rate may be used; None: derived from the rate."""
 
 
 StoreSettings = MemorySettings | SqliteSettings | RedisSettings

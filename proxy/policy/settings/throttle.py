@@ -1,11 +1,11 @@
-"""A throttle: its rates, burst, concurrency, queue and key."""
+"""Settings of a throttle: its rate limits, burst, concurrency, wait queue and key."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many calls in so many seconds: ``100/s``, ``10/500ms``."""
+    """A rate limit of *count* calls in *period* seconds: ``100/s``, ``10/500ms``."""
 
     count: int
     period: float
@@ -18,17 +18,17 @@ class ThrottleKey:
     source: str
     """``client_ip``, ``header`` or ``query``."""
     name: str = ""
-    """Of the header, in lower case, or of the query parameter."""
+    """Name of the header, in lower case, or of the query parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSettings:
-    """How many calls a route or an upstream lets through, and who waits for how long."""
+    """The limits of a route or an upstream, and how long an attempt may wait for them."""
 
     rates: tuple[Rate, ...] = ()
-    """All of them hold; none: as many as come."""
+    """Rate limits, all of which apply; empty: no rate limit."""
     burst: int | None = None
-    """Calls that may go out together, beyond the rate's count; None: nothing beyond it."""
+    """Calls that may go out at once, beyond the rate's count; None: none beyond it."""
     algorithm: str = "gcra"
     """``gcra`` (smooth) or ``window`` (as soon as the rate's count allows)."""
     concurrency: int | None = None
@@ -37,8 +37,8 @@ class ThrottleSettings:
     key: ThrottleKey | None = None
     max_keys: int = 10_000
     longest_pause: float | None = 60.0
-    """How long a refused response with a hint may close a bucket; None: not at all."""
+    """Seconds for which a refused response with a hint may pause a bucket; None: no pauses."""
     on_store_error: str = "local"
     """``local``, ``open`` or ``closed``."""
     margin: float | None = None
-    """Seconds by which the time from sending to arrival may vary; None: what suits the rate."""
+    """Seconds by which the time from sending to arrival may vary; None: derived from the rate."""

@@ -1,4 +1,4 @@
-"""One upstream: its URLs, TLS, connections, key promise, budget and breaker."""
+"""Settings of one upstream: URLs, TLS, connection pool, honoured key, retry budget, breaker."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from proxy.policy.settings.throttle import ThrottleSettings
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One URL of an upstream, taken apart."""
+    """One URL of an upstream, parsed."""
 
     scheme: str
     host: str
     """Name or address, without brackets."""
     port: int
     base_path: str = ""
-    """Put before the path of each request; never ends in a slash."""
+    """Prefix of the path of each request; never ends in a slash."""
 
     @property
     def authority(self) -> str:
-        """What goes into Host: the port only where it is not the scheme's own."""
+        """The value for Host: with the port only where it is not the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = 443 if self.scheme == "https" else 80
         return host if self.port == default else f"{host}:{self.port}"
@@ -29,7 +29,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
-    """How to trust a TLS server that we talk to, and how to show it who we are."""
+    """TLS to a server: which certificates to trust, and the proxy's own certificate."""
 
     ca: str | None = None
     cert: str | None = None
@@ -40,42 +40,42 @@ class UpstreamTls:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings:
-    """How many retries an upstream is asked to bear."""
+    """The retry budget: how many retries an upstream has to bear."""
 
     ratio: float = 0.2
     """Retries per first attempt."""
     min_per_second: float = 1.0
-    """Retries that are allowed whatever the traffic."""
+    """Retries per second that are allowed whatever the traffic."""
     window: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """When an address is left alone for a while."""
+    """When the circuit breaker of an address opens, and how it closes again."""
 
     failure_ratio: float = 0.5
     min_requests: int = 20
-    """Fewer than this in the window say nothing."""
+    """Attempts in the window below which the breaker does not open."""
     window: float = 10.0
     open_for: float = 30.0
     probes: int = 3
-    """Successes in a row that close it again; also how many are tried at once."""
+    """Successful probes in a row that close it again; also how many are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class HonouredKey:
-    """What an upstream promises about a request that it gets twice with the same key."""
+    """An upstream's promise to run a request once that it gets twice with the same key."""
 
     header: str = "idempotency-key"
-    """In lower case."""
+    """Name of the key's header field, in lower case."""
     remembered_for: float = 86_400.0
-    """Seconds for which it knows a key again."""
+    """Seconds for which the upstream remembers a key."""
     is_shared: bool = False
     """Whether all of its URLs know a key that one of them got."""
 
 
 USUAL_REFUSALS = (421, 425, 429)
-"""Statuses by which an upstream says that it did not do the work, unless it has its own."""
+"""Default statuses by which an upstream says that it did not do the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class UpstreamSettings:
     name: str
     origins: tuple[Origin, ...]
     balance: str = "round_robin"
-    """``round_robin`` or ``first``."""
+    """Load balancing over the URLs: ``round_robin`` or ``first``."""
     connect_timeout: float = 5.0
     idle_connections: int = 64
     max_connections: int = 1024
@@ -93,9 +93,9 @@ class UpstreamSettings:
     preserve_host: bool = False
     tls: UpstreamTls = UpstreamTls()
     honours_key: HonouredKey | None = None
-    """How it knows a request again, and runs it once; None: it promises nothing."""
+    """How the upstream recognises a repeated request; None: it promises nothing."""
     refused: frozenset[int] = frozenset(USUAL_REFUSALS)
-    """Statuses by which it says that it did not do the work."""
+    """Statuses by which the upstream says that it did not do the work."""
     budget: BudgetSettings | None = BudgetSettings()
     breaker: BreakerSettings | None = None
     throttle: ThrottleSettings | None = None

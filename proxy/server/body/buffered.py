@@ -53,7 +53,7 @@ class BufferedBody:
             exchange, size = self._exchange, self.length
             client, limit = exchange.client, exchange.router.settings.limits.replay_memory
             memory, caller = client.server.replay_memory, client.caller
-            if exchange.head.claims is not NO_FORWARDED_FIELDS:
+            if exchange.head.forwarded_fields is not NO_FORWARDED_FIELDS:
                 caller = exchange.caller()
             if memory.take(caller, size, limit) or memory.make_room(caller, size, limit):
                 self._reserved = size

@@ -325,7 +325,7 @@ class StreamingBody:
         exchange, rate = self._exchange, self._rate
         if rate is None or not exchange.waiting_since:
             return False
-        waited = exchange.uncounted(exchange.now())
+        waited = exchange.waited_for_client(exchange.now())
         return waited >= _TIME_TO_BEGIN and rate.is_behind(waited, self._seen)
 
     def stop(self, refusal: Refusal) -> None:
@@ -382,7 +382,9 @@ class StreamingBody:
         """Take a sample of the rate, however the body comes: one timer, and nothing per piece."""
         exchange, rate = self._exchange, self._rate
         self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
-        if rate is None or not rate.is_too_slow(exchange.uncounted(exchange.now()), self._seen):
+        if rate is None or not rate.is_too_slow(
+            exchange.waited_for_client(exchange.now()), self._seen
+        ):
             return
         if exchange.waiting_since:
             self._payload.set_exception(Refused(_TOO_SLOW))

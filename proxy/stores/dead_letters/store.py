@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from proxy.core.clock import Clock
-from proxy.core.ids import new_token
+from proxy.core.ids import new_owner_token
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterCounts,
@@ -135,7 +135,7 @@ class DeadLetterStore:
             if not folder.is_dir():
                 folder.mkdir(mode=0o700)
             db = self._open_file()
-            self._presence = Presence(self._path, new_token())
+            self._presence = Presence(self._path, new_owner_token())
             self._reserve.set_aside()
         except OSError as error:
             reason = error.strerror or type(error).__name__

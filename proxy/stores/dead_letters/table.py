@@ -17,7 +17,7 @@ from proxy.policy.dead_letter import (
     ReplayRun,
 )
 from proxy.policy.failure_category import FailureCategory
-from proxy.policy.fair_share import most_alone
+from proxy.policy.fair_share import limit_for_one_caller
 from proxy.stores import StoreError
 from proxy.stores.dead_letters.presence import Presence
 from proxy.stores.sqlite_file.opening import Layout
@@ -173,7 +173,7 @@ class DeadLetterTable:
         headers = json.dumps([[_text(name), _text(value)] for name, value in letter.headers])
         (run,) = letter.runs
         attempts = json.dumps(run.attempts)
-        weight = len(letter.body) + len(headers) + len(attempts) + len(letter.outline.target)
+        weight = len(letter.body) + len(headers) + len(attempts) + len(letter.summary.target)
         letters, size = self._run(
             "SELECT coalesce(sum(letters), 0), coalesce(sum(bytes), 0) FROM totals"
         ).fetchone()
@@ -183,16 +183,19 @@ class DeadLetterTable:
         if letters >= most_letters or size + weight > most_bytes:
             return Kept.NO_ROOM
         if letters == own_letters:
-            share, share_bytes = most_alone(most_letters), most_alone(most_bytes)
+            share, share_bytes = (
+                limit_for_one_caller(most_letters),
+                limit_for_one_caller(most_bytes),
+            )
         else:
             share, share_bytes = most_letters // 2, most_bytes // 2
         if own_letters >= share or own_size + weight > share_bytes:
             return Kept.NO_SHARE
-        out = letter.outline
+        out = letter.summary
         values = (
             *(out.id, out.created, out.expires, out.route, out.method),
             out.target.encode("utf-8", "surrogateescape"),
-            *(out.request_id, out.error, out.category.value, out.why, out.used, out.allowed),
+            *(out.request_id, out.error, out.category.value, out.verdict, out.used, out.allowed),
             *(int(out.may_have_run), out.state.value, out.replays, out.size, out.missing or ""),
             *(out.caller, json.dumps(out.credentials)),
             *("", weight, headers, json.dumps(letter.dropped)),
@@ -250,7 +253,7 @@ class DeadLetterTable:
         found = self.find(letter)
         if found is None:
             return Obstacle.UNKNOWN
-        obstacle = found.outline.obstacle(force=force)
+        obstacle = found.summary.obstacle(force=force)
         if obstacle is not None:
             return obstacle
         self._run(
@@ -394,7 +397,7 @@ def _outline(row: tuple[object, ...]) -> DeadLetterSummary:
                 request_id=request_id,
                 error=error,
                 category=FailureCategory(category),
-                why=why,
+                verdict=why,
                 used=used,
                 allowed=allowed,
                 may_have_run=bool(may_have_run),
@@ -421,7 +424,7 @@ def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, s
             str(holder),
         ):
             return DeadLetter(
-                outline=outline,
+                summary=outline,
                 headers=_headers(headers),
                 dropped=tuple(_read(dropped)),
                 body=body,

@@ -19,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from proxy.core.clock import Clock
-from proxy.policy.fair_share import FairShare, most_alone
+from proxy.policy.fair_share import FairShare, limit_for_one_caller
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
     YOURS,
@@ -87,7 +87,7 @@ class MemoryIdempotencyStore:
         room = min(settings.entries, settings.bytes // RECORD)
         self._half = max(room // 2, 1)
         """Records in flight or held that one caller may have beside others."""
-        self._most_alone = most_alone(room)
+        self._most_alone = limit_for_one_caller(room)
         """Records in flight or held that a caller may have alone: what is held stays for a day."""
         self._shares: tuple[FairShare[str], FairShare[str]] | None = None
         """Who holds how many bytes of results, and how many records of which some may be given

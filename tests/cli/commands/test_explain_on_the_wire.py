@@ -15,7 +15,7 @@ from proxy.cli.render.explanation import explain_request
 from proxy.cli.request_args import read_field, read_outcome, read_request
 from proxy.config import load_with_origins
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.timeline import Course, ScriptedOutcome
+from proxy.policy.explain.timeline import ScriptedOutcome, Timeline
 from proxy.policy.idempotency.retention import KeyOutcome
 from tests.support import (
     Behaviour,
@@ -289,7 +289,7 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
         upstream.script(*(behaviour(read_outcome(word)) for word in words))
         config = one_route(upstream, route)
         course = foretold(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
-        assert course.fate is fate
+        assert course.key_outcome is fate
         async with running(config) as proxy:
             for number in (1, 2):
                 async with proxy.client() as client:
@@ -300,7 +300,7 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
 
 def foretold(
     config: str, asked: tuple[str, ...], script: list[str], roll: float, file: Path
-) -> Course:
+) -> Timeline:
     """What ``explain`` says."""
     file.write_text(config)
     loaded, origins = load_with_origins([file], {})
@@ -310,8 +310,8 @@ def foretold(
     explanation = explain_request(typed, loaded.settings, origins)
     explanation.play([read_outcome(word) for word in script], tuple(script), roll, 1.8e9)
     assert explanation.forecast is not None
-    (way,) = explanation.forecast.ways
-    return way.course
+    (way,) = explanation.forecast.endings
+    return way.timeline
 
 
 async def done(config: str, asked: tuple[str, ...], roll: float) -> list[object]:
@@ -334,13 +334,13 @@ def behaviour(outcome: ScriptedOutcome) -> Behaviour:
     return answer_and_close(response(outcome.status, b"", *fields, "Connection: close"))
 
 
-def happened(course: Course) -> list[object]:
+def happened(course: Timeline) -> list[object]:
     """What the client gets, whether there is a letter, reason and wait of each attempt."""
     attempts = [
         (
-            str(a.why),
+            str(a.verdict),
             a.outcome,
-            None if a.pause is None else (f"{a.pause.seconds * 1000:.3f}", a.pause.source),
+            None if a.delay is None else (f"{a.delay.seconds * 1000:.3f}", a.delay.source),
         )
         for a in course.attempts
     ]

@@ -56,7 +56,7 @@ def of_route(loaded: Load, keys: str) -> DeadLetterSettings | None:
         pytest.param(
             "dead_letter: {on: [default, refusals]}",
             DeadLetterSettings(
-                on=replace(USUAL_OUTCOMES, words=USUAL_OUTCOMES.words | {"refusals"})
+                on=replace(USUAL_OUTCOMES, names=USUAL_OUTCOMES.names | {"refusals"})
             ),
             id="what is built in, and refusals",
         ),

@@ -22,7 +22,7 @@ from proxy.policy.settings import (
 
 Load = Callable[..., Loaded]
 
-USUAL_WORDS = USUAL_OUTCOMES.words
+USUAL_WORDS = USUAL_OUTCOMES.names
 USUAL_OR_OPEN = Outcomes(USUAL_WORDS | {"breaker_open"}, USUAL_OUTCOMES.statuses)
 SERVER_ERRORS = frozenset(range(500, 600)) - {501, 505}
 
@@ -251,7 +251,7 @@ def test_precedence(
             "retry: {on: [connect, 529]}",
             "fallback: {status: 503, on: [default, 500]}",
             FallbackSettings(
-                Outcomes(USUAL_OR_OPEN.words, USUAL_OUTCOMES.statuses | {500}),
+                Outcomes(USUAL_OR_OPEN.names, USUAL_OUTCOMES.statuses | {500}),
                 503,
             ),
             id="default includes an open breaker",

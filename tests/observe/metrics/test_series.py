@@ -44,7 +44,7 @@ def test_each_has_bounds_of_its_own() -> None:
 
 def test_a_throttle_tells_what_it_decided() -> None:
     throttle = ThrottleSeries()
-    throttle.passed()
+    throttle.admitted()
     throttle.delayed(0.1)
     throttle.delayed(0.2)
     throttle.refused()

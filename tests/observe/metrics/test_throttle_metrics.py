@@ -42,7 +42,7 @@ class TestDecisions:
     async def test_each_attempt_is_counted_once(self, metrics: Metrics) -> None:
         throttle = metrics.throttle("route", "charges")
         for _ in range(3):
-            throttle.passed()
+            throttle.admitted()
         throttle.delayed(0.2)
         throttle.delayed(0.0)
         throttle.refused()
@@ -52,7 +52,7 @@ class TestDecisions:
     async def test_a_route_and_an_upstream_of_the_same_name_are_counted_apart(
         self, metrics: Metrics
     ) -> None:
-        metrics.throttle("route", "search").passed()
+        metrics.throttle("route", "search").admitted()
         metrics.throttle("upstream", "search").refused()
         assert (await decisions(metrics, "route", "search"))["passed"] == 1
         assert (await decisions(metrics, "upstream", "search"))["passed"] == 0
@@ -87,7 +87,7 @@ class TestWaits:
 
     async def test_who_did_not_wait_is_not_among_them(self, metrics: Metrics) -> None:
         throttle = metrics.throttle("route", "charges")
-        throttle.passed()
+        throttle.admitted()
         throttle.refused()
         assert await value(metrics, f"{WAITS}_count", **CHARGES) == 0
 
@@ -113,11 +113,11 @@ class TestGauges:
 class TestReload:
     async def test_a_throttle_that_stays_goes_on_counting(self, metrics: Metrics) -> None:
         before = metrics.throttle("route", "charges")
-        before.passed()
+        before.admitted()
         after = metrics.throttle("route", "charges")
         keep(metrics, ("route", "charges"))
         before.delayed(0.1)
-        after.passed()
+        after.admitted()
         expected = {"passed": 2, "delayed": 1, "refused": 0}
         assert await decisions(metrics, "route", "charges") == expected
 
@@ -132,7 +132,7 @@ class TestReload:
         assert await by_label(metrics, DECISIONS, "scope") == {"route": 0}
 
     async def test_one_that_comes_back_starts_from_zero(self, metrics: Metrics) -> None:
-        metrics.throttle("route", "charges").passed()
+        metrics.throttle("route", "charges").admitted()
         keep(metrics)
         metrics.throttle("route", "charges")
         assert (await decisions(metrics, "route", "charges"))["passed"] == 0
@@ -147,7 +147,7 @@ async def test_ten_thousand_decisions_add_no_series(metrics: Metrics) -> None:
     before = [(sample.name, sample.labels) for sample in await samples(metrics)]
     dice = random.Random(7)  # the same callers each time
     for _ in range(10_000):
-        throttle.passed()
+        throttle.admitted()
         throttle.delayed(dice.expovariate(1.0))
         throttle.refused()
     assert [(sample.name, sample.labels) for sample in await samples(metrics)] == before

@@ -178,7 +178,7 @@ async def test_amazons_hint_is_in_milliseconds() -> None:
 # Letters.
 
 
-async def lettered(proxy: RunningProxy) -> str:
+async def dead_lettered(proxy: RunningProxy) -> str:
     return (await post(proxy)).get("Holdfast-Dead-Letter") or ""
 
 
@@ -186,7 +186,7 @@ async def lettered(proxy: RunningProxy) -> str:
 async def test_a_letter_goes_where_its_key_is_known(retry: str) -> None:
     async with two(retry=retry, route=", dead_letter: true") as (proxy, first, second):
         first.usual = unavailable
-        letter = await lettered(proxy)
+        letter = await dead_lettered(proxy)
         sent = len(first.requests)
         assert (await replay(proxy, letter)).status == 409, "it may have run"
         first.usual = answer(ok())
@@ -200,7 +200,7 @@ async def test_a_letter_whose_key_is_forgotten_is_sent_once() -> None:
     route = ", dead_letter: true"
     async with two("{for: 1h}", "attempts: 3", route=route, clock=clock) as (proxy, first, second):
         first.usual = second.usual = unavailable
-        letter = await lettered(proxy)
+        letter = await dead_lettered(proxy)
         assert len(first.requests) == 3
         clock.advance(3600)
         found = await replayed(proxy, letter, force=True)

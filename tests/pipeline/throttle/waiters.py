@@ -89,7 +89,7 @@ class Decisions:
         self.told: list[str] = []
         self.waits: list[float] = []
 
-    def passed(self) -> None:
+    def admitted(self) -> None:
         self.told.append("passed")
 
     def delayed(self, seconds: float) -> None:

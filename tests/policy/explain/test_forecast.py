@@ -9,16 +9,16 @@ from proxy.policy.explain.forecast import forecast
 from proxy.policy.explain.timeline import simulate
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import Backoff
-from tests.policy.explain.courses import WALL, outcomes, retrying, subject
+from tests.policy.explain.scripted import WALL, outcomes, retrying, subject
 
 SPREAD = subject(route=retrying(backoff=Backoff()))
 
 
-def bounds(words: list[str], roll: float | None = None) -> list[tuple[float, ...]]:
+def bounds(script: list[str], roll: float | None = None) -> list[tuple[float, ...]]:
     """Of the waits, in milliseconds."""
-    found = forecast(SPREAD, outcomes(*words), roll, WALL)
+    found = forecast(SPREAD, outcomes(*script), roll, WALL)
     return [
-        tuple(round(pause.seconds * 1000, 3) for pause in attempt.waits)
+        tuple(round(delay.seconds * 1000, 3) for delay in attempt.waits)
         for attempt in found.attempts
     ]
 
@@ -40,37 +40,37 @@ def test_chance_may_decide_how_it_ends() -> None:
         None,
         WALL,
     )
-    assert [attempt.whys for attempt in found.attempts] == [
+    assert [attempt.verdicts for attempt in found.attempts] == [
         (VerdictReason.RETRIED,),
         (VerdictReason.RETRIED, VerdictReason.DEADLINE),
         (VerdictReason.ATTEMPTS_EXHAUSTED,),
     ]
-    assert [way.course.attempts[-1].why for way in found.ways] == [
+    assert [ending.timeline.attempts[-1].verdict for ending in found.endings] == [
         VerdictReason.ATTEMPTS_EXHAUSTED,
         VerdictReason.DEADLINE,
     ]
 
 
 def test_when_it_ends() -> None:
-    (way,) = forecast(SPREAD, outcomes("503", "200"), None, WALL).ways
-    assert way.ends == pytest.approx((0.0, 0.1))
+    (ending,) = forecast(SPREAD, outcomes("503", "200"), None, WALL).endings
+    assert ending.ends == pytest.approx((0.0, 0.1))
 
 
 @pytest.mark.parametrize("jitter", ["full", "equal", "decorrelated", "none", 0.3])
-@pytest.mark.parametrize("words", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
-def test_no_course_leaves_the_bounds(jitter: str | float, words: list[str]) -> None:
+@pytest.mark.parametrize("script", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
+def test_no_timeline_leaves_the_bounds(jitter: str | float, script: list[str]) -> None:
     of = subject(route=retrying(attempts=5, backoff=Backoff(jitter=jitter)))
     of = replace(of, route=replace(of.route, timeout=40.0 if jitter == "decorrelated" else 4.0))
-    found = forecast(of, outcomes(*words), None, WALL)
+    found = forecast(of, outcomes(*script), None, WALL)
     for rolls in product((0.0, 0.3, 0.7, 0.999), repeat=4):
-        course = simulate(of, outcomes(*words), rolls, WALL)
-        for before, after in zip(course.attempts, course.attempts[1:], strict=False):
+        timeline = simulate(of, outcomes(*script), rolls, WALL)
+        for before, after in zip(timeline.attempts, timeline.attempts[1:], strict=False):
             shortest, longest = found.attempts[before.number - 1].waits
-            assert after.pause is not None
+            assert after.delay is not None
             least, most = shortest.seconds - 1e-6, longest.seconds + 1e-6
-            assert least <= after.pause.seconds <= most
-        for attempt in course.attempts:
-            assert attempt.why in found.attempts[attempt.number - 1].whys
+            assert least <= after.delay.seconds <= most
+        for attempt in timeline.attempts:
+            assert attempt.verdict in found.attempts[attempt.number - 1].verdicts
 
 
 def test_many_outcomes_take_no_longer() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.http.refusal import RefusalReason
 from proxy.policy.explain.subject import Subject
-from proxy.policy.explain.timeline import Course, simulate
+from proxy.policy.explain.timeline import Timeline, simulate
 from proxy.policy.idempotency.retention import KeyOutcome
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
@@ -21,27 +21,27 @@ from proxy.policy.settings import (
     RouteSettings,
     ThrottleSettings,
 )
-from tests.policy.explain.courses import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
+from tests.policy.explain.scripted import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
 
 KEY = "Idempotency-Key: 4711"
 HONOURS = replace(UPSTREAM, honours_key=HonouredKey("idempotency-key"))
 OTHER = replace(UPSTREAM, name="other")
 
 
-def play(of: Subject, *words: str, roll: float = 0.5) -> Course:
-    return simulate(of, outcomes(*words), [roll], WALL)
+def play(of: Subject, *script: str, roll: float = 0.5) -> Timeline:
+    return simulate(of, outcomes(*script), [roll], WALL)
 
 
-def told(course: Course) -> list[str]:
+def verdicts(timeline: Timeline) -> list[str]:
     """The reason for each attempt, with the milliseconds that were waited before it."""
     return [
-        f"{'' if a.pause is None else f'{a.pause.seconds * 1000:.0f} '}{a.why}"
-        for a in course.attempts
+        f"{'' if a.delay is None else f'{a.delay.seconds * 1000:.0f} '}{a.verdict}"
+        for a in timeline.attempts
     ]
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "expected"),
+    ("of", "script", "expected"),
     [
         pytest.param(subject(), ["200"], ["success"], id="good at once"),
         pytest.param(subject(), ["404"], ["success"], id="an answer like any other"),
@@ -137,8 +137,8 @@ def told(course: Course) -> list[str]:
         ),
     ],
 )
-def test_verdicts_and_waits(of: Subject, words: list[str], expected: list[str]) -> None:
-    assert told(play(of, *words)) == expected
+def test_verdicts_and_waits(of: Subject, script: list[str], expected: list[str]) -> None:
+    assert verdicts(play(of, *script)) == expected
 
 
 def throttled(**settings: object) -> RouteSettings:
@@ -147,40 +147,40 @@ def throttled(**settings: object) -> RouteSettings:
 
 
 def test_an_attempt_that_would_not_get_its_turn() -> None:
-    course = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
-    assert told(course) == ["throttled"]
+    timeline = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
+    assert verdicts(timeline) == ["throttled"]
 
 
 def test_time_in_line_counts() -> None:
-    course = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
-    assert told(course) == ["retried", "100 recovered"]
+    timeline = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
+    assert verdicts(timeline) == ["retried", "100 recovered"]
     # A second, its margin and a millisecond, and 0.1 s of that were the wait between attempts.
-    assert course.attempts[1].queued == pytest.approx(0.921, abs=0.001)
-    assert course.ended == pytest.approx(1.021, abs=0.001)
+    assert timeline.attempts[1].queued == pytest.approx(0.921, abs=0.001)
+    assert timeline.ended == pytest.approx(1.021, abs=0.001)
 
 
 def test_a_pause_is_over_when_the_hint_is() -> None:
-    course = play(subject(route=throttled()), "429 Retry-After: 2", "200")
-    assert told(course) == ["retried", "2000 recovered"]
-    assert course.attempts[1].queued < 0.001
+    timeline = play(subject(route=throttled()), "429 Retry-After: 2", "200")
+    assert verdicts(timeline) == ["retried", "2000 recovered"]
+    assert timeline.attempts[1].queued < 0.001
 
 
 def test_no_outcome_is_left() -> None:
-    course = play(subject(), "503")
-    assert told(course) == ["retried"]
-    assert course.pause is not None
-    assert not course.is_over
-    assert course.answer is None
+    timeline = play(subject(), "503")
+    assert verdicts(timeline) == ["retried"]
+    assert timeline.delay is not None
+    assert not timeline.is_over
+    assert timeline.answer is None
 
 
 def test_nothing_ends_a_silence_without_limits() -> None:
-    course = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
-    assert course.ended == math.inf
-    assert not course.is_over
+    timeline = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
+    assert timeline.ended == math.inf
+    assert not timeline.is_over
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("script", "reason"),
     [
         (["connect"] * 3, RefusalReason.CONNECT),
         (["reset"] * 3, RefusalReason.RESET),
@@ -191,8 +191,8 @@ def test_nothing_ends_a_silence_without_limits() -> None:
         (["503"] * 3, None),
     ],
 )
-def test_what_the_client_gets(words: list[str], reason: RefusalReason | None) -> None:
-    answer = play(subject(), *words).answer
+def test_what_the_client_gets(script: list[str], reason: RefusalReason | None) -> None:
+    answer = play(subject(), *script).answer
     assert (None if answer is None else answer.reason) == reason
 
 
@@ -200,7 +200,7 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
 
 
 @pytest.mark.parametrize(
-    ("words", "fate"),
+    ("script", "key_outcome"),
     [
         (["201"], KeyOutcome.KEPT),
         (["400"], KeyOutcome.KEPT),
@@ -214,13 +214,13 @@ KEYED = replace(ROUTE, idempotency=IdempotencySettings())
         (["429"], None),
     ],
 )
-def test_what_becomes_of_a_key(words: list[str], fate: KeyOutcome | None) -> None:
-    assert play(subject("POST", KEY, route=KEYED), *words).fate == fate
+def test_what_becomes_of_a_key(script: list[str], key_outcome: KeyOutcome | None) -> None:
+    assert play(subject("POST", KEY, route=KEYED), *script).key_outcome == key_outcome
 
 
 def test_without_a_key_nothing_becomes_of_it() -> None:
-    assert play(subject("POST", route=KEYED), "201").fate is None
-    assert play(subject("GET", KEY, route=KEYED), "200").fate is None
+    assert play(subject("POST", route=KEYED), "201").key_outcome is None
+    assert play(subject("GET", KEY, route=KEYED), "200").key_outcome is None
 
 
 BY_PLAN = replace(ROUTE, match=Match(headers=(("x-plan", "a"),)))
@@ -251,10 +251,10 @@ REQUIRED = replace(KEYED, idempotency=IdempotencySettings(required=True, scope_r
     ],
 )
 def test_what_is_not_even_tried(of: Subject, reason: RefusalReason) -> None:
-    course = play(of, "200")
-    assert course.answer is not None
-    assert course.answer.reason is reason
-    assert course.attempts == []
+    timeline = play(of, "200")
+    assert timeline.answer is not None
+    assert timeline.answer.reason is reason
+    assert timeline.attempts == []
 
 
 FIXED = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, 200))
@@ -262,7 +262,7 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "falls_back"),
+    ("of", "script", "falls_back"),
     [
         pytest.param(subject(route=FIXED), ["503"] * 3, True, id="a fixed answer"),
         pytest.param(subject("POST", route=FIXED), ["503"], True, id="whatever the request"),
@@ -283,10 +283,10 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
         pytest.param(subject(route=ELSEWHERE, other=OTHER), ["timeout"], False, id="no time"),
     ],
 )
-def test_fallback(of: Subject, words: list[str], *, falls_back: bool) -> None:
-    course = play(of, *words)
-    assert course.falls_back == falls_back
-    assert course.is_over
+def test_fallback(of: Subject, script: list[str], *, falls_back: bool) -> None:
+    timeline = play(of, *script)
+    assert timeline.falls_back == falls_back
+    assert timeline.is_over
 
 
 LETTERED = replace(ROUTE, dead_letter=DeadLetterSettings())
@@ -294,7 +294,7 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
 
 
 @pytest.mark.parametrize(
-    ("of", "words", "is_kept"),
+    ("of", "script", "is_kept"),
     [
         pytest.param(subject("POST", route=LETTERED), ["503"], True, id="a listed status"),
         pytest.param(subject("POST", route=LETTERED), ["reset"], True, id="no response"),
@@ -306,7 +306,7 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
         pytest.param(subject("POST", route=LETTERED), ["429"] * 3, True, id="refused"),
         pytest.param(subject("POST", route=LETTERED), ["truncated"], False, id="cut short"),
         pytest.param(subject("GET", route=LETTERED), ["503"] * 3, False, id="another method"),
-        pytest.param(subject("POST"), ["503"], False, id="no letters"),
+        pytest.param(subject("POST"), ["503"], False, id="no dead letters"),
         pytest.param(
             subject("POST", route=replace(LETTERED, retry=None)), ["503"], True, id="no retries"
         ),
@@ -331,5 +331,5 @@ WEBSOCKETS = replace(ROUTE, dead_letter=DeadLetterSettings(methods=frozenset({"G
         ),
     ],
 )
-def test_what_becomes_a_dead_letter(of: Subject, words: list[str], *, is_kept: bool) -> None:
-    assert play(of, *words).is_kept == is_kept
+def test_what_becomes_a_dead_letter(of: Subject, script: list[str], *, is_kept: bool) -> None:
+    assert play(of, *script).is_kept == is_kept

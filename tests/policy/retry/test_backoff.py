@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.retry.backoff import delay, lengthened, nominal
+from proxy.policy.retry.backoff import backoff_delay, nominal, spread_hint
 from proxy.policy.settings import Backoff
 from tests.vectors.load import cases, group
 
@@ -30,7 +30,7 @@ def test_the_curves_of_the_vectors(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("backoff_nominal", lambda case: "expect_single" in case))
 def test_far_points_of_the_vectors(case: dict[str, Any]) -> None:
-    assert delay(backoff_of(case), case["attempt"], 0.0, 0.5) == case["expect_single"]
+    assert backoff_delay(backoff_of(case), case["attempt"], 0.0, 0.5) == case["expect_single"]
 
 
 @pytest.mark.parametrize("strategy", ["exponential", "linear", "constant", "fibonacci"])
@@ -49,13 +49,13 @@ def test_no_retry_is_too_many(strategy: str, n: int) -> None:
 def test_the_jitters_of_the_vectors(case: dict[str, Any]) -> None:
     jitter = 0.2 if case["kind"] == "grpc_pm20" else case["kind"]
     backoff = Backoff("constant", base=case["delay"], max=60.0, jitter=jitter)
-    assert delay(backoff, 1, 0.0, case["u"]) == pytest.approx(case["expect"], abs=TOLERANCE)
+    assert backoff_delay(backoff, 1, 0.0, case["u"]) == pytest.approx(case["expect"], abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", cases("jitter", lambda case: case["kind"] == "decorrelated"))
 def test_the_decorrelated_jitter_of_the_vectors(case: dict[str, Any]) -> None:
     backoff = Backoff(base=case["base"], max=case["cap"], jitter="decorrelated")
-    waited = delay(backoff, 9, case["previous"], case["u"])
+    waited = backoff_delay(backoff, 9, case["previous"], case["u"])
     assert waited == pytest.approx(case["expect"], abs=TOLERANCE)
 
 
@@ -63,7 +63,7 @@ def test_the_decorrelated_jitter_of_the_vectors(case: dict[str, Any]) -> None:
     "case", cases("jitter", lambda case: case["kind"] == "retry_after_additive_50")
 )
 def test_a_wait_that_a_server_gave(case: dict[str, Any]) -> None:
-    assert lengthened(case["delay"], case["u"]) == pytest.approx(case["expect"], abs=TOLERANCE)
+    assert spread_hint(case["delay"], case["u"]) == pytest.approx(case["expect"], abs=TOLERANCE)
 
 
 ALMOST_ONE = 1 - 2**-53
@@ -101,7 +101,7 @@ ALMOST_ONE = 1 - 2**-53
     ],
 )
 def test_delay(backoff: Backoff, n: int, previous: float, roll: float, expected: float) -> None:
-    assert delay(backoff, n, previous, roll) == pytest.approx(expected)
+    assert backoff_delay(backoff, n, previous, roll) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_delay(backoff: Backoff, n: int, previous: float, roll: float, expected:
     ],
 )
 def test_the_least_base(backoff: Backoff, n: int, expected: float) -> None:
-    assert delay(backoff, n, 0.0, 0.5, least_base=1.0) == expected
+    assert backoff_delay(backoff, n, 0.0, 0.5, least_base=1.0) == expected
 
 
 @given(
@@ -138,9 +138,9 @@ def test_the_least_base(backoff: Backoff, n: int, expected: float) -> None:
 def test_never_negative_and_never_above_the_max(
     backoff: Backoff, n: int, previous: float, roll: float, least_base: float
 ) -> None:
-    assert 0 <= delay(backoff, n, previous, roll, least_base=least_base) <= backoff.max
+    assert 0 <= backoff_delay(backoff, n, previous, roll, least_base=least_base) <= backoff.max
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1, exclude_max=True))
 def test_nobody_comes_back_before_the_server_said(seconds: float, roll: float) -> None:
-    assert seconds <= lengthened(seconds, roll) <= 1.5 * seconds
+    assert seconds <= spread_hint(seconds, roll) <= 1.5 * seconds

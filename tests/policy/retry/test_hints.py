@@ -36,13 +36,13 @@ def test_several_lines_of_retry_after(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("rate_limit_headers"))
 def test_rate_limit_headers(case: dict[str, Any]) -> None:
     lines = [f"{name}: {value}".encode() for name, value in case["headers"].items()]
-    advice = read_hint(case["status"], lines, NOW)
+    hint = read_hint(case["status"], lines, NOW)
     if case["expect"] == "do_not_retry":
-        assert advice.should_retry is False
+        assert hint.should_retry is False
         return
     expected = None if case["expect"] == "none" else case["expect"]
-    assert as_the_vectors_say_it(advice.wait) == pytest.approx(expected)
-    assert advice.should_retry is None
+    assert as_the_vectors_say_it(hint.wait) == pytest.approx(expected)
+    assert hint.should_retry is None
 
 
 @pytest.mark.parametrize(
@@ -269,6 +269,6 @@ VALUES = st.binary(max_size=40) | st.from_regex(
 def test_whatever_comes_is_a_finite_wait_or_none(
     status: int, lines: list[bytes], wall: float
 ) -> None:
-    advice = read_hint(status, lines, wall)
-    assert advice.wait is None or (math.isfinite(advice.wait) and advice.wait >= 0)
-    assert advice.should_retry in {None, True, False}
+    hint = read_hint(status, lines, wall)
+    assert hint.wait is None or (math.isfinite(hint.wait) and hint.wait >= 0)
+    assert hint.should_retry in {None, True, False}

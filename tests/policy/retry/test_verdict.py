@@ -12,8 +12,8 @@ from proxy.policy.repeatable import RepeatRules
 from proxy.policy.retry.hints import NO_HINT, RetryHint
 from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
-    Request,
-    Result,
+    AttemptResult,
+    RequestFacts,
     RetryRules,
     Situation,
     Verdict,
@@ -57,12 +57,14 @@ class Rules(RetryRules):
         super().__init__(retry, upstream)
         self.repeats = RepeatRules(upstream, retry.unsafe, 0.0)
 
-    def of(self, asked: Asked, result: Result) -> Request:
+    def of(self, asked: Asked, result: AttemptResult) -> RequestFacts:
         """The request once its first attempt has ended."""
         attempt = Attempt(1, "u", 0.0)
         attempt.kind, attempt.status, attempt.sent = result.kind, result.status, result.sent
         attempt.url = "http://a.example"
-        return Request(self.repeats.leave(asked, [attempt], 0.0), early_data=asked.early_data)
+        return RequestFacts(
+            self.repeats.permission(asked, [attempt], 0.0), early_data=asked.early_data
+        )
 
 
 def rules(
@@ -78,7 +80,7 @@ def rules(
 
 def verdict(
     asked: Asked,
-    result: Result,
+    result: AttemptResult,
     situation: Situation = CALM,
     by: Rules | None = None,
     *,
@@ -100,18 +102,18 @@ def verdict(
 
 # The shared vectors.
 
-EVENTS: dict[str, Result] = {
-    "connect_refused": Result(FailureKind.CONNECT, sent=False),
-    "connect_timeout": Result(FailureKind.CONNECT, sent=False),
-    "tls_handshake_failure": Result(FailureKind.CONNECT, sent=False),
-    "write_failed_before_any_byte_sent": Result(FailureKind.RESET, sent=False),
-    "reset_before_response_reused_connection": Result(FailureKind.RESET),
-    "read_timeout": Result(FailureKind.TIMEOUT),
-    "total_deadline_exceeded": Result(FailureKind.TIMEOUT),
-    "malformed_response": Result(FailureKind.PROTOCOL),
-    "client_disconnected": Result(FailureKind.CANCELLED),
-    "upgrade_101": Result(None, 101),
-    "request_body_not_replayable": Result(None, 503),
+EVENTS: dict[str, AttemptResult] = {
+    "connect_refused": AttemptResult(FailureKind.CONNECT, sent=False),
+    "connect_timeout": AttemptResult(FailureKind.CONNECT, sent=False),
+    "tls_handshake_failure": AttemptResult(FailureKind.CONNECT, sent=False),
+    "write_failed_before_any_byte_sent": AttemptResult(FailureKind.RESET, sent=False),
+    "reset_before_response_reused_connection": AttemptResult(FailureKind.RESET),
+    "read_timeout": AttemptResult(FailureKind.TIMEOUT),
+    "total_deadline_exceeded": AttemptResult(FailureKind.TIMEOUT),
+    "malformed_response": AttemptResult(FailureKind.PROTOCOL),
+    "client_disconnected": AttemptResult(FailureKind.CANCELLED),
+    "upgrade_101": AttemptResult(None, 101),
+    "request_body_not_replayable": AttemptResult(None, 503),
 }
 
 
@@ -119,7 +121,7 @@ EVENTS: dict[str, Result] = {
 def test_the_decisions_of_the_vectors(case: dict[str, Any]) -> None:
     event = case["event"]
     if event.startswith("status_"):
-        result = Result(None, int(event.split("_")[1]))
+        result = AttemptResult(None, int(event.split("_")[1]))
     else:
         result = EVENTS[event]
     by = rules(
@@ -138,14 +140,16 @@ def test_the_decisions_of_the_vectors(case: dict[str, Any]) -> None:
         body_lost=VerdictReason.BODY_TOO_LARGE if event == "request_body_not_replayable" else None,
     )
     reached = verdict(request, result, situation, by, budget="budget_empty" not in event)
-    assert (reached.why is VerdictReason.RETRIED) == (case["expect"] == "retry"), reached
+    assert (reached.reason is VerdictReason.RETRIED) == (case["expect"] == "retry"), reached
 
 
 @pytest.mark.parametrize("case", cases("delay_choice"))
 def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
     hint = None if case["hint"] == "ignore" else case["hint"]
     if case.get("client_gone"):
-        assert verdict(GET, Result(FailureKind.CANCELLED)).why is VerdictReason.CLIENT_GONE
+        assert (
+            verdict(GET, AttemptResult(FailureKind.CANCELLED)).reason is VerdictReason.CLIENT_GONE
+        )
         assert case["expect"] == "abort"
         return
     chosen = choose_wait(
@@ -165,36 +169,45 @@ def test_the_waits_of_the_vectors(case: dict[str, Any]) -> None:
 
 # Every reason.
 
-MISDIRECTED = Result(None, 421)
-LISTED = Result(None, 503)
-LATE = Result(None, 503, advice=RetryHint(wait=20.0))
+MISDIRECTED = AttemptResult(None, 421)
+LISTED = AttemptResult(None, 503)
+LATE = AttemptResult(None, 503, hint=RetryHint(wait=20.0))
 
 
-def final(status: int, *, should_retry: bool | None = None) -> Result:
-    return Result(None, status, advice=RetryHint(should_retry=should_retry, is_final=True))
+def final(status: int, *, should_retry: bool | None = None) -> AttemptResult:
+    return AttemptResult(None, status, hint=RetryHint(should_retry=should_retry, is_final=True))
 
 
-def advised(status: int, *, wait: float | None = None, should_retry: bool | None = None) -> Result:
-    return Result(None, status, advice=RetryHint(wait, should_retry))
+def with_hint(
+    status: int, *, wait: float | None = None, should_retry: bool | None = None
+) -> AttemptResult:
+    return AttemptResult(None, status, hint=RetryHint(wait, should_retry))
 
 
 @pytest.mark.parametrize(
-    ("request_", "result", "why"),
+    ("request_", "result", "reason"),
     [
-        pytest.param(GET, Result(None, 200), VerdictReason.SUCCESS, id="a good answer"),
+        pytest.param(GET, AttemptResult(None, 200), VerdictReason.SUCCESS, id="a good answer"),
         pytest.param(
-            GET, Result(None, 301), VerdictReason.SUCCESS, id="a redirect is for the client"
-        ),
-        pytest.param(GET, Result(None, 404), VerdictReason.SUCCESS, id="an answer that says no"),
-        pytest.param(GET, Result(None, 409), VerdictReason.SUCCESS, id="a conflict stays one"),
-        pytest.param(
-            GET, Result(None, 500), VerdictReason.NOT_RETRYABLE_STATUS, id="500 is not listed"
+            GET, AttemptResult(None, 301), VerdictReason.SUCCESS, id="a redirect is for the client"
         ),
         pytest.param(
-            GET, Result(None, 501), VerdictReason.NOT_RETRYABLE_STATUS, id="501 will stay so"
+            GET, AttemptResult(None, 404), VerdictReason.SUCCESS, id="an answer that says no"
+        ),
+        pytest.param(
+            GET, AttemptResult(None, 409), VerdictReason.SUCCESS, id="a conflict stays one"
+        ),
+        pytest.param(
+            GET,
+            AttemptResult(None, 500),
+            VerdictReason.NOT_RETRYABLE_STATUS,
+            id="500 is not listed",
+        ),
+        pytest.param(
+            GET, AttemptResult(None, 501), VerdictReason.NOT_RETRYABLE_STATUS, id="501 will stay so"
         ),
         pytest.param(GET, LISTED, VerdictReason.RETRIED, id="503 is listed"),
-        pytest.param(GET, Result(None, 408), VerdictReason.RETRIED, id="408 is listed"),
+        pytest.param(GET, AttemptResult(None, 408), VerdictReason.RETRIED, id="408 is listed"),
         pytest.param(
             POST, LISTED, VerdictReason.NOT_REPEATABLE, id="a POST may have run before its 503"
         ),
@@ -208,90 +221,105 @@ def advised(status: int, *, wait: float | None = None, should_retry: bool | None
             id="not any method's key",
         ),
         pytest.param(
-            KEYED, Result(None, 502), VerdictReason.NOT_REPEATABLE, id="but not after 502"
+            KEYED, AttemptResult(None, 502), VerdictReason.NOT_REPEATABLE, id="but not after 502"
         ),
         pytest.param(
-            POST, Result(None, 429), VerdictReason.RETRIED, id="a refused POST did not run"
+            POST, AttemptResult(None, 429), VerdictReason.RETRIED, id="a refused POST did not run"
         ),
         pytest.param(Asked("get"), LISTED, VerdictReason.NOT_REPEATABLE, id="get is not GET"),
         pytest.param(
-            GET, Result(FailureKind.RESET), VerdictReason.RETRIED, id="a GET after a reset"
-        ),
-        pytest.param(
-            POST, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE, id="a POST after a reset"
+            GET, AttemptResult(FailureKind.RESET), VerdictReason.RETRIED, id="a GET after a reset"
         ),
         pytest.param(
             POST,
-            Result(FailureKind.RESET, sent=False),
+            AttemptResult(FailureKind.RESET),
+            VerdictReason.NOT_REPEATABLE,
+            id="a POST after a reset",
+        ),
+        pytest.param(
+            POST,
+            AttemptResult(FailureKind.RESET, sent=False),
             VerdictReason.RETRIED,
             id="a POST of which nothing left",
         ),
         pytest.param(
             POST,
-            Result(FailureKind.TIMEOUT),
+            AttemptResult(FailureKind.TIMEOUT),
             VerdictReason.NOT_REPEATABLE,
             id="a POST after silence",
         ),
         pytest.param(
             POST,
-            Result(FailureKind.TIMEOUT, sent=False),
+            AttemptResult(FailureKind.TIMEOUT, sent=False),
             VerdictReason.RETRIED,
             id="a POST that waited in vain",
         ),
         pytest.param(
             POST,
-            Result(FailureKind.CONNECT, sent=False),
+            AttemptResult(FailureKind.CONNECT, sent=False),
             VerdictReason.RETRIED,
             id="nothing was sent",
         ),
         pytest.param(
-            GET, Result(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND, id="nonsense"
+            GET,
+            AttemptResult(FailureKind.PROTOCOL),
+            VerdictReason.NOT_RETRYABLE_KIND,
+            id="nonsense",
         ),
         pytest.param(
             GET,
-            Result(FailureKind.CERTIFICATE, sent=False),
+            AttemptResult(FailureKind.CERTIFICATE, sent=False),
             VerdictReason.NOT_RETRYABLE_KIND,
             id="a stranger",
         ),
         pytest.param(
             GET,
-            Result(FailureKind.BUSY, sent=False),
+            AttemptResult(FailureKind.BUSY, sent=False),
             VerdictReason.NOT_RETRYABLE_KIND,
             id="no place",
         ),
         pytest.param(
-            GET, Result(FailureKind.UNKNOWN), VerdictReason.NOT_RETRYABLE_KIND, id="who knows"
-        ),
-        pytest.param(
-            GET, Result(FailureKind.TRUNCATED, 200), VerdictReason.RESPONSE_STARTED, id="cut short"
-        ),
-        pytest.param(
-            GET, Result(FailureKind.CANCELLED), VerdictReason.CLIENT_GONE, id="nobody waits for it"
+            GET,
+            AttemptResult(FailureKind.UNKNOWN),
+            VerdictReason.NOT_RETRYABLE_KIND,
+            id="who knows",
         ),
         pytest.param(
             GET,
-            advised(503, should_retry=False),
+            AttemptResult(FailureKind.TRUNCATED, 200),
+            VerdictReason.RESPONSE_STARTED,
+            id="cut short",
+        ),
+        pytest.param(
+            GET,
+            AttemptResult(FailureKind.CANCELLED),
+            VerdictReason.CLIENT_GONE,
+            id="nobody waits for it",
+        ),
+        pytest.param(
+            GET,
+            with_hint(503, should_retry=False),
             VerdictReason.SERVER_SAID_NO,
             id="told not to retry",
         ),
         pytest.param(
             GET,
-            advised(500, should_retry=False),
+            with_hint(500, should_retry=False),
             VerdictReason.SERVER_SAID_NO,
             id="told so after 500, too",
         ),
         pytest.param(
             GET,
-            advised(404, should_retry=False),
+            with_hint(404, should_retry=False),
             VerdictReason.SUCCESS,
             id="a no to what nobody asked",
         ),
         pytest.param(
-            GET, advised(409, should_retry=True), VerdictReason.RETRIED, id="told to retry a 409"
+            GET, with_hint(409, should_retry=True), VerdictReason.RETRIED, id="told to retry a 409"
         ),
         pytest.param(
             POST,
-            advised(409, should_retry=True),
+            with_hint(409, should_retry=True),
             VerdictReason.NOT_REPEATABLE,
             id="but not for a POST",
         ),
@@ -309,30 +337,30 @@ def advised(status: int, *, wait: float | None = None, should_retry: bool | None
         ),
         pytest.param(
             GET,
-            advised(200, should_retry=True),
+            with_hint(200, should_retry=True),
             VerdictReason.SUCCESS,
             id="a good answer is good enough",
         ),
         pytest.param(
             Asked("GET", early_data=True),
-            Result(None, 425),
+            AttemptResult(None, 425),
             VerdictReason.NOT_RETRYABLE_STATUS,
             id="too early is the client's business if its data was early",
         ),
         pytest.param(
-            GET, advised(503, wait=61.0), VerdictReason.HINT_TOO_LONG, id="told to wait too long"
+            GET, with_hint(503, wait=61.0), VerdictReason.HINT_TOO_LONG, id="told to wait too long"
         ),
         pytest.param(
-            GET, advised(503, wait=45.0), VerdictReason.DEADLINE, id="told to wait past the end"
+            GET, with_hint(503, wait=45.0), VerdictReason.DEADLINE, id="told to wait past the end"
         ),
     ],
 )
-def test_by_default(request_: Asked, result: Result, why: VerdictReason) -> None:
-    assert verdict(request_, result).why is why
+def test_by_default(request_: Asked, result: AttemptResult, reason: VerdictReason) -> None:
+    assert verdict(request_, result).reason is reason
 
 
 @pytest.mark.parametrize(
-    ("situation", "why"),
+    ("situation", "reason"),
     [
         pytest.param(replace(CALM, expired=True), VerdictReason.DEADLINE, id="the time was up"),
         pytest.param(
@@ -359,14 +387,14 @@ def test_by_default(request_: Asked, result: Result, why: VerdictReason) -> None
         pytest.param(replace(CALM, time_left=-1.0), VerdictReason.DEADLINE, id="no time at all"),
     ],
 )
-def test_what_may_stand_in_the_way(situation: Situation, why: VerdictReason) -> None:
-    assert verdict(GET, LISTED, situation) == Verdict(why)
+def test_what_may_stand_in_the_way(situation: Situation, reason: VerdictReason) -> None:
+    assert verdict(GET, LISTED, situation) == Verdict(reason)
 
 
 def test_a_body_that_was_not_sent_is_not_lost() -> None:
     situation = replace(CALM, body_lost=VerdictReason.BODY_TOO_LARGE)
     assert (
-        verdict(POST, Result(FailureKind.CONNECT, sent=False), situation).why
+        verdict(POST, AttemptResult(FailureKind.CONNECT, sent=False), situation).reason
         is VerdictReason.RETRIED
     )
 
@@ -379,10 +407,10 @@ def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
         return True
 
     for result, situation, breaker in (
-        (Result(None, 500), CALM, True),
+        (AttemptResult(None, 500), CALM, True),
         (LISTED, replace(CALM, made=3), True),
         (LISTED, replace(CALM, shutting_down=True), True),
-        (advised(503, wait=99.0), CALM, True),
+        (with_hint(503, wait=99.0), CALM, True),
         (LISTED, CALM, False),
     ):
         decide(
@@ -424,14 +452,18 @@ def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
 
 
 def test_success_after_a_retry_is_called_recovered() -> None:
-    assert verdict(GET, Result(None, 404, is_first=False)).why is VerdictReason.RECOVERED
+    assert verdict(GET, AttemptResult(None, 404, is_first=False)).reason is VerdictReason.RECOVERED
 
 
 def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
     def look() -> Situation:
         raise AssertionError
 
-    for result in (Result(None, 404), Result(None, 500), Result(FailureKind.PROTOCOL)):
+    for result in (
+        AttemptResult(None, 404),
+        AttemptResult(None, 500),
+        AttemptResult(FailureKind.PROTOCOL),
+    ):
         decide(
             rules(),
             rules().of(GET, result),
@@ -444,88 +476,105 @@ def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
 
 
 def test_misdirected_is_tried_once_more() -> None:
-    assert verdict(POST, MISDIRECTED).why is VerdictReason.RETRIED
+    assert verdict(POST, MISDIRECTED).reason is VerdictReason.RETRIED
     again = replace(CALM, made=2, was_misdirected=True)
-    assert verdict(POST, MISDIRECTED, again).why is VerdictReason.ATTEMPTS_EXHAUSTED
+    assert verdict(POST, MISDIRECTED, again).reason is VerdictReason.ATTEMPTS_EXHAUSTED
 
 
 # What the file may say.
 
 
 @pytest.mark.parametrize(
-    ("unsafe", "request_", "result", "why"),
+    ("unsafe", "request_", "result", "reason"),
     [
-        ("never", POST, Result(FailureKind.CONNECT, sent=False), VerdictReason.RETRIED),
-        ("never", POST, Result(None, 429), VerdictReason.NOT_REPEATABLE),
+        ("never", POST, AttemptResult(FailureKind.CONNECT, sent=False), VerdictReason.RETRIED),
+        ("never", POST, AttemptResult(None, 429), VerdictReason.NOT_REPEATABLE),
         ("never", KEYED, LISTED, VerdictReason.NOT_REPEATABLE),
-        ("never", KEYED, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
+        ("never", KEYED, AttemptResult(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
         ("never", GET, LISTED, VerdictReason.RETRIED),
-        ("auto", KEYED, Result(FailureKind.RESET), VerdictReason.RETRIED),
-        ("auto", Asked("PATCH", has_key=True), Result(FailureKind.TIMEOUT), VerdictReason.RETRIED),
-        ("auto", POST, Result(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
-        ("always", POST, Result(FailureKind.RESET), VerdictReason.RETRIED),
-        ("always", Asked("PURGE"), Result(FailureKind.TIMEOUT), VerdictReason.RETRIED),
-        ("always", POST, Result(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
+        ("auto", KEYED, AttemptResult(FailureKind.RESET), VerdictReason.RETRIED),
+        (
+            "auto",
+            Asked("PATCH", has_key=True),
+            AttemptResult(FailureKind.TIMEOUT),
+            VerdictReason.RETRIED,
+        ),
+        ("auto", POST, AttemptResult(FailureKind.RESET), VerdictReason.NOT_REPEATABLE),
+        ("always", POST, AttemptResult(FailureKind.RESET), VerdictReason.RETRIED),
+        ("always", Asked("PURGE"), AttemptResult(FailureKind.TIMEOUT), VerdictReason.RETRIED),
+        ("always", POST, AttemptResult(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
     ],
 )
-def test_unsafe(unsafe: str, request_: Asked, result: Result, why: VerdictReason) -> None:
+def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, reason: VerdictReason) -> None:
     by = rules(unsafe=unsafe, honours_key=HonouredKey())
-    assert verdict(request_, result, by=by).why is why
+    assert verdict(request_, result, by=by).reason is reason
 
 
 @pytest.mark.parametrize(
-    ("on", "result", "why"),
+    ("on", "result", "reason"),
     [
-        (Outcomes(frozenset({"protocol"})), Result(FailureKind.PROTOCOL), VerdictReason.RETRIED),
         (
             Outcomes(frozenset({"protocol"})),
-            Result(FailureKind.RESET),
+            AttemptResult(FailureKind.PROTOCOL),
+            VerdictReason.RETRIED,
+        ),
+        (
+            Outcomes(frozenset({"protocol"})),
+            AttemptResult(FailureKind.RESET),
             VerdictReason.NOT_RETRYABLE_KIND,
         ),
         (
             Outcomes(frozenset({"connect"})),
-            Result(FailureKind.RESET, sent=False),
+            AttemptResult(FailureKind.RESET, sent=False),
             VerdictReason.RETRIED,
         ),
         (
             Outcomes(frozenset({"reset"})),
-            Result(FailureKind.RESET, sent=False),
+            AttemptResult(FailureKind.RESET, sent=False),
             VerdictReason.RETRIED,
         ),
         (
             Outcomes(frozenset({"connect"})),
-            Result(FailureKind.BUSY, sent=False),
+            AttemptResult(FailureKind.BUSY, sent=False),
             VerdictReason.NOT_RETRYABLE_KIND,
         ),
-        (Outcomes(frozenset(), frozenset({429})), Result(None, 429), VerdictReason.RETRIED),
-        (Outcomes(frozenset()), Result(None, 429), VerdictReason.SUCCESS),
-        (Outcomes(frozenset(), hinted=frozenset({403})), Result(None, 403), VerdictReason.SUCCESS),
+        (Outcomes(frozenset(), frozenset({429})), AttemptResult(None, 429), VerdictReason.RETRIED),
+        (Outcomes(frozenset()), AttemptResult(None, 429), VerdictReason.SUCCESS),
         (
             Outcomes(frozenset(), hinted=frozenset({403})),
-            advised(403, wait=1.0),
+            AttemptResult(None, 403),
+            VerdictReason.SUCCESS,
+        ),
+        (
+            Outcomes(frozenset(), hinted=frozenset({403})),
+            with_hint(403, wait=1.0),
             VerdictReason.RETRIED,
         ),
     ],
 )
-def test_on(on: Outcomes, result: Result, why: VerdictReason) -> None:
-    assert verdict(GET, result, by=rules(on=on)).why is why
+def test_on(on: Outcomes, result: AttemptResult, reason: VerdictReason) -> None:
+    assert verdict(GET, result, by=rules(on=on)).reason is reason
 
 
 def test_a_listed_status_that_is_a_refusal_is_repeated_for_every_method() -> None:
     by = rules(on=Outcomes(frozenset(), frozenset({429, 500})))
-    assert verdict(POST, Result(None, 429), by=by).why is VerdictReason.RETRIED
-    assert verdict(POST, Result(None, 500), by=by).why is VerdictReason.NOT_REPEATABLE
+    assert verdict(POST, AttemptResult(None, 429), by=by).reason is VerdictReason.RETRIED
+    assert verdict(POST, AttemptResult(None, 500), by=by).reason is VerdictReason.NOT_REPEATABLE
 
 
 # Waiting.
 
 
-def waits(result: Result, situation: Situation = CALM, **retry: Any) -> RetryDelay | VerdictReason:  # noqa: ANN401 - as rules
+def waits(
+    result: AttemptResult,
+    situation: Situation = CALM,
+    **retry: Any,  # noqa: ANN401 - as rules
+) -> RetryDelay | VerdictReason:
     return rules(**retry).wait(result, situation)
 
 
 def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
-    hinted = advised(503, wait=2.0)
+    hinted = with_hint(503, wait=2.0)
     assert waits(hinted) == RetryDelay(2.0, "hint")
     assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
     assert waits(hinted, backoff=Backoff(jitter="none")) == RetryDelay(2.0, "hint")
@@ -539,7 +588,7 @@ def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
 
 def test_our_own_wait_rules_if_it_is_longer() -> None:
     backoff = Backoff("constant", base=4.0, jitter="none")
-    assert waits(advised(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
+    assert waits(with_hint(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
 
 
 def test_hints_can_be_switched_off() -> None:
@@ -549,12 +598,12 @@ def test_hints_can_be_switched_off() -> None:
 
 def test_after_429_without_a_hint_the_base_is_a_second() -> None:
     none = Backoff(base=0.1, jitter="none")
-    assert waits(Result(None, 429), backoff=none) == RetryDelay(1.0, "backoff")
-    assert waits(Result(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
+    assert waits(AttemptResult(None, 429), backoff=none) == RetryDelay(1.0, "backoff")
+    assert waits(AttemptResult(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
         2.0, "backoff"
     )
-    assert waits(advised(429, wait=0.0), backoff=none) == RetryDelay(0.1, "backoff")
-    unheard = waits(advised(429, wait=5.0), backoff=none, longest_hint=None)
+    assert waits(with_hint(429, wait=0.0), backoff=none) == RetryDelay(0.1, "backoff")
+    unheard = waits(with_hint(429, wait=5.0), backoff=none, longest_hint=None)
     assert unheard == RetryDelay(1.0, "backoff")
 
 
@@ -566,5 +615,5 @@ def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
     )
 
 
-def test_no_advice_is_no_hint() -> None:
-    assert Result(None, 503).advice is NO_HINT
+def test_no_fields_are_no_hint() -> None:
+    assert AttemptResult(None, 503).hint is NO_HINT

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.http.refusal import Refusal
-from proxy.http.target import rewrite, split_target
+from proxy.http.target import rewrite_target, split_target
 from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match
 from tests.vectors.load import cases, group
@@ -22,7 +22,9 @@ def sent_upstream(target: str) -> object:
     path, path_and_query, _ = split
     if ROUTES.find("GET", "a.example", path, ()) < 0:
         return "no_match"
-    return {"upstream_target": rewrite(path_and_query, ROUTE["prefix"], ROUTE["upstream_base"])}
+    return {
+        "upstream_target": rewrite_target(path_and_query, ROUTE["prefix"], ROUTE["upstream_base"])
+    }
 
 
 @pytest.mark.parametrize("case", cases("path_handling"))

@@ -64,7 +64,7 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
             assert [worker.connections for worker in await running.workers()] == [4, 4]
         stop.set()
         results = await asyncio.gather(*calling)
-        assert sum(was_cut for _, was_cut in results) == 4
+        assert sum(was_cut_by_drain for _, was_cut_by_drain in results) == 4
         assert await watching > 3
         metrics = await running.proxy.metrics()
         assert metrics.total("holdfast_worker_restarts_total") == 1

@@ -34,7 +34,7 @@ async def test_a_reload_is_rolled_through_while_requests_are_served() -> None:
             answers = await asyncio.gather(*(client.get() for client in clients[4:]))
             assert [answer.get("X-Version") for answer in answers] == [f"v{number}"] * 2
         stop.set()
-        assert not any(was_cut for _, was_cut in await asyncio.gather(*calling))
+        assert not any(was_cut_by_drain for _, was_cut_by_drain in await asyncio.gather(*calling))
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_config_reloads_total", result="success") == 5
         assert metrics.total("holdfast_config_reloads_total", result="failure") == 0

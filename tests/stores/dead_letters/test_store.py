@@ -78,18 +78,18 @@ async def ids(store: DeadLetterStore, route: str | None = None, **options: objec
 async def state_of(store: DeadLetterStore, wanted: DeadLetter) -> tuple[DeadLetterState, bool]:
     found = await store.find(wanted.id)
     assert found is not None
-    return found.outline.state, found.outline.may_have_run
+    return found.summary.state, found.summary.may_have_run
 
 
 async def test_a_letter_comes_back_as_it_went_in(tmp_path: Path) -> None:
     wanted = letter(body=bytes(range(256)), missing=None, record="5f" * 16)
-    odd = replace(wanted.outline, target="/\udce9?x", id=letter(2).id)
+    odd = replace(wanted.summary, target="/\udce9?x", id=letter(2).id)
     async with opened(tmp_path) as store:
         assert await store.keep(wanted)
-        assert await store.keep(replace(wanted, outline=odd))
+        assert await store.keep(replace(wanted, summary=odd))
     async with opened(tmp_path) as store:
         assert await store.find(wanted.id) == wanted
-        assert await store.page() == [wanted.outline, odd]
+        assert await store.page() == [wanted.summary, odd]
         assert [found.id async for found in store.every()] == [wanted.id, odd.id]
 
 
@@ -293,7 +293,7 @@ async def test_a_failed_replay_leaves_the_letter_with_one_more_run(tmp_path: Pat
         found = await store.find(letter().id)
         assert found is not None
         assert found.runs == (*letter().runs, SENT_AGAIN, SENT_AGAIN)
-        outline = found.outline
+        outline = found.summary
         assert (outline.state, outline.replays, outline.used) == (DeadLetterState.WAITING, 2, 2)
         assert outline.may_have_run, "that it did not run the second time says nothing"
 
@@ -393,7 +393,7 @@ async def test_a_file_that_somebody_holds_is_not_waited_for_without_end(tmp_path
 async def eventually_found(store: DeadLetterStore, wanted: DeadLetter) -> None:
     for _ in range(100):
         found = await store.find(wanted.id)
-        if found is not None and found.outline.state is DeadLetterState.WAITING:
+        if found is not None and found.summary.state is DeadLetterState.WAITING:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it is still marked")

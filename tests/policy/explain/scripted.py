@@ -1,4 +1,4 @@
-"""Requests and outcomes for the tests of timelines, in few words."""
+"""Requests and outcomes for the tests of timelines, in short form."""
 
 from dataclasses import replace
 
@@ -43,10 +43,10 @@ def retrying(**changes: object) -> RouteSettings:
     return replace(ROUTE, retry=replace(ROUTE.retry, **changes))  # type: ignore[arg-type]  # tests
 
 
-def outcomes(*words: str) -> list[ScriptedOutcome]:
+def outcomes(*script: str) -> list[ScriptedOutcome]:
     """``503``, ``429 Retry-After: 5``, ``reset``."""
     found = []
-    for word in words:
+    for word in script:
         first, _, field = word.partition(" ")
         fields = (field.encode(),) if field else ()
         if first.isdigit():
