@@ -89,7 +89,7 @@ def _load(
     # What a broken file would have said is unknown, and so is what is wrong with the rest.
     if not readable or len(readable) < len(trees):
         raise ConfigError(diagnostics.report(sources))
-    root = reduce(merge_files, [_beside(readable[0]), *readable, options])
+    root = reduce(merge_files, [_default_state_dir(readable[0]), *readable, options])
     reader = Reader(diagnostics, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
@@ -102,7 +102,7 @@ def _load(
     loaded = Loaded(
         settings=settings_from(FileKeys.model_validate(plain(whole))),
         report=report,
-        effective=_in_force(effective(whole)),
+        effective=_without_policies(effective(whole)),
     )
     return loaded, Provenance(whole)
 
@@ -111,7 +111,7 @@ STATE_DIR = "HOLDFAST_STATE_DIR"
 """The environment variable that goes before ``state_dir``."""
 
 
-def _beside(first: Mapping) -> Mapping:
+def _default_state_dir(first: Mapping) -> Mapping:
     """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
     position = Position(first.position.source)
     scalar = Scalar(FileKeys.model_fields["state_dir"].default, position)
@@ -159,28 +159,28 @@ def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list
     check_prefixes(drafts, diagnostics)
     routes = [EffectiveSection(draft.merged, draft.path, reader) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
-        upstream = draft.written.leaf("upstream")
+        upstream = draft.written.scalar("upstream")
         refused = refused_by(file, upstream)
         check_retry(route, draft.match, refused, diagnostics)
         check_fallback(route, diagnostics)
         check_idempotency(route, draft.match, whole, diagnostics)
-        promise = honoured_key(file, upstream)
-        if promise is not None:
-            check_key_memory(route, promise, diagnostics)
+        honoured = honoured_key(file, upstream)
+        if honoured is not None:
+            check_key_memory(route, honoured, diagnostics)
         elif upstream is not None:
             check_held_by_503(route, upstream.value, refused, diagnostics)
         check_buffer(route, whole, diagnostics)
         check_dead_letter(route, draft.match, diagnostics)
     check_state_dir(routes, whole, diagnostics)
-    upstreams = file.branch("upstreams")
-    owners = [
+    upstreams = file.mapping("upstreams")
+    upstream_sections = [
         EffectiveSection(entry.node, entry.node.path, reader)
         for entry in (upstreams.entries.values() if upstreams else ())
         if isinstance(entry.node, TypedMapping)
     ]
-    check_throttles(routes, owners, whole, diagnostics)
-    check_list_fields(drafts, routes, owners, diagnostics)
-    check_workers(routes, owners, whole, diagnostics)
+    check_throttles(routes, upstream_sections, whole, diagnostics)
+    check_list_fields(drafts, routes, upstream_sections, diagnostics)
+    check_workers(routes, upstream_sections, whole, diagnostics)
     check_secrets(file, diagnostics)
     named = name_routes(drafts, diagnostics)
     return [with_fitting_base(EffectiveSection(route, route.path, reader)) for route in named]
@@ -191,7 +191,7 @@ def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping
     return replace(file, entries=file.entries | {"routes": Entry("routes", file.position, items)})
 
 
-def _in_force(shown: dict[str, Any]) -> dict[str, Any]:
+def _without_policies(shown: dict[str, Any]) -> dict[str, Any]:
     """Without what has become part of the routes."""
     routes = [{key: route[key] for key in route if key != "policy"} for route in shown["routes"]]
     kept = {key: shown[key] for key in shown if key not in {"defaults", "policies"}}

@@ -43,13 +43,13 @@ def check(files: tuple[str, ...], output: str) -> None:
         answer = {
             "ok": not report.faults,
             "summary": summary,
-            "findings": [asdict(finding) for finding in report.diagnostics],
+            "findings": [asdict(fault) for fault in report.diagnostics],
             "windows": [asdict(window) for window in windows],
         }
         click.echo(json.dumps(answer, indent=2))
     else:
-        for finding in report.diagnostics:
-            click.echo(str(finding))
+        for fault in report.diagnostics:
+            click.echo(str(fault))
         for window in windows:
             click.echo(str(window))
         click.echo(summary)

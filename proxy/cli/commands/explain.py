@@ -80,8 +80,8 @@ def explain(
     try:
         loaded, origins = load_with_origins(files, os.environ)
     except ConfigError as error:
-        for finding in error.report.diagnostics:
-            click.echo(str(finding))
+        for fault in error.report.diagnostics:
+            click.echo(str(fault))
         click.echo(error.report.summary())
         sys.exit(1)
     asked = read_request(method, url, pairs, hop_of(loaded.settings))

@@ -12,7 +12,7 @@ from proxy.policy.settings import REFUSALS, Match
 
 def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
     """Methods and bodies of a route that keeps what failed for good."""
-    if route.section.branch("dead_letter") is None:
+    if route.typed.mapping("dead_letter") is None:
         return
     _check_methods(route, match, diagnostics)
     _check_list(route, diagnostics)
@@ -26,7 +26,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
     """
     entry, items = route.entry("dead_letter"), route.items("dead_letter.methods")
     methods = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
-    if entry is None or not methods or route.writer("dead_letter") != route.home:
+    if entry is None or not methods or route.writer("dead_letter") != route.path:
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
@@ -59,7 +59,7 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of bodies that could be kept on disk, but not in memory until then."""
-    largest, buffer = route.leaf("dead_letter.max_body"), route.leaf("buffer")
+    largest, buffer = route.scalar("dead_letter.max_body"), route.scalar("buffer")
     if largest is None or buffer is None or not route.writer("dead_letter.max_body"):
         return
     if largest.value <= buffer.value:
@@ -67,7 +67,7 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     diagnostics.warn(
         largest.position,
         largest.path,
-        f"{largest.scalar.bare} is above buffer {buffer.scalar.bare}"
+        f"{largest.written.bare} is above buffer {buffer.written.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
         f"write a larger buffer or a smaller max_body",
     )
@@ -77,8 +77,8 @@ def check_state_dir(
     routes: Sequence[EffectiveSection], file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
     """Where a route keeps letters there can be a folder for them."""
-    folder = file.leaf("state_dir")
-    if folder is None or not any(route.section.branch("dead_letter") for route in routes):
+    folder = file.scalar("state_dir")
+    if folder is None or not any(route.typed.mapping("dead_letter") for route in routes):
         return
     path = Path(folder.value)
     if _is_folder(path):
@@ -89,7 +89,7 @@ def check_state_dir(
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    diagnostics.fault(folder.position, folder.path, f"{folder.scalar.bare} {problem}")
+    diagnostics.fault(folder.position, folder.path, f"{folder.written.bare} {problem}")
 
 
 def _is_folder(path: Path) -> bool:

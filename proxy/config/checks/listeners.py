@@ -10,20 +10,24 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Each address is used once, and the admin listener is not open to everybody."""
     taken: dict[Listen, str] = {}
     addresses = [
-        item.leaf("address") for item in file.items("listen") if isinstance(item, TypedMapping)
+        item.scalar("address") for item in file.items("listen") if isinstance(item, TypedMapping)
     ]
-    admin = file.leaf("admin")
-    for leaf in (*addresses, admin):
+    admin = file.scalar("admin")
+    for scalar in (*addresses, admin):
         # Port 0 is another free port each time.
-        if leaf is None or leaf.value is None or (not leaf.value.port and not leaf.value.path):
+        if (
+            scalar is None
+            or scalar.value is None
+            or (not scalar.value.port and not scalar.value.path)
+        ):
             continue
-        if leaf.value in taken:
+        if scalar.value in taken:
             diagnostics.fault(
-                leaf.position,
-                leaf.path,
-                f"already the address of {taken[leaf.value]}, write another",
+                scalar.position,
+                scalar.path,
+                f"already the address of {taken[scalar.value]}, write another",
             )
-        taken.setdefault(leaf.value, leaf.path)
+        taken.setdefault(scalar.value, scalar.path)
     if admin is not None and admin.value is not None:
         _check_admin(file, admin, diagnostics)
 
@@ -42,8 +46,8 @@ def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
 def _check_admin(file: TypedMapping, admin: TypedScalar, diagnostics: Diagnostics) -> None:
     if is_loopback(admin.value) or "admin_token" in file.entries or "admin_token" in file.broken:
         return
-    referenced = bool(admin.scalar.references)
-    host, port = (admin.scalar.bare, 9901) if referenced else (admin.value.host, admin.value.port)
+    referenced = bool(admin.written.references)
+    host, port = (admin.written.bare, 9901) if referenced else (admin.value.host, admin.value.port)
     diagnostics.fault(
         admin.position,
         admin.path,

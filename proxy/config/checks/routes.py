@@ -13,8 +13,8 @@ from proxy.config.read.typed_tree import (
     TypedMapping,
     TypedNode,
     TypedScalar,
-    leaves,
-    merge_branches,
+    merge_mappings,
+    scalars,
 )
 from proxy.config.source.nodes import Entry, Scalar
 from proxy.config.values.base import Name
@@ -48,19 +48,19 @@ class DraftRoute:
 
 def draft_routes(file: TypedMapping) -> list[DraftRoute]:
     """The routes in order, each over its policies over the defaults."""
-    defaults = file.branch("defaults")
-    policies = file.branch("policies")
+    defaults = file.mapping("defaults")
+    policies = file.mapping("policies")
     drafts = []
     for route in file.items("routes"):
         if not isinstance(route, TypedMapping):
             continue
         layers = [] if defaults is None else [defaults]
         for name in route.values("policy"):
-            policy = None if policies is None else policies.branch(name)
+            policy = None if policies is None else policies.mapping(name)
             layers += [] if policy is None else [policy]
         merged = route
         for layer in reversed(layers):
-            merged = merge_branches(layer, merged)
+            merged = merge_mappings(layer, merged)
         drafts.append(DraftRoute(route, merged, _match(route)))
     return drafts
 
@@ -70,26 +70,26 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
     lines: dict[str, int] = {}
     named = []
     for draft in drafts:
-        leaf = _name(draft, diagnostics)
-        if leaf is None:
+        scalar = _name(draft, diagnostics)
+        if scalar is None:
             continue
-        if leaf.value not in lines:
-            lines[leaf.value] = draft.line
+        if scalar.value not in lines:
+            lines[scalar.value] = draft.line
         elif "name" in draft.written.entries:
             diagnostics.fault(
-                leaf.position,
-                leaf.path,
-                f"already the name of the route at line {lines[leaf.value]}, write another "
+                scalar.position,
+                scalar.path,
+                f"already the name of the route at line {lines[scalar.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
         else:
             diagnostics.fault(
-                leaf.position,
+                scalar.position,
                 draft.path,
-                f"this route would be called by its path, as the one at line {lines[leaf.value]} "
+                f"this route would be called by its path, as the one at line {lines[scalar.value]} "
                 f"is, write a name",
             )
-        entry: Entry[TypedNode] = Entry("name", leaf.position, leaf)
+        entry: Entry[TypedNode] = Entry("name", scalar.position, scalar)
         named.append(replace(draft.merged, entries={"name": entry} | draft.merged.entries))
     return named
 
@@ -99,7 +99,7 @@ def check_references(
 ) -> None:
     """Each upstream and policy that a route names is there; each that is there is named."""
     for group, key in (("upstreams", "upstream"), ("policies", "policy")):
-        table = file.branch(group)
+        table = file.mapping(group)
         if table is None and group in file.broken:
             continue
         names = {} if table is None else table.entries.keys() | table.broken
@@ -107,10 +107,12 @@ def check_references(
         is_sure = "routes" not in file.broken or "routes" in file.entries
         for draft in drafts:
             is_sure = is_sure and draft.merged.broken.isdisjoint({key, "fallback"})
-            for leaf in _references(draft, key):
-                used.add(leaf.value)
-                if leaf.value not in names:
-                    diagnostics.fault(leaf.position, leaf.path, _no_such(key, group, leaf, names))
+            for scalar in _references(draft, key):
+                used.add(scalar.value)
+                if scalar.value not in names:
+                    diagnostics.fault(
+                        scalar.position, scalar.path, _no_such(key, group, scalar, names)
+                    )
                     is_sure = False
         # Where a reference is wrong, it may be the one that is missing here.
         for entry in table.entries.values() if table and is_sure else ():
@@ -165,15 +167,15 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
 def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of a prefix that no path of its route begins with."""
     for draft in drafts:
-        leaf = draft.merged.leaf("strip_prefix")
+        scalar = draft.merged.scalar("strip_prefix")
         # In defaults it is meant for those routes that it fits.
-        if leaf is None or leaf.path.startswith("defaults.") or not draft.has_whole_match:
+        if scalar is None or scalar.path.startswith("defaults.") or not draft.has_whole_match:
             continue
-        if not any(_may_begin_with(pattern, leaf.value) for pattern in draft.match.paths):
+        if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
             diagnostics.warn(
-                leaf.position,
-                leaf.path,
-                f"no path of {draft.path} begins with {leaf.scalar.bare}, so nothing "
+                scalar.position,
+                scalar.path,
+                f"no path of {draft.path} begins with {scalar.written.bare}, so nothing "
                 f"is stripped, correct it or remove it",
             )
 
@@ -181,19 +183,19 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
 def _references(draft: DraftRoute, key: str) -> Iterator[TypedScalar]:
     """Every value by which a route names an upstream or, with *key* so, a policy."""
     node = draft.written.node(key)
-    for _, leaf in leaves(node) if node else ():
-        yield leaf
-    fallback = draft.merged.branch("fallback")
-    asked = fallback.leaf(key) if fallback else None
-    if asked is not None:
-        yield asked
+    for _, scalar in scalars(node) if node else ():
+        yield scalar
+    fallback = draft.merged.mapping("fallback")
+    named_by_fallback = fallback.scalar(key) if fallback else None
+    if named_by_fallback is not None:
+        yield named_by_fallback
 
 
 def _match(route: TypedMapping) -> Match:
-    match = route.branch("match")
+    match = route.mapping("match")
     if match is None:
         return Match()
-    table = match.branch("headers")
+    table = match.mapping("headers")
     headers = {} if table is None or "headers" in match.broken else table.entries
     return Match(
         paths=_readable(match, "path") or Match().paths,
@@ -213,44 +215,44 @@ def _readable(match: TypedMapping, key: str) -> tuple[str, ...]:
 
 def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
     """The name as written, or else the first path."""
-    written = draft.written.leaf("name")
+    written = draft.written.scalar("name")
     if written is not None or "name" in draft.written.broken:
         return written
-    match = draft.written.branch("match")
+    match = draft.written.mapping("match")
     first = next(iter(match.items("path")), None) if match and draft.has_whole_match else None
     if not isinstance(first, TypedScalar):
         # No path at all means any, and is called so.
         first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.position), ANY_PATH)
         return first if draft.has_whole_match else None
-    if first.scalar.references:
+    if first.written.references:
         problem = "the path may hold a secret, and metrics would show it"
     else:
         try:
-            return TypedScalar(draft.path, Name(), first.scalar, Name().read(first.scalar))
+            return TypedScalar(draft.path, Name(), first.written, Name().read(first.written))
         except InvalidValue:
             problem = "the path is too long to be a name"
     diagnostics.fault(first.position, draft.path, f"{problem}, write name: hooks (say)")
     return None
 
 
-def _no_such(key: str, group: str, leaf: TypedScalar, names: Collection[str]) -> str:
-    if "://" in leaf.value:
+def _no_such(key: str, group: str, scalar: TypedScalar, names: Collection[str]) -> str:
+    if "://" in scalar.value:
         return f"a URL stands where a name belongs, write the URL in {group} and its name here"
-    near = nearest(leaf.value, sorted(names))
+    near = nearest(scalar.value, sorted(names))
     if near:
         hint = f'did you mean "{near}"?'
     else:
         hint = f"write one of {', '.join(sorted(names))}" if names else f"write it in {group}"
-    return f"no {key} is called {leaf.scalar.shown}, {hint}"
+    return f"no {key} is called {scalar.written.shown}, {hint}"
 
 
 def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnostics) -> None:
-    match = draft.written.branch("match")
+    match = draft.written.mapping("match")
     for item in match.items("path") if match else ():
         if (
             not isinstance(item, TypedScalar)
             or not item.value.endswith("/*")
-            or item.scalar.references
+            or item.written.references
         ):
             continue
         probe = item.value.replace("*", "a") + "/b"

@@ -46,15 +46,15 @@ class CheckReport:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.diagnostics if not finding.warning)
+        return tuple(fault for fault in self.diagnostics if not fault.warning)
 
     @property
     def warnings(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.diagnostics if finding.warning)
+        return tuple(fault for fault in self.diagnostics if fault.warning)
 
-    def summary(self, praise: str = "ok") -> str:
-        """The last line: what *praise* says if there are no faults, and the counts."""
-        counts = [] if self.faults else [praise]
+    def summary(self, verdict: str = "ok") -> str:
+        """The last line: what *verdict* says if there are no faults, and the counts."""
+        counts = [] if self.faults else [verdict]
         counts += [
             f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
             for found, noun in ((self.faults, "fault"), (self.warnings, "warning"))
@@ -67,7 +67,7 @@ class ConfigError(Exception):
     """The configuration has faults, so there is nothing to run with."""
 
     def __init__(self, report: CheckReport) -> None:
-        super().__init__("\n".join(str(finding) for finding in report.diagnostics))
+        super().__init__("\n".join(str(fault) for fault in report.diagnostics))
         self.report = report
 
 
@@ -75,7 +75,7 @@ class Diagnostics:
     """Collects what is wrong while a configuration is read."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Position, Fault]] = []
+        self._faults: list[tuple[Position, Fault]] = []
 
     def fault(self, position: Position, path: str, text: str) -> None:
         """Note something that must be put right."""
@@ -88,7 +88,7 @@ class Diagnostics:
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
         """All findings, sorted by where they stand."""
         in_order = sorted(
-            self._found, key=lambda found: (found[0].source.order, found[0].line, found[0].column)
+            self._faults, key=lambda found: (found[0].source.order, found[0].line, found[0].column)
         )
         # An alias shows one value in several places: the same words once are enough.
         unique = dict.fromkeys(fault for _, fault in in_order)
@@ -97,7 +97,7 @@ class Diagnostics:
     def _add(self, position: Position, path: str, text: str, *, warning: bool) -> None:
         # An option of the command line is its own path.
         path = path if position.line else ""
-        self._found.append(
+        self._faults.append(
             (
                 position,
                 Fault(position.source.name, position.line, position.column, path, text, warning),

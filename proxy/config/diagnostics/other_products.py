@@ -15,7 +15,7 @@ _TTL = ("ttl", "idempotency.ttl", "for")
 _LEASE = ("lease", "idempotency.lease")
 _MAX_RESPONSE = ("max_response", "idempotency.max_response")
 
-ELSEWHERE = {
+SYNONYMS = {
     "services": ("upstreams",),
     "clusters": ("upstreams",),
     "backends": ("upstreams", "urls"),

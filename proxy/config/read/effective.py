@@ -8,10 +8,10 @@ from proxy.config.source.nodes import Entry
 class EffectiveSection:
     """What a section says once the built-in values are in, and where each value was written."""
 
-    def __init__(self, section: TypedMapping, home: str, reader: Reader) -> None:
-        self.section = section
+    def __init__(self, section: TypedMapping, path: str, reader: Reader) -> None:
+        self.typed = section
         """For a route: with its policies and the defaults merged in."""
-        self.home = home
+        self.path = path
         """The path of the section itself."""
         self._reader = reader
 
@@ -20,16 +20,16 @@ class EffectiveSection:
 
         None if nothing does, or if nobody can tell because it could not be read.
         """
-        branch = self.section
+        mapping = self.typed
         *outer, last = keys.split(".")
         for key in outer:
-            entry = self._entry(branch, key)
+            entry = self._entry(mapping, key)
             if entry is None or not isinstance(entry.node, TypedMapping) or entry.node.is_off:
                 return None
-            branch = entry.node
-        return self._entry(branch, last)
+            mapping = entry.node
+        return self._entry(mapping, last)
 
-    def leaf(self, keys: str) -> TypedScalar | None:
+    def scalar(self, keys: str) -> TypedScalar | None:
         """The same, if it is a single value."""
         entry = self.entry(keys)
         return entry.node if entry is not None and isinstance(entry.node, TypedScalar) else None
@@ -53,17 +53,17 @@ class EffectiveSection:
         where it is wrong whoever uses it: *others* are then written in the same place.
         """
         writer = self.writer(keys)
-        if writer == self.home or {self.writer(other) for other in others} <= {writer, ""}:
+        if writer == self.path or {self.writer(other) for other in others} <= {writer, ""}:
             return ""
-        return f" of {self.home}"
+        return f" of {self.path}"
 
-    def _entry(self, branch: TypedMapping, key: str) -> Entry[TypedNode] | None:
-        entry = branch.entries.get(key)
-        if key in branch.broken:
+    def _entry(self, mapping: TypedMapping, key: str) -> Entry[TypedNode] | None:
+        entry = mapping.entries.get(key)
+        if key in mapping.broken:
             # Of a mapping some keys may be sound; it knows which.
             is_mapping = entry is not None and isinstance(entry.node, TypedMapping)
             return entry if is_mapping and entry and not entry.node.is_whole else None
-        if entry is not None or branch.section is None:
+        if entry is not None or mapping.section is None:
             return entry
-        built_in = self._reader.built_in(branch.section, key)
+        built_in = self._reader.built_in(mapping.section, key)
         return None if built_in is None else Entry(key, BUILT_IN, built_in)

@@ -58,25 +58,25 @@ class Provenance:
 
     def of_upstream(self, name: str) -> list[Setting]:
         """The same for the upstream called *name*."""
-        upstreams = self._whole.branch("upstreams")
-        upstream = None if upstreams is None else upstreams.branch(name)
+        upstreams = self._whole.mapping("upstreams")
+        upstream = None if upstreams is None else upstreams.mapping(name)
         if upstream is None:
             raise KeyError(name)
         return list(_settings(upstream, [upstream.path], [*UpstreamKeys.model_fields]))
 
 
 def _name(route: TypedMapping) -> object:
-    leaf = route.leaf("name")
-    return None if leaf is None else leaf.value
+    scalar = route.scalar("name")
+    return None if scalar is None else scalar.value
 
 
 def _settings(
-    branch: TypedMapping, writers: list[str], order: list[str], outer: tuple[str, ...] = ()
+    mapping: TypedMapping, writers: list[str], order: list[str], outer: tuple[str, ...] = ()
 ) -> Iterator[Setting]:
-    """Every key of *branch* and of the mappings in it."""
+    """Every key of *mapping* and of the mappings in it."""
     rank = {key: number for number, key in enumerate(order)}
     # Names that somebody chose, such as those of header fields, stay as they were written.
-    for entry in sorted(branch.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
+    for entry in sorted(mapping.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
         keys, node = (*outer, entry.key), entry.node
         where, writer = _where(entry.position), _writer(entry, writers)
         if not isinstance(node, TypedMapping) or not (node.section or node.entries):

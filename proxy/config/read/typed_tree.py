@@ -20,13 +20,14 @@ class TypedScalar:
     """A value that was read."""
 
     path: str
-    kind: ValueType[Any]
-    scalar: Scalar
+    value_type: ValueType[Any]
+    written: Scalar
+    """The scalar as it stands in the file, after interpolation."""
     value: Any
 
     @property
     def position(self) -> Position:
-        return self.scalar.position
+        return self.written.position
 
     @property
     def is_whole(self) -> bool:
@@ -61,12 +62,12 @@ class TypedMapping:
     def is_whole(self) -> bool:
         return not self.broken
 
-    def leaf(self, key: str) -> TypedScalar | None:
+    def scalar(self, key: str) -> TypedScalar | None:
         """The value under *key*, if there is one."""
         node = self.node(key)
         return node if isinstance(node, TypedScalar) else None
 
-    def branch(self, key: str) -> "TypedMapping | None":
+    def mapping(self, key: str) -> "TypedMapping | None":
         """The mapping under *key*, if there is one and it is not switched off."""
         node = self.node(key)
         return node if isinstance(node, TypedMapping) and not node.is_off else None
@@ -88,62 +89,62 @@ class TypedMapping:
 TypedNode = TypedScalar | TypedList | TypedMapping
 
 
-def merge(under: TypedNode, over: TypedNode) -> TypedNode:
-    """*over* where it says something, else *under*: key by key, at every depth."""
-    if isinstance(under, TypedMapping) and isinstance(over, TypedMapping):
-        return merge_branches(under, over)
-    return over
+def merge(base: TypedNode, override: TypedNode) -> TypedNode:
+    """*override* where it says something, else *base*: key by key, at every depth."""
+    if isinstance(base, TypedMapping) and isinstance(override, TypedMapping):
+        return merge_mappings(base, override)
+    return override
 
 
-def merge_branches(under: TypedMapping, over: TypedMapping) -> TypedMapping:
+def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
     """As :func:`merge`."""
-    displaced = _displaced_by(over)
-    kept = {key: entry for key, entry in under.entries.items() if key not in displaced}
+    displaced = _displaced_by(override)
+    kept = {key: entry for key, entry in base.entries.items() if key not in displaced}
     return replace(
-        over,
-        entries=overlay(kept, over.entries, merge),
-        broken=over.broken | (under.broken - over.entries.keys() - displaced),
+        override,
+        entries=overlay(kept, override.entries, merge),
+        broken=override.broken | (base.broken - override.entries.keys() - displaced),
     )
 
 
-def _displaced_by(over: TypedMapping) -> frozenset[str]:
-    """Keys that mean nothing any more beside what *over* says."""
-    groups = over.section.alternatives if over.section else ()
-    chosen = [group for group in groups if not group.isdisjoint(over.entries)]
+def _displaced_by(override: TypedMapping) -> frozenset[str]:
+    """Keys that mean nothing any more beside what *override* says."""
+    groups = override.section.alternatives if override.section else ()
+    chosen = [group for group in groups if not group.isdisjoint(override.entries)]
     return frozenset[str]().union(*groups).difference(*chosen) if chosen else frozenset()
 
 
 def with_entry(
-    branch: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
+    mapping: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
 ) -> TypedMapping:
-    """*branch* with one more entry, in the mapping below it to which *keys* lead."""
+    """*mapping* with one more entry, in the mapping below it to which *keys* lead."""
     if keys:
         outer, *rest = keys
-        below = branch.branch(outer)
+        below = mapping.mapping(outer)
         if below is None:
-            return branch
-        entry = replace(branch.entries[outer], node=with_entry(below, tuple(rest), entry))
-    return replace(branch, entries=branch.entries | {entry.key: entry})
+            return mapping
+        entry = replace(mapping.entries[outer], node=with_entry(below, tuple(rest), entry))
+    return replace(mapping, entries=mapping.entries | {entry.key: entry})
 
 
-def leaves(read: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
+def scalars(node: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
     """Every value that counts, with the key that it stands under."""
-    if isinstance(read, TypedScalar):
-        yield key, read
-    elif isinstance(read, TypedList):
-        for item in read.items:
-            yield from leaves(item, key)
-    elif not read.is_off:
-        for entry in read.entries.values():
-            yield from leaves(entry.node, entry.key)
+    if isinstance(node, TypedScalar):
+        yield key, node
+    elif isinstance(node, TypedList):
+        for item in node.items:
+            yield from scalars(item, key)
+    elif not node.is_off:
+        for entry in node.entries.values():
+            yield from scalars(entry.node, entry.key)
 
 
-def plain(read: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
+def plain(node: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
     """The values alone, as the models take them."""
-    if isinstance(read, TypedScalar):
-        return read.value
-    if isinstance(read, TypedList):
-        return [plain(item) for item in read.items]
-    if read.is_off:
+    if isinstance(node, TypedScalar):
+        return node.value
+    if isinstance(node, TypedList):
+        return [plain(item) for item in node.items]
+    if node.is_off:
         return False
-    return {entry.key: plain(entry.node) for entry in read.entries.values()}
+    return {entry.key: plain(entry.node) for entry in node.entries.values()}

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import ELSEWHERE
+from proxy.config.diagnostics.other_products import SYNONYMS
 from proxy.config.schema.file import FileKeys
 from proxy.config.schema.route import HeadersKeys
 from proxy.config.schema.section import Section
@@ -31,7 +31,7 @@ class KeySuggestion:
 def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
     """What the author of *entry* should write instead of it."""
     key, known = entry.key, section.model_fields
-    for ours in ELSEWHERE.get(key, ()):
+    for ours in SYNONYMS.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
             return KeySuggestion(f"write {_rewritten(ours, entry.node)}", outermost)
@@ -41,7 +41,7 @@ def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
         return KeySuggestion(f"did you mean {near}?", near)
     if section is StoreKeys:
         return KeySuggestion(_for_store(key), "url")
-    return KeySuggestion(_place_for(entry, section))
+    return KeySuggestion(_where_it_belongs(entry, section))
 
 
 def _for_store(key: str) -> str:
@@ -51,7 +51,7 @@ def _for_store(key: str) -> str:
     return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
 
 
-def _place_for(entry: Entry[Node], section: type[Section]) -> str:
+def _where_it_belongs(entry: Entry[Node], section: type[Section]) -> str:
     key = entry.key
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
@@ -62,7 +62,7 @@ def _place_for(entry: Entry[Node], section: type[Section]) -> str:
     for other in others:
         if key in other.model_fields:
             return f"it belongs to {other.belongs_to}, write it there"
-    for ours in ELSEWHERE.get(key, ()):
+    for ours in SYNONYMS.get(key, ()):
         for other in others:
             if ours in other.model_fields:
                 return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
@@ -82,7 +82,7 @@ def _rewritten(ours: str, node: Node) -> str:
     if key in {"match", "path"}:
         return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
     if key == "attempts":
-        text = f"attempts: {_one_more(node)}"
+        text = f"attempts: {_attempts_for(node)}"
         return f"{_within(outer, text)} (attempts counts the first call)"
     number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
     if key == "rate" or (key == "throttle" and number):
@@ -100,7 +100,7 @@ def _store_of(node: Node) -> str:
     return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
 
 
-def _one_more(retries: Node) -> str:
+def _attempts_for(retries: Node) -> str:
     """How many attempts a number of retries makes."""
     try:
         return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
@@ -117,11 +117,11 @@ def _within(keys: list[str], text: str) -> str:
 
 def _sections(top: type[Section]) -> Iterator[type[Section]]:
     """*top* and every section below it, the outer ones first."""
-    waiting: list[Any] = [top]
-    while waiting:
-        shape = waiting.pop(0)
+    queue: list[Any] = [top]
+    while queue:
+        shape = queue.pop(0)
         if isinstance(shape, type) and issubclass(shape, Section):
             yield shape
-            waiting += [field.annotation for field in shape.model_fields.values()]
+            queue += [field.annotation for field in shape.model_fields.values()]
         else:
-            waiting += get_args(shape)
+            queue += get_args(shape)

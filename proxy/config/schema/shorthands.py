@@ -11,7 +11,7 @@ from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.other_products import OFF, ON
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 from proxy.config.values.base import JsonSchema, Switch, ValueType, string_schema
-from proxy.config.values.throttling import two_keys
+from proxy.config.values.throttling import two_keys_error
 
 
 class Shorthand(ABC):
@@ -63,7 +63,7 @@ class SetsKey(Shorthand):
     """A single value in place of a mapping: the value of its most important key."""
 
     key: str
-    kind: ValueType[Any]
+    value_type: ValueType[Any]
     """Of the value."""
     listed: bool = False
     """Whether the key takes a list."""
@@ -77,7 +77,7 @@ class SetsKey(Shorthand):
         return replace(_implied(node, {self.key: value}), implied=not self.named)
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the kind knows
-        return self.kind.json_schema()
+        return self.value_type.json_schema()
 
 
 class Switchable(Shorthand):
@@ -115,7 +115,7 @@ class JoinedByColon(Shorthand):
         entry = next(iter(node.entries.values()), None) if isinstance(node, Mapping) else None
         if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
             return node
-        raise InvalidValue(two_keys(entry.key, entry.node.text, self.before))
+        raise InvalidValue(two_keys_error(entry.key, entry.node.text, self.before))
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:
         return long

@@ -109,30 +109,30 @@ Node = Scalar | Mapping | Sequence
 
 
 def overlay(
-    under: dict[str, Entry[NodeT]],
-    over: dict[str, Entry[NodeT]],
+    base: dict[str, Entry[NodeT]],
+    override: dict[str, Entry[NodeT]],
     merge: Callable[[NodeT, NodeT], NodeT],
 ) -> dict[str, Entry[NodeT]]:
     """Entries of both; where a key is in both, *merge* decides."""
-    merged = dict(under)
-    for name, entry in over.items():
-        below = under.get(name)
+    merged = dict(base)
+    for name, entry in override.items():
+        below = base.get(name)
         merged[name] = (
             entry if below is None else replace(entry, node=merge(below.node, entry.node))
         )
     return merged
 
 
-def merge_files(under: Mapping, over: Mapping) -> Mapping:
+def merge_files(base: Mapping, override: Mapping) -> Mapping:
     """What two files say together: mappings merge, anything else replaces."""
     return replace(
-        under,
-        entries=overlay(under.entries, over.entries, _merge),
-        repeated=under.repeated + over.repeated,
+        base,
+        entries=overlay(base.entries, override.entries, _merge),
+        repeated=base.repeated + override.repeated,
     )
 
 
-def _merge(under: Node, over: Node) -> Node:
-    if isinstance(under, Mapping) and isinstance(over, Mapping):
-        return merge_files(under, over)
-    return over
+def _merge(base: Node, override: Node) -> Node:
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        return merge_files(base, override)
+    return override

@@ -28,7 +28,7 @@ _MAX_NODES = 100_000
 _STANDARD_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))
 
 # The library's words for common slips, and what we say instead.
-_SYNTAX_ADVICE = (
+_SYNTAX_SUGGESTIONS = (
     ("mapping values are not allowed", 'a ":" is not expected here, put the value in quotes'),
     ("cannot start any token", "a value cannot begin with this character, put it in quotes"),
     ("expected ',' or ']'", 'a list is not closed, write "]" at its end'),
@@ -96,7 +96,7 @@ def _tree(text: str, source: Source) -> Mapping:
         # What is left is the reader's complaint about a control character.
         index = next((i for i, char in enumerate(text) if _is_control(char)), 0)
         raise _Unreadable(
-            _spot_of(source, text[:index]), "a control character stands here, remove it"
+            _position_after(source, text[:index]), "a control character stands here, remove it"
         ) from None
     if root is None or (isinstance(root, Scalar) and root.type == "null"):
         raise _Unreadable(Position(source, 1, 1), "the file is empty, write upstreams and routes")
@@ -113,7 +113,7 @@ def _decode(data: bytes, source: Source) -> str:
     except UnicodeDecodeError as error:
         good = data[: error.start].decode("utf-8")
         raise _Unreadable(
-            _spot_of(source, good), "the file is not UTF-8 text, save it as UTF-8"
+            _position_after(source, good), "the file is not UTF-8 text, save it as UTF-8"
         ) from None
 
 
@@ -121,7 +121,7 @@ def _is_control(char: str) -> bool:
     return not char.isprintable() and char not in "\t\n\r\x85\u2028\u2029" and not char.isspace()
 
 
-def _spot_of(source: Source, before: str) -> Position:
+def _position_after(source: Source, before: str) -> Position:
     """Where the text goes on after *before*."""
     return Position(source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
@@ -145,10 +145,12 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             'within {} and [] a value with ${…} needs quotes, write "${…}"',
         )
     problem = error.problem or ""
-    advice = next((ours for theirs, ours in _SYNTAX_ADVICE if theirs in problem), _SYNTAX_FALLBACK)
+    suggestion = next(
+        (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
+    )
     if "end of stream" in problem and error.context_mark is not None:
         mark = error.context_mark  # the quote that was opened, not the end of the file
-    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), advice)
+    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
 
 
 class _Composer:
@@ -167,7 +169,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     raise _Unreadable(
-                        self._spot(event),
+                        self._position(event),
                         "a second document begins here, write it to a file of its own and "
                         "repeat -c",
                     )
@@ -178,10 +180,10 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if not isinstance(event, yaml.NodeEvent | yaml.CollectionStartEvent):  # pragma: no cover
-            raise _Unreadable(self._spot(event), _SYNTAX_FALLBACK)
+            raise _Unreadable(self._position(event), _SYNTAX_FALLBACK)
         if depth > _MAX_DEPTH:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"this is nested deeper than {_MAX_DEPTH} levels, make it flatter",
             )
         anchor = event.anchor
@@ -203,13 +205,15 @@ class _Composer:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         if event.anchor not in self._anchors:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"there is no anchor &{event.anchor} above, write *{event.anchor} in quotes if no "
                 f"alias is meant",
             )
         known = self._anchors[event.anchor]
         if known is None:
-            raise _Unreadable(self._spot(event), f"&{event.anchor} contains itself, write it out")
+            raise _Unreadable(
+                self._position(event), f"&{event.anchor} contains itself, write it out"
+            )
         node, size = known
         self._add(size, event)
         return node
@@ -218,7 +222,7 @@ class _Composer:
         self._refuse_tag(event, event.tag)
         # In the plain style no tag was written, or `!!str` was, which quotes would say too.
         plain = event.style in (None, "") and event.tag is None
-        position, value = self._spot(event), event.value
+        position, value = self._position(event), event.value
         if plain and _MENDED_COLON in value:
             position = replace(position, column=position.column + value.index(_MENDED_COLON))
         return Scalar(value.replace(_MENDED_COLON, ":"), position, plain)
@@ -230,7 +234,7 @@ class _Composer:
             if isinstance(following, yaml.SequenceEndEvent):
                 break
             items.append(self._node(following, depth + 1))
-        return Sequence(self._spot(event), tuple(items))
+        return Sequence(self._position(event), tuple(items))
 
     def _mapping(self, event: yaml.Event, depth: int) -> Mapping:
         self._refuse_tag(event, getattr(event, "tag", None))
@@ -239,7 +243,7 @@ class _Composer:
         for following in self._events:
             if isinstance(following, yaml.MappingEndEvent):
                 break
-            position = self._spot(following)
+            position = self._position(following)
             key = self._key(self._node(following, depth + 1), position)
             entry = Entry(key, position, self._node(next(self._events), depth + 1))
             if key in entries:
@@ -247,7 +251,7 @@ class _Composer:
             else:
                 entries[key] = entry
         first = next(iter(entries.values()), None)
-        return Mapping(first.position if first else self._spot(event), entries, tuple(repeated))
+        return Mapping(first.position if first else self._position(event), entries, tuple(repeated))
 
     @staticmethod
     def _key(node: Node, position: Position) -> str:
@@ -257,17 +261,17 @@ class _Composer:
 
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
         if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:
-            raise _Unreadable(self._spot(event), "a tag (!…) has no meaning here, remove it")
+            raise _Unreadable(self._position(event), "a tag (!…) has no meaning here, remove it")
 
     def _add(self, count: int, event: yaml.Event) -> None:
         self._count += count
         if self._count > _MAX_NODES:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"with its aliases the file has more than {_MAX_NODES} values, make it smaller",
             )
 
-    def _spot(self, event: yaml.Event) -> Position:
+    def _position(self, event: yaml.Event) -> Position:
         mark = event.start_mark
         if mark is None:  # pragma: no cover - the parser always sets it
             return Position(self._source, 1, 1)

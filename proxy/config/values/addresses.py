@@ -36,7 +36,7 @@ _LINK_LOCAL = (
 class ListenAddress(ValueType[Listen]):
     """``host:port``, ``[::1]:port`` or ``unix:/path``."""
 
-    usual_port: int = 8080
+    suggested_port: int = 8080
     """For the advice."""
     noun = "address to listen on"
     example = "127.0.0.1:8080"
@@ -46,7 +46,9 @@ class ListenAddress(ValueType[Listen]):
         if text.startswith("unix:"):
             return Listen(path=_socket_path(text.removeprefix("unix:")))
         if "://" in text:
-            raise InvalidValue(f"{scalar.shown} is a URL, write 127.0.0.1:{self.usual_port} (say)")
+            raise InvalidValue(
+                f"{scalar.shown} is a URL, write 127.0.0.1:{self.suggested_port} (say)"
+            )
         alone = re.fullmatch(r":?([0-9]{1,5})", text)
         if alone:
             raise InvalidValue(
@@ -54,10 +56,10 @@ class ListenAddress(ValueType[Listen]):
                 f"0.0.0.0:{alone[1]} to be reachable from outside"
             )
         if _is_ipv6(text):
-            raise InvalidValue(f"{scalar.shown} has no port, write [{text}]:{self.usual_port}")
+            raise InvalidValue(f"{scalar.shown} has no port, write [{text}]:{self.suggested_port}")
         host, colon, port = text.rpartition(":")
         if not colon:
-            raise InvalidValue(f"{scalar.shown} has no port, write {text}:{self.usual_port}")
+            raise InvalidValue(f"{scalar.shown} has no port, write {text}:{self.suggested_port}")
         return Listen(host=self._host(host, port), port=_port(port))
 
     def _host(self, host: str, port: str) -> str:

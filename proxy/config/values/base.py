@@ -160,18 +160,18 @@ class Switch(ValueType[bool]):
 
 
 class Choice(ValueType[str]):
-    """One of a few words; *elsewhere* are those of other products, each with what to write."""
+    """One of a few words; *synonyms* are those of other products, each with what to write."""
 
     noun = "word that can stand here"
 
-    def __init__(self, *words: str, elsewhere: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words: str, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
         self.example = words[0]
-        self._elsewhere = elsewhere or {}
+        self._synonyms = synonyms or {}
 
     def read(self, scalar: Scalar) -> str:
         if scalar.text not in self.words:
-            ours, near = self._elsewhere.get(scalar.text), nearest(scalar.text, self.words)
+            ours, near = self._synonyms.get(scalar.text), nearest(scalar.text, self.words)
             hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return scalar.text

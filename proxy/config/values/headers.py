@@ -56,11 +56,11 @@ class EditableHeader(HeaderName):
     def read(self, scalar: Scalar) -> str:
         # Explicit base: zero-argument super() does not survive slots=True.
         name = HeaderName.read(self, scalar)
-        advice = _NOT_TO_EDIT.get(name.lower())
-        if advice is None and name.lower().encode() in HOP_BY_HOP:
-            advice = "it belongs to one connection, remove it here"
-        if advice is not None:
-            raise InvalidValue(f"{name} cannot be edited, {advice}")
+        suggestion = _NOT_TO_EDIT.get(name.lower())
+        if suggestion is None and name.lower().encode() in HOP_BY_HOP:
+            suggestion = "it belongs to one connection, remove it here"
+        if suggestion is not None:
+            raise InvalidValue(f"{name} cannot be edited, {suggestion}")
         return name
 
 

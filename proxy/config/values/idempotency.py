@@ -15,7 +15,7 @@ from proxy.config.values.base import (
 )
 from proxy.config.values.headers import HEADER_NAME, HeaderName
 from proxy.config.values.paths import Method
-from proxy.config.values.throttling import CLIENT_IP_ELSEWHERE, SOURCES_ELSEWHERE, two_keys
+from proxy.config.values.throttling import CLIENT_IP_SYNONYMS, SOURCE_SYNONYMS, two_keys_error
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
 from proxy.policy.settings import NEVER_KEPT_BY_CLASS
@@ -34,7 +34,7 @@ _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 IN_FLIGHT = Choice(
     "wait",
     "reject",
-    elsewhere={
+    synonyms={
         "block": "wait",
         "join": "wait",
         "queue": "wait",
@@ -49,14 +49,14 @@ IN_FLIGHT = Choice(
 ON_AMBIGUOUS = Choice(
     "release",
     "hold",
-    elsewhere={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
+    synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
 )
 """What becomes of a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
     "closed",
     "open",
-    elsewhere={
+    synonyms={
         "fail_open": "open",
         "fail-open": "open",
         "allow": "open",
@@ -155,7 +155,7 @@ class CallerHeader(ValueType[str]):
         if name.strip() and name != name.strip() and not scalar.plain:
             raise InvalidValue(f"{scalar.shown} has a space in it, write header:{name.strip()}")
         if name != name.strip() or not name:
-            raise InvalidValue(two_keys(source, name.strip(), ""))
+            raise InvalidValue(two_keys_error(source, name.strip(), ""))
         if not HEADER_NAME.fullmatch(name):
             raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
         return name.lower()
@@ -219,10 +219,10 @@ def _instead_of_scope(text: str) -> str:
     if text == "none":
         return "write scope: [] if all callers are to share their keys"
     source, _, name = text.partition(":")
-    if SOURCES_ELSEWHERE.get(source.lower()) == "header" and name.strip():
+    if SOURCE_SYNONYMS.get(source.lower()) == "header" and name.strip():
         return f"write header:{name.strip()}"
     looks_like_one = "-" in text or text[:1].isupper() or text in {"authorization", "cookie"}
-    if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_ELSEWHERE:
+    if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_SYNONYMS:
         return f"write header:{text}"
     return "only headers tell callers apart, write header:X-Tenant (say)"
 

@@ -23,7 +23,7 @@ _NEVER = {
 }
 """Outcomes that nothing can follow, each with why."""
 
-_OF_LETTERS = {
+_FOR_DEAD_LETTERS = {
     **dict.fromkeys(("certificate", "busy", "unknown"), "is always kept, remove it"),
     "truncated": "is never kept (the client has the beginning of the answer), remove it",
     "cancelled": "is never kept (the client left), remove it",
@@ -34,7 +34,7 @@ _OF_LETTERS = {
 }
 """What to write of these for dead letters."""
 
-_ELSEWHERE = {
+_SYNONYMS = {
     "connect-failure": "connect",
     "conn-failure": "connect",
     "empty-response": "reset",
@@ -79,9 +79,9 @@ def hinted_status(outcome: str | int) -> int | None:
 class OutcomeName(ValueType[str | int]):
     """One item of ``on``: a status is a number, all else a word."""
 
-    followed: str = "retried"
+    action: str = "retried"
     """What comes after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
-    besides: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
     """Words that only this list takes."""
     noun = "outcome"
     example = "503"
@@ -89,7 +89,7 @@ class OutcomeName(ValueType[str | int]):
     @property
     def words(self) -> tuple[str, ...]:
         """Kinds of failure, and ``default``."""
-        return (*_KINDS, *self.besides, "default")
+        return (*_KINDS, *self.extra, "default")
 
     def read(self, scalar: Scalar) -> str | int:
         text = scalar.text
@@ -97,25 +97,25 @@ class OutcomeName(ValueType[str | int]):
             return text
         if re.fullmatch(r"[45][0-9]{2}", text):
             return int(text)
-        raise InvalidValue(self._what_is_wrong(scalar))
+        raise InvalidValue(self._error_text(scalar))
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text, shown = scalar.text, scalar.shown
-        if REFUSALS in self.besides and (instead := _OF_LETTERS.get(text)):
+        if REFUSALS in self.extra and (instead := _FOR_DEAD_LETTERS.get(text)):
             return f"{shown} {instead}"
         if text in _NEVER:
-            return f"{shown} is never {self.followed} ({_NEVER[text]}), remove it"
+            return f"{shown} is never {self.action} ({_NEVER[text]}), remove it"
         if text == "breaker_open":
             return f"{shown} is never retried, write it in fallback.on"
         if text == REFUSALS:
-            return f"{shown} are never {self.followed}, write it in dead_letter.on"
+            return f"{shown} are never {self.action}, write it in dead_letter.on"
         if re.fullmatch(r"[0-9]{1,4}|[0-9]xx", text):
             return f"{text} is no failure, write a status from 400 to 599, 4xx or 5xx"
         return f"{shown} is no outcome, {self._instead_of(text)}"
 
     def _instead_of(self, text: str) -> str:
         status = re.fullmatch(r"(?:http_)?([45](?:[0-9]{2}|xx))", text.lower())
-        ours = status[1] if status else _ELSEWHERE.get(text)
+        ours = status[1] if status else _SYNONYMS.get(text)
         if ours:
             return f"write {ours}"
         if re.fullmatch(r"[0-9]xx\+hint", text):

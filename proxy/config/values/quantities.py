@@ -47,7 +47,7 @@ class Duration(ValueType[float | None]):
         if seconds is None:
             if self.zero and re.fullmatch(r"0+(\.0+)?", text):
                 raise InvalidValue(f"{text} {self.zero}")
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if self.zero and (seconds == 0 or seconds < self.least):
             raise InvalidValue(f"{text} {self.zero}")
         if seconds > self.longest:
@@ -55,7 +55,7 @@ class Duration(ValueType[float | None]):
             raise InvalidValue(f"{text} is longer than {span}, write {self._no_limit()}")
         return seconds
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", text):
             return f"{text} has no unit, write {self._with_unit(text)}"
@@ -104,13 +104,13 @@ class Size(ValueType[int | None]):
             return None
         size = parse_size(text)
         if size is None:
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if not self.least <= size <= _LARGEST:
             span = f"{format_size(self.least)} to {format_size(_LARGEST)}"
             raise InvalidValue(f"{text} is out of range, write {span}")
         return size
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}", text):
             return f"{text} has no unit, write {format_size(int(text))}"
@@ -145,7 +145,7 @@ class ByteRate(ValueType[int | None]):
             return None
         size = parse_size(text.removesuffix("/s")) if text.endswith("/s") else None
         if size is None:
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if size == 0:
             raise InvalidValue(f"{text} asks for nothing, write none for no limit")
         if size > _FASTEST:
@@ -155,7 +155,7 @@ class ByteRate(ValueType[int | None]):
             )
         return size
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         bare = re.fullmatch(r"([0-9]{1,15})(/s)?", text)
         if bare is not None:
@@ -165,7 +165,7 @@ class ByteRate(ValueType[int | None]):
         written = found["size"] if found is not None else text
         size = parse_size(written)
         if size is not None:
-            return _about_the_time(scalar, size, found["time"] if found is not None else "")
+            return _error_in_time(scalar, size, found["time"] if found is not None else "")
         other = size_with_other_unit(written)
         if other is not None and other[1]:
             return f'"{other[0]}" is no unit of size, write {other[1]}/s'
@@ -178,7 +178,7 @@ class ByteRate(ValueType[int | None]):
         return string_schema(f"^(none|{SIZE_PATTERN}/s)$")
 
 
-def _about_the_time(scalar: Scalar, size: int, time: str) -> str:
+def _error_in_time(scalar: Scalar, size: int, time: str) -> str:
     """What is wrong with a byte rate that counts *size* bytes in *time*."""
     if not time:
         return f"{scalar.text} has no time, write {format_size(size)}/s"

@@ -37,7 +37,7 @@ class CallRate(ValueType[Rate]):
         found = _RATE.fullmatch(scalar.text)
         period = _period(found["period"]) if found else None
         if found is None or period is None or not _COUNT.fullmatch(found["count"]):
-            raise InvalidValue(_what_is_no_rate(scalar))
+            raise InvalidValue(_error_text(scalar))
         rate = Rate(int(found["count"]), period)
         if rate.count == 0:
             raise InvalidValue(
@@ -72,7 +72,7 @@ def _shortest(duration: str) -> str:
     return duration[1:] if duration[1:] in SECONDS and duration[0] == "1" else duration
 
 
-def _what_is_no_rate(scalar: Scalar) -> str:
+def _error_text(scalar: Scalar) -> str:
     text = scalar.text
     if re.fullmatch(r"[0-9]{1,15}", text):
         return f"{text} has no unit, write {text}/s (or {text}/m, {text}/h)"
@@ -82,7 +82,7 @@ def _what_is_no_rate(scalar: Scalar) -> str:
         return f"{scalar.shown} is negative, write {text.lstrip('-') or '100/s'}"
     found = _RATE.fullmatch(text)
     if found is not None and re.fullmatch(NUMBER_PATTERN, found["count"]):
-        return _what_is_wrong_within(found["count"], found["period"], text)
+        return _error_within(found["count"], found["period"], text)
     in_words = _IN_WORDS.fullmatch(text)
     unit = _our_unit(in_words["unit"]) if in_words else ""
     if in_words and unit:
@@ -90,7 +90,7 @@ def _what_is_no_rate(scalar: Scalar) -> str:
     return f"{scalar.shown} is no rate, write 100/s (say) or none for no limit"
 
 
-def _what_is_wrong_within(count: str, period: str, text: str) -> str:
+def _error_within(count: str, period: str, text: str) -> str:
     """About a rate that has a number, a slash and something after it, or nothing."""
     seconds = _period(period)
     if seconds is not None:  # so the number is not whole

@@ -100,9 +100,9 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         scheme, colon, rest = text.partition(":")
         if text.lower() in _MEMORY:
             return f"{scalar.shown} is no store, write memory"
-        advice = _SCHEMES.get(scheme.lower())
-        if advice:
-            return f'"{scheme}" is no store, {advice}'
+        suggestion = _SCHEMES.get(scheme.lower())
+        if suggestion:
+            return f'"{scheme}" is no store, {suggestion}'
         if colon and rest.startswith("//"):
             return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
         if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):

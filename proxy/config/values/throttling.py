@@ -12,12 +12,12 @@ from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
 from proxy.policy.settings import ThrottleKey
 
-CLIENT_IP_ELSEWHERE = frozenset(
+CLIENT_IP_SYNONYMS = frozenset(
     {"ip", "client", "client.ip", "client-ip", "clientip", "source_ip", "address", "ipaddress"}
     | {"remote_addr", "remote_address", "$remote_addr", "$binary_remote_addr"}
 )
 """Words of other products for the address of the client."""
-SOURCES_ELSEWHERE = {
+SOURCE_SYNONYMS = {
     "header": "header",
     "headers": "header",
     "hdr": "header",
@@ -31,7 +31,7 @@ SOURCES_ELSEWHERE = {
 ALGORITHM = Choice(
     "gcra",
     "window",
-    elsewhere={
+    synonyms={
         "token_bucket": "gcra, and burst for the size of the bucket",
         "leaky_bucket": "gcra",
         "sliding_window": "window",
@@ -46,7 +46,7 @@ ON_STORE_ERROR = Choice(
     "local",
     "open",
     "closed",
-    elsewhere={
+    synonyms={
         "fail_open": "open",
         "fail-open": "open",
         "allow": "open",
@@ -134,7 +134,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if name.strip() and name != name.strip() and not scalar.plain:
             raise InvalidValue(f"{scalar.shown} has a space in it, write {source}:{name.strip()}")
         if name != name.strip() or not name:
-            raise InvalidValue(two_keys(source, name.strip()))
+            raise InvalidValue(two_keys_error(source, name.strip()))
         if source == "header":
             if not HEADER_NAME.fullmatch(name):
                 raise InvalidValue(f'"{name}" is no name of a header, write header:X-Tenant (say)')
@@ -155,7 +155,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
         return string_schema(f"^(none|client_ip|{named})$")
 
 
-def two_keys(source: str, name: str, before: str = "key: ") -> str:
+def two_keys_error(source: str, name: str, before: str = "key: ") -> str:
     """What to say to ``key: header: X-Tenant``, in which a space is too many.
 
     *before*: what stands before it in what to write; nothing for an item of a list.
@@ -167,10 +167,10 @@ def two_keys(source: str, name: str, before: str = "key: ") -> str:
 
 
 def _instead_of_key(text: str) -> str:
-    if text.lower() in CLIENT_IP_ELSEWHERE:
+    if text.lower() in CLIENT_IP_SYNONYMS:
         return "write client_ip"
     source, _, name = text.partition(":")
-    ours = SOURCES_ELSEWHERE.get(source.lower())
+    ours = SOURCE_SYNONYMS.get(source.lower())
     if ours and name:
         return f"write {ours}:{name.strip()}"
     near = nearest(text, ["client_ip", "none"])
