@@ -1,4 +1,4 @@
-"""Models → settings: the last step, once nothing is wrong any more."""
+"""Models → settings: the last step, for a configuration without faults."""
 
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
@@ -46,7 +46,7 @@ from proxy.policy.settings import (
 
 
 def settings_from(file: FileKeys) -> Settings:
-    """The values that the rest of the proxy reads."""
+    """Build the settings that the rest of the proxy uses."""
     limits = file.limits
     return Settings(
         listen=tuple(_listen(entry) for entry in file.listen),
@@ -226,7 +226,7 @@ def _idempotency(idempotency: IdempotencyKeys) -> IdempotencySettings:
 
 
 def _fallback(fallback: FallbackKeys, default: Outcomes) -> FallbackSettings:
-    """*default*: what it replaces besides an open breaker where it does not say."""
+    """Build a fallback; without ``on`` it replaces *default* outcomes and an open breaker."""
     if fallback.on is None:
         on = _or_breaker_open(default)
     else:
@@ -241,7 +241,7 @@ def _fallback(fallback: FallbackKeys, default: Outcomes) -> FallbackSettings:
 
 
 def _dead_letter(dead_letter: DeadLetterKeys, default: Outcomes) -> DeadLetterSettings:
-    """*default*: the statuses after which a request is kept where it does not say."""
+    """Build dead letters; without ``on`` a request is kept after *default* outcomes."""
     return DeadLetterSettings(
         methods=frozenset(dead_letter.methods),
         max_body=dead_letter.max_body,
@@ -256,7 +256,7 @@ def _or_breaker_open(outcomes: Outcomes) -> Outcomes:
 
 
 def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
-    """A list of outcomes, sorted for look-up."""
+    """Split a list of outcomes into sets for look-up; ``default`` stands for *default*."""
     words: set[str] = set()
     statuses: set[int] = set()
     hinted: set[int] = set()

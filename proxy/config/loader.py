@@ -1,4 +1,4 @@
-"""Files → settings, or a report of everything that is wrong."""
+"""Loader: files → settings, or a report of every fault."""
 
 from collections.abc import Callable, Mapping as EnvironMapping, Sequence as SequenceOf
 from dataclasses import replace
@@ -54,10 +54,10 @@ def load(
     workers: str | None = None,
     on_read: Callable[[Path], object] = lambda _: None,
 ) -> Loaded:
-    """Read *paths*, later ones over earlier ones; *listen*, *admin* and *workers* go over all.
+    """Load *paths*: later files override earlier ones, *listen*, *admin* and *workers* all of them.
 
-    *on_read* is told of every file whose content counts, before it is read and
-    whether or not it is there; of some more than once.
+    *on_read* is called with every file whose content matters, before it is read and
+    whether or not it exists; with some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
     options = _options(listen, admin, workers, environ.get(STATE_DIR))
@@ -68,7 +68,7 @@ def load(
 def load_with_origins(
     paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
 ) -> tuple[Loaded, Provenance]:
-    """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
+    """Load *paths*, and return with the result where each value was written, for ``explain``."""
     return _load(paths, environ, _options(None, None, None, environ.get(STATE_DIR)), lambda _: None)
 
 
@@ -86,7 +86,7 @@ def _load(
     diagnostics = Diagnostics()
     trees = [parse_file(source, diagnostics) for source in sources]
     readable = [tree for tree in trees if tree is not None]
-    # What a broken file would have said is unknown, and so is what is wrong with the rest.
+    # The content of a broken file is unknown, so the others cannot be checked either.
     if not readable or len(readable) < len(trees):
         raise ConfigError(diagnostics.report(sources))
     root = reduce(merge_files, [_default_state_dir(readable[0]), *readable, options])
@@ -108,11 +108,11 @@ def _load(
 
 
 STATE_DIR = "HOLDFAST_STATE_DIR"
-"""The environment variable that goes before ``state_dir``."""
+"""The environment variable that overrides ``state_dir``."""
 
 
 def _default_state_dir(first: Mapping) -> Mapping:
-    """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
+    """Return a layer with the default ``state_dir``, relative to the first file."""
     position = Position(first.position.source)
     scalar = Scalar(FileKeys.model_fields["state_dir"].default, position)
     return Mapping(first.position, {"state_dir": Entry("state_dir", position, scalar)})
@@ -124,7 +124,7 @@ def _options(
     workers: str | None,
     state_dir: str | None,
 ) -> Mapping:
-    """What the command line and the environment say, as if it were a last file."""
+    """Return the command-line options and the environment variable as the last layer."""
     entries: dict[str, Entry[Node]] = {}
     if listen:
         position = Position(Source("--listen"))
@@ -138,14 +138,14 @@ def _options(
         entries["workers"] = Entry("workers", position, Scalar(workers, position))
     if state_dir:
         position = Position(Source(STATE_DIR))
-        # Taken as it is: a $ in it stands for itself.
+        # Not interpolated: a $ in the variable stands for itself.
         folder = Scalar(state_dir.replace("$", "$$"), position)
         entries["state_dir"] = Entry("state_dir", position, folder)
     return Mapping(Position(Source("options")), entries)
 
 
 def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list[TypedMapping]:
-    """All that involves more than one value. Returns the merged routes, named."""
+    """Run the checks that involve more than one value. Return the merged, named routes."""
     drafts = draft_routes(file)
     whole = EffectiveSection(file, "", reader)
     check_listeners(file, diagnostics)
@@ -192,7 +192,7 @@ def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping
 
 
 def _without_policies(shown: dict[str, Any]) -> dict[str, Any]:
-    """Without what has become part of the routes."""
+    """Remove defaults and policies, which have been merged into the routes."""
     routes = [{key: route[key] for key in route if key != "policy"} for route in shown["routes"]]
     kept = {key: shown[key] for key in shown if key not in {"defaults", "policies"}}
     return kept | {"routes": routes}

@@ -1,4 +1,4 @@
-"""What is wrong with fields that tell callers apart: those that properly come more than once."""
+"""Checks of header fields that distinguish callers: fields that may come in several lines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ def check_list_fields(
     upstreams: Sequence[EffectiveSection],
     diagnostics: Diagnostics,
 ) -> None:
-    """Warn of a list among the fields of which a request may have one line only."""
+    """Warn of list fields in matches, throttle keys and scopes, where one line is allowed."""
     named = [
         *(pair for draft in drafts for pair in _exact_matches(draft)),
         *(pair for section in (*routes, *upstreams) for pair in _throttle_keys(section)),

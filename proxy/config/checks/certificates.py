@@ -1,4 +1,4 @@
-"""What is wrong with certificates, keys and authorities, wherever the file names them."""
+"""Checks of TLS files: certificates, keys and authorities, wherever the file names them."""
 
 import ssl
 from pathlib import Path
@@ -9,11 +9,11 @@ from proxy.config.source.files import reason_of
 
 
 class _Encrypted(Exception):
-    """A key that asks for a password, which nobody is there to type."""
+    """The key is encrypted; the proxy has no way to ask for its password."""
 
 
 def certificate_files(file: TypedMapping) -> list[Path]:
-    """Every certificate, key and authority that the file names."""
+    """Return every certificate, key and authority that the file names."""
     upstreams = file.mapping("upstreams")
     owners = [
         *file.items("listen"),
@@ -26,7 +26,7 @@ def certificate_files(file: TypedMapping) -> list[Path]:
 
 
 def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """The certificates of the listeners can be used."""
+    """Check that the certificates of the listeners can be used."""
     for item in file.items("listen"):
         tls = item.mapping("tls") if isinstance(item, TypedMapping) else None
         if tls is not None:
@@ -34,7 +34,7 @@ def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> None:
-    """What we trust and show when we connect to *peer*, such as ``this upstream``."""
+    """Check the TLS settings of connections to *peer*, such as ``this upstream``."""
     verify = tls.scalar("verify")
     if verify is not None and not verify.value:
         diagnostics.warn(
@@ -58,7 +58,7 @@ def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> 
 
 
 def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Whether a certificate can be used with its key, which may be in the same file."""
+    """Check that a certificate can be used with its key, which may be in the same file."""
     cert, key = tls.scalar("cert"), tls.scalar("key")
     readable = [_is_readable(scalar, diagnostics) for scalar in (cert, key) if scalar is not None]
     if cert is None or "key" in tls.broken or not all(readable):

@@ -1,4 +1,4 @@
-"""What is wrong with what a client gets in place of a failure."""
+"""Checks of the fallback of a route."""
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down, rounded_up
@@ -9,7 +9,7 @@ _WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
 
 
 def check_fallback(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """It says what to answer, and can be reached."""
+    """Check that a fallback has a response or an upstream, and time to be reached."""
     fallback = route.typed.mapping("fallback")
     if fallback is None:
         return
@@ -51,7 +51,7 @@ def _check_upstream(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn if the attempts before it may take all the time that there is."""
+    """Warn if the attempts before the fallback may use up the timeout."""
     entry = route.typed.entries["fallback"]
     limit, timeout = route.scalar("retry.attempt_timeout"), route.scalar("timeout")
     attempts = route.scalar("retry.attempts")
@@ -59,7 +59,7 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     if limit.value is None or timeout.value is None or limit.value >= timeout.value:
         return
-    # Rounded: three times 0.3 is a little less than 0.9 to a computer.
+    # Rounded: as floats, three times 0.3 is a little less than 0.9.
     if round(attempts.value * limit.value, 6) < timeout.value:
         return
     tries = attempts.value + 1

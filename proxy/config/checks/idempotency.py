@@ -1,4 +1,4 @@
-"""What is wrong with the idempotency of a route: values that do not go together."""
+"""Checks of the idempotency of a route."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ _USUAL = frozenset[int]().union(*map(kept_statuses, KEPT_CLASSES))
 def check_idempotency(
     route: EffectiveSection, match: Match, file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
-    """Methods, callers and results of a route whose duplicates get the first result."""
+    """Check methods, scope, stored responses and times of a route with idempotency."""
     if route.typed.mapping("idempotency") is None:
         return
     _check_methods(route, match, diagnostics)
@@ -34,7 +34,7 @@ def check_held_by_503(
 ) -> None:
     """Warn where each 503 of a load balancer would hold a key.
 
-    *upstream* honours none, and says by *refused* that it did not do the work.
+    *upstream* honours no keys, and says by the statuses *refused* that it did not do the work.
     """
     ambiguous = route.scalar("idempotency.on_ambiguous")
     if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
@@ -54,9 +54,9 @@ def check_held_by_503(
 
 
 def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route takes could have a key.
+    """Warn where no request that the route matches could have a key.
 
-    In defaults or a policy it is meant for those routes that have such requests.
+    Not where idempotency is written in defaults or a policy: it is meant for other routes then.
     """
     entry, methods = route.entry("idempotency"), _values(route, "idempotency.methods")
     if entry is None or not methods or route.writer("idempotency") != route.path:
@@ -72,7 +72,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
 
 def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Who has to show by a header who it is must be given one to show it by."""
+    """Check that ``scope`` names a header if callers must identify themselves by one."""
     required, scope = route.scalar("idempotency.scope_required"), route.items("idempotency.scope")
     if required is None or not required.value or scope is None or scope.items:
         return
@@ -86,7 +86,7 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``keep`` that was probably meant to add to the built-in list."""
     entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
     if entry is None or not kept or not route.writer("idempotency.keep"):
         return
@@ -104,7 +104,7 @@ def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn where a restart forgets what was to be held until a person has looked."""
+    """Warn where a restart forgets keys that are to be held until a person releases them."""
     ambiguous, store = route.scalar("idempotency.on_ambiguous"), file.scalar("store.url")
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
@@ -117,7 +117,7 @@ def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
 
 
 def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """A response that may be kept fits into the memory for all of them."""
+    """Warn if the largest response that may be kept exceeds the memory for all of them."""
     largest, memory = route.scalar("idempotency.max_response"), file.scalar("store.bytes")
     store = file.scalar("store.url")
     if largest is None or memory is None or store is None or store.value is not None:
@@ -142,7 +142,7 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
 
 
 def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn where a request may take longer than its key is known: it is over after ``ttl``."""
+    """Warn where a request may take longer than ``ttl``, after which its key is forgotten."""
     ttl, timeout = route.scalar("idempotency.ttl"), route.scalar("timeout")
     if ttl is None or timeout is None or timeout.value is None or ttl.value >= timeout.value:
         return

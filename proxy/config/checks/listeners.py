@@ -1,4 +1,4 @@
-"""What is wrong with the addresses that the proxy itself listens on."""
+"""Checks of the addresses that the proxy listens on, and of the peers it trusts."""
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.typed_tree import TypedMapping, TypedScalar
@@ -7,14 +7,14 @@ from proxy.policy.settings import Listen
 
 
 def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Each address is used once, and the admin listener is not open to everybody."""
+    """Check that each address is used once, and that the admin listener is protected."""
     taken: dict[Listen, str] = {}
     addresses = [
         item.scalar("address") for item in file.items("listen") if isinstance(item, TypedMapping)
     ]
     admin = file.scalar("admin")
     for scalar in (*addresses, admin):
-        # Port 0 is another free port each time.
+        # Port 0 gets another free port each time, so it may be repeated.
         if (
             scalar is None
             or scalar.value is None
@@ -33,7 +33,7 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn if everybody is believed."""
+    """Warn if every peer is trusted."""
     for item in file.items("trusted_proxies"):
         if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
             diagnostics.warn(

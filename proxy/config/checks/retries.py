@@ -1,4 +1,4 @@
-"""What is wrong with the retries of a route: values that do not go together."""
+"""Checks of the retries of a route."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
 from proxy.policy.settings import USUAL_REFUSALS, Match
 
-# Who names one of these knows what else is in the built-in list.
+# A list that names one of these was written by an author who knows the built-in list.
 _SHOWS_KNOWLEDGE = frozenset({"connect", "reset", "timeout", "default"})
 _MAY_HAVE_RUN = frozenset({"reset", "timeout", "protocol"})
 _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
@@ -21,7 +21,7 @@ _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
 def check_retry(
     route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
-    """Lists, times and waits of a route, whose upstream refuses work by the statuses *refused*."""
+    """Check the retries of a route whose upstream refuses work by the statuses *refused*."""
     if route.typed.mapping("retry") is None:
         return
     _check_list(route, diagnostics)
@@ -31,9 +31,10 @@ def check_retry(
 
 
 def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """A body that is kept for another attempt fits into the memory for all of them.
+    """Warn if a body that is kept for a retry can exceed the memory for all of them.
 
-    Of several workers each has its part of that; how many ``auto`` stands for nobody knows here.
+    Each of several workers has its share of that memory; ``auto`` counts as one worker, because
+    the number of cores is unknown here.
     """
     buffer, memory = route.scalar("buffer"), file.scalar("limits.replay_memory")
     workers = file.scalar("workers")
@@ -48,7 +49,7 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: D
             f"{buffer.written.bare} is above limits.replay_memory {memory.written.bare}{divided}, "
             f"so a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
-    elif memory.value:  # zero is said on purpose
+    elif memory.value:  # zero is intended
         diagnostics.warn(
             memory.position,
             memory.path,
@@ -81,7 +82,7 @@ def check_key_memory(
 
 
 def with_fitting_base(route: EffectiveSection) -> TypedMapping:
-    """The route with a first wait that is no longer than the longest, if only that was written."""
+    """Return the route with ``backoff.base`` lowered to ``max``, if only ``max`` was written."""
     base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
     if base is None or longest is None or route.writer("retry.backoff.base"):
         return route.typed
@@ -91,7 +92,7 @@ def with_fitting_base(route: EffectiveSection) -> TypedMapping:
 
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``retry.on`` that was probably meant to add to the built-in list."""
     entry, items = route.entry("retry.on"), route.items("retry.on")
     if entry is None or items is None or not route.writer("retry.on"):
         return
@@ -140,7 +141,7 @@ def _check_unsafe(
 
 
 def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
-    """Whether the upstream is likely to have begun: a 4xx says that it would not."""
+    """Return whether the upstream may have begun the work: a 4xx says that it did not."""
     if outcome in _MAY_HAVE_RUN:
         return True
     hinted = hinted_status(outcome)
@@ -185,7 +186,7 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         scalar, writer = route.scalar(keys), route.writer(keys)
         if scalar is None or strategy is None or strategy.value == needed or not writer:
             continue
-        # What a policy says for another strategy does no harm to a route that chose its own.
+        # A policy's key for another strategy is harmless to a route that sets its own strategy.
         if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
             diagnostics.warn(
                 scalar.position,

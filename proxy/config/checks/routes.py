@@ -1,4 +1,4 @@
-"""Routes with their policies merged in, and what is wrong between them.
+"""Merging of policies into routes, and checks of routes against each other.
 
 Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
 several the later) < the route itself.
@@ -31,7 +31,7 @@ class DraftRoute:
     written: TypedMapping
     merged: TypedMapping
     match: Match
-    """As wide as it could be: what could not be read does not narrow it."""
+    """The match without the parts that could not be read, so at least as wide as it is meant."""
 
     @property
     def path(self) -> str:
@@ -47,7 +47,7 @@ class DraftRoute:
 
 
 def draft_routes(file: TypedMapping) -> list[DraftRoute]:
-    """The routes in order, each over its policies over the defaults."""
+    """Return the routes in order, each merged over its policies and the defaults."""
     defaults = file.mapping("defaults")
     policies = file.mapping("policies")
     drafts = []
@@ -66,7 +66,7 @@ def draft_routes(file: TypedMapping) -> list[DraftRoute]:
 
 
 def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[TypedMapping]:
-    """The merged routes, each with a name of its own."""
+    """Return the merged routes, each with a unique name."""
     lines: dict[str, int] = {}
     named = []
     for draft in drafts:
@@ -97,7 +97,7 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
 def check_references(
     file: TypedMapping, drafts: list[DraftRoute], diagnostics: Diagnostics
 ) -> None:
-    """Each upstream and policy that a route names is there; each that is there is named."""
+    """Check that each upstream and policy that a route names exists, and that each is used."""
     for group, key in (("upstreams", "upstream"), ("policies", "policy")):
         table = file.mapping(group)
         if table is None and group in file.broken:
@@ -114,7 +114,7 @@ def check_references(
                         scalar.position, scalar.path, _no_such(key, group, scalar, names)
                     )
                     is_sure = False
-        # Where a reference is wrong, it may be the one that is missing here.
+        # If any reference is wrong, it may be the one that uses this entry: no warning then.
         for entry in table.entries.values() if table and is_sure else ():
             if entry.key not in used:
                 diagnostics.warn(
@@ -147,7 +147,7 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
         frozenset(),
     )
     for number, later in enumerate(drafts):
-        # Of thousands of routes only those are compared that take the path's beginning.
+        # Compare only routes that match the beginning of the path: there may be thousands.
         beginning = later.match.paths[0].removesuffix(ANY_PATH)
         for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
             earlier = drafts[candidate]
@@ -168,7 +168,7 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of a prefix that no path of its route begins with."""
     for draft in drafts:
         scalar = draft.merged.scalar("strip_prefix")
-        # In defaults it is meant for those routes that it fits.
+        # A prefix in defaults is meant for those routes that it fits.
         if scalar is None or scalar.path.startswith("defaults.") or not draft.has_whole_match:
             continue
         if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
@@ -181,7 +181,7 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
 
 
 def _references(draft: DraftRoute, key: str) -> Iterator[TypedScalar]:
-    """Every value by which a route names an upstream or, with *key* so, a policy."""
+    """Yield every value by which a route names an upstream or a policy, depending on *key*."""
     node = draft.written.node(key)
     for _, scalar in scalars(node) if node else ():
         yield scalar
@@ -214,14 +214,14 @@ def _readable(match: TypedMapping, key: str) -> tuple[str, ...]:
 
 
 def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
-    """The name as written, or else the first path."""
+    """Return the name as written, or else the first path; None if neither is usable."""
     written = draft.written.scalar("name")
     if written is not None or "name" in draft.written.broken:
         return written
     match = draft.written.mapping("match")
     first = next(iter(match.items("path")), None) if match and draft.has_whole_match else None
     if not isinstance(first, TypedScalar):
-        # No path at all means any, and is called so.
+        # A match without a path takes any path, and the route is named after that pattern.
         first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.position), ANY_PATH)
         return first if draft.has_whole_match else None
     if first.written.references:
@@ -268,7 +268,7 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnost
 
 
 def _may_begin_with(pattern: str, prefix: str) -> bool:
-    """Whether some path that *pattern* takes begins with *prefix*."""
+    """Return whether some path that *pattern* matches begins with *prefix*."""
     wanted = prefix.split("/")
     offered = pattern.split("/")
     if offered[-1] == "**":

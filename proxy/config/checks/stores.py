@@ -1,4 +1,4 @@
-"""What is wrong with the store as a whole."""
+"""Checks of the store."""
 
 import re
 from pathlib import Path
@@ -13,12 +13,12 @@ _FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
 
 
 def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """It can be there; each key has a use; credentials are complete; TLS settings make sense."""
+    """Check the folder, unused keys, credentials and TLS settings of the store."""
     store = file.mapping("store")
     url = store.scalar("url") if store else None
     if store is None or url is None:
         return
-    # What memory has no use for waits for the day that it is redis.
+    # Keys for redis are allowed beside `memory`: another environment may use redis.
     if isinstance(url.value, RedisUrl):
         _check_credentials(store, url.value, diagnostics)
         _check_unused(store, url, _FOR_MEMORY, diagnostics)
@@ -38,7 +38,7 @@ def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
-    """The file is made when it is needed; the folder that it is in is not."""
+    """Check that the folder of the SQLite file exists: the file is created, the folder is not."""
     shown = re.sub("^sqlite:", "", url.written.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
     if _is_folder(path):
@@ -65,9 +65,9 @@ def _is_folder(path: Path) -> bool:
 def _check_unused(
     store: TypedMapping, url: TypedScalar, keys: tuple[str, ...], diagnostics: Diagnostics
 ) -> None:
-    """Warn of keys that this store has no use for.
+    """Warn of keys that this store does not use.
 
-    Where another file chose the store, they wait for the one that they were written for.
+    Not where another file chose the store: the keys may be meant for the store of their file.
     """
     for key in keys:
         entry = store.entries.get(key)

@@ -1,4 +1,4 @@
-"""What is wrong with the throttles of routes and upstreams: values that do not go together."""
+"""Checks of the throttles (rate limits, concurrency, waits) of routes and upstreams."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import pace
 
 _MAX_WINDOW_CALLS = 100_000
-"""Calls whose times a window can be asked to remember."""
+"""The most calls whose times a sliding window may have to remember."""
 
 
 def check_throttles(
@@ -23,7 +23,7 @@ def check_throttles(
     file: EffectiveSection,
     diagnostics: Diagnostics,
 ) -> None:
-    """Rates, bursts, keys and waits of every throttle that is switched on."""
+    """Check rates, bursts, keys and waits of every throttle that is switched on."""
     on = [section for section in (*routes, *upstreams) if section.typed.mapping("throttle")]
     store = file.scalar("store.url")
     for section in on:
@@ -42,9 +42,9 @@ def check_throttles(
 def _check_hidden_rates(
     section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
-    """Warn of a rate that another one in the same list never lets come to bear.
+    """Warn of a rate that has no effect because of another one in the same list.
 
-    A smooth rate is hidden by one that is slower and lets no more out at once.
+    A GCRA rate is hidden by one that is slower and lets no larger burst out.
     """
     algorithm, rates, burst = section.scalar("throttle.algorithm"), _rates(section), _burst(section)
     if algorithm is None or algorithm.value != "gcra" or not rates:
@@ -83,7 +83,7 @@ def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -
 def _check_window(
     section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
-    """A window is exact because it remembers every call; that is not for any size or place."""
+    """Check that a window is not too large and not shared: it remembers every call, in memory."""
     algorithm, rates = section.scalar("throttle.algorithm"), _rates(section)
     if algorithm is None or algorithm.value != "window" or not rates:
         return
@@ -106,7 +106,7 @@ def _check_window(
 
 
 def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a margin that takes more than half of a rate: a wrong unit, most likely."""
+    """Warn of a margin that takes more than half of a rate: most likely a wrong unit."""
     margin, rates = section.scalar("throttle.margin"), _rates(section)
     if margin is None or margin.value is None or not rates or not section.writer("throttle.margin"):
         return
@@ -129,7 +129,7 @@ def _check_purpose(section: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     if pause is None or entry is None or not isinstance(pause.node, TypedMapping):
         return
-    # Where a policy leaves pauses out, it may be for routes that have a rate.
+    # A policy that switches pauses off may be meant for routes that have a rate.
     if pause.node.is_off and section.writer("throttle.pause") == section.path:
         diagnostics.warn(
             entry.position,
@@ -150,7 +150,7 @@ class _UnusedKey:
 
 
 def _has_no_rate(section: EffectiveSection) -> bool:
-    # Who writes none has said so.
+    # An empty list that is written is intended.
     items = section.items("throttle.rate")
     return items is not None and not items.items and not section.writer("throttle.rate")
 
@@ -201,10 +201,10 @@ _UNUSED_KEYS = (
 
 
 def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagnostics) -> None:
-    """Refuse keys that have no effect on anything.
+    """Refuse keys that have no effect on any route or upstream.
 
-    What defaults or a policy say may be meant for some routes only: it is enough
-    that one of them has a use for it, or that those without one chose so.
+    A key in defaults or a policy may be meant for some routes only: it is accepted if one
+    of them uses it, or if those that do not use it made that choice themselves.
     """
     for unused in _UNUSED_KEYS:
         unused_at: dict[tuple[Position, str], bool] = {}
@@ -245,13 +245,13 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 def _check_shared_wait(
     upstream: EffectiveSection, routes: Sequence[EffectiveSection], diagnostics: Diagnostics
 ) -> None:
-    """The same for an upstream, whose wait has to fit into one route at least."""
+    """Warn of an upstream's wait that is longer than a request may take on all of its routes."""
     wait = upstream.scalar("throttle.max_wait")
     timeouts = [route.scalar("timeout") for route in routes]
     known = [scalar for scalar in timeouts if scalar is not None and scalar.value is not None]
     if wait is None or wait.value is None or not upstream.writer("throttle.max_wait"):
         return
-    if not known or len(known) < len(timeouts):  # one has no limit, or one that nobody can read
+    if not known or len(known) < len(timeouts):  # one has no limit, or could not be read
         return
     longest = max(known, key=lambda scalar: scalar.value)
     if wait.value < longest.value:
@@ -267,7 +267,7 @@ def _check_shared_wait(
 def _routes_to(
     upstream: EffectiveSection, routes: Sequence[EffectiveSection]
 ) -> list[EffectiveSection]:
-    """Those that send to it, in the first place or as a fallback."""
+    """Return the routes that send to *upstream*, directly or as a fallback."""
     name = upstream.path.removeprefix("upstreams.")
     scalars = (
         (route, route.scalar(key)) for route in routes for key in ("upstream", "fallback.upstream")

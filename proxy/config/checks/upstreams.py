@@ -1,4 +1,4 @@
-"""What is wrong with an upstream as a whole."""
+"""Checks of upstreams."""
 
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
@@ -6,11 +6,11 @@ from proxy.config.read.typed_tree import TypedMapping, TypedScalar
 from proxy.policy.settings import USUAL_REFUSALS
 
 _PERHAPS_PERCENT = 10
-"""A ratio from here on was written by somebody who thinks in percent."""
+"""The ratio from which the author probably meant percent."""
 
 
 def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """URLs differ; TLS settings, refusals and budget make sense."""
+    """Check URLs, TLS settings, refusals and the retry budget of each upstream."""
     upstreams = file.mapping("upstreams")
     for entry in upstreams.entries.values() if upstreams else ():
         if isinstance(entry.node, TypedMapping):
@@ -21,7 +21,7 @@ def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
-    """The statuses by which the upstream called *name* says that it did nothing."""
+    """Return the statuses by which the upstream called *name* says that it did nothing."""
     upstreams = file.mapping("upstreams")
     upstream = upstreams.mapping(name.value) if upstreams and name else None
     is_written = upstream is not None and "refused" in upstream.entries
@@ -29,7 +29,7 @@ def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
 
 
 def honoured_key(file: TypedMapping, name: TypedScalar | None) -> TypedMapping | None:
-    """What the upstream called *name* promises about keys; None if nothing."""
+    """Return the ``honours_key`` of the upstream called *name*; None if it honours no keys."""
     upstreams = file.mapping("upstreams")
     upstream = upstreams.mapping(name.value) if upstreams and name else None
     return None if upstream is None else upstream.mapping("honours_key")
@@ -60,7 +60,7 @@ def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``refused`` that was probably meant to add to the built-in list."""
     written = upstream.values("refused")
     if not written or not set(written).isdisjoint(USUAL_REFUSALS) or "refused" in upstream.broken:
         return
@@ -74,7 +74,7 @@ def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of a budget that allows nothing, or everything."""
+    """Warn of a retry budget that allows no retry, or any number."""
     budget = upstream.mapping("budget")
     ratio = budget.scalar("ratio") if budget else None
     if budget is None or ratio is None:

@@ -1,4 +1,4 @@
-"""What several worker processes cannot share: state that each would have for itself."""
+"""Checks of several worker processes: state that they cannot share, limits they cannot divide."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from proxy.config.read.typed_tree import TypedScalar
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
 _MOST_NAMED = 3
-"""Of those that have the same trouble."""
+"""The number of paths that a message names."""
 
 
 def check_workers(
@@ -17,10 +17,10 @@ def check_workers(
     file: EffectiveSection,
     diagnostics: Diagnostics,
 ) -> None:
-    """Limits and keys are where all workers see them, and what is split leaves each a part.
+    """Check that limits and keys are in a shared store, and that each worker gets a share.
 
-    ``auto`` counts as several on every machine: a file that is good on a small one must not
-    become faulty on a larger one.
+    ``auto`` counts as several on every machine: a file that is valid on a small machine must
+    not become invalid on a larger one.
     """
     workers, store = file.scalar("workers"), file.scalar("store.url")
     if workers is None or store is None or workers.value == 1:
@@ -50,7 +50,7 @@ def check_workers(
 def _split(
     upstreams: Sequence[EffectiveSection], file: EffectiveSection
 ) -> Iterator[TypedScalar | None]:
-    """The numbers that are divided among the workers, and of which each needs at least one."""
+    """Yield the limits that are divided among the workers; each worker needs at least one."""
     yield file.scalar("limits.connections")
     yield from (upstream.scalar("max_connections") for upstream in upstreams)
 
@@ -72,7 +72,7 @@ def _counted(workers: TypedScalar) -> str:
 
 
 def _paths_with(policy: str, sections: Sequence[EffectiveSection]) -> list[str]:
-    """The paths of the *policy* of those for whom it is switched on."""
+    """Return the paths of *policy* in those sections in which it is switched on."""
     return [
         f"{section.path}.{policy}"
         for section in sections

@@ -1,7 +1,7 @@
-"""Nodes → values, by the models. Reports everything that is wrong on the way.
+"""Nodes → typed values, by the models of the schema. Reports every fault on the way.
 
-Each method reads one shape: a single value, a list, a table (any names, values
-alike) or a section (the keys of a model). None stands for what could not be read.
+Each method reads one shape: a scalar, a list, a table (any names, values of one type)
+or a section (the keys of a model). None stands for what could not be read.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ BUILT_IN = Position(Source("built-in"))
 
 
 class Reader:
-    """Reads a tree by a model."""
+    """Reads a tree of nodes into a typed tree, by a model."""
 
     def __init__(self, diagnostics: Diagnostics, interpolation: Interpolation) -> None:
         self._diagnostics = diagnostics
@@ -33,11 +33,11 @@ class Reader:
         self._built_in: dict[tuple[type[Section], str], TypedNode | None] = {}
 
     def read_file(self, root: Mapping, model: type[Section]) -> TypedMapping:
-        """The whole file."""
+        """Read the root mapping of the merged files."""
         return self._section(root, model, "")
 
     def complete(self, mapping: TypedMapping) -> TypedMapping:
-        """*mapping* with the built-in value of each key that it does not have."""
+        """Return *mapping* with the built-in value of each key that is not written in it."""
         entries = dict(mapping.entries)
         section = mapping.section
         for name in section.model_fields if section else ():
@@ -50,7 +50,7 @@ class Reader:
         return replace(mapping, entries=completed)
 
     def built_in(self, section: type[Section], key: str) -> TypedNode | None:
-        """What *key* is where nobody writes it; None if it is nothing then."""
+        """Return the default of *key* in *section*; None if it has none."""
         if (section, key) not in self._built_in:
             model_field = section.model_fields[key]
             default = model_field.default
@@ -67,7 +67,7 @@ class Reader:
         return read
 
     def _read(self, node: Node, annotation: Any, path: str) -> TypedNode | None:  # noqa: ANN401 - a type is anything that can be annotated
-        """What *node* says, as a type with its metadata describes it; None if it is no such."""
+        """Read *node* as the annotated type *annotation*; None if it is none, which is reported."""
         shape, metadata = _type_and_metadata(annotation)
         try:
             if isinstance(node, Scalar):
@@ -87,7 +87,7 @@ class Reader:
                     node.position, path, "there is no value, write one or remove it"
                 )
                 return None
-            # A key with every line below it commented out.
+            # A key whose lines below are all commented out is an empty list or mapping.
             node = (
                 Sequence(node.position, ())
                 if get_origin(shape) is list
@@ -115,7 +115,7 @@ class Reader:
                 return TypedScalar(path, value_type, node, value_type.read(node))
             except InvalidValue as error:
                 text = str(error)
-                # Other mistakes may quote what must not be seen.
+                # The text of any other error may quote the value, which may be a secret.
                 if node.references and not isinstance(error, InvalidSecret):
                     text = f"{node.shown} is no {value_type.noun}, write {value_type.example} (say)"
         self._diagnostics.fault(node.position, path, text)
@@ -194,7 +194,7 @@ class Reader:
         entries: dict[str, Entry[TypedNode]] = {}
         broken = set()
         for written in node.entries.values():
-            # A template engine that read `on:` as YAML 1.1 wrote `true:`. No key is called so.
+            # A template engine that reads `on:` as YAML 1.1 writes `true:`. No key has that name.
             entry = replace(written, key="on") if written.key.lower() == "true" else written
             entry_path = path if node.implied else _key_path(path, entry.key)
             if self._is_merge_key(entry, path):
@@ -217,7 +217,7 @@ class Reader:
                 entries[entry.key] = Entry(entry.key, entry.position, typed)
         self._check_alternatives(entries, model, path)
         for name, model_field in model.model_fields.items():
-            # A key that was probably meant by an unknown one is not missing as well.
+            # A required key that an unknown key probably stands for is not reported as missing.
             if model_field.is_required() and name not in node.entries.keys() | broken:
                 self._diagnostics.fault(
                     node.position, path, f"{name} is missing, write {name}: {_example(model_field)}"
@@ -263,7 +263,7 @@ class Reader:
 
 
 def _type_and_metadata(annotation: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 - any type
-    """A type and the marks that it is annotated with."""
+    """Split an annotation into its type, without None, and its metadata."""
     if isinstance(annotation, FieldInfo):
         return _without_none(annotation.annotation), tuple(annotation.metadata)
     if hasattr(annotation, "__metadata__"):
@@ -272,14 +272,14 @@ def _type_and_metadata(annotation: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa:
 
 
 def _without_none(shape: Any) -> Any:  # noqa: ANN401 - any type
-    """``X`` of ``X | None``: a key that is not there is no matter of reading."""
+    """Return ``X`` of ``X | None``: the reader is not called for a key that is absent."""
     if get_origin(shape) in {UnionType, Union}:
         return next(part for part in get_args(shape) if part is not type(None))
     return shape
 
 
 def _node_of(default: object) -> Node:
-    """A default of a model, as if it stood in the file."""
+    """Return the default of a model as a node, as if it were written in the file."""
     if isinstance(default, dict):
         return Mapping(BUILT_IN, {})
     if isinstance(default, list):
@@ -293,7 +293,7 @@ def _key_path(path: str, key: str) -> str:
 
 
 def _item_path(path: str, index: int, item: Node) -> str:
-    """By its name if it has one that can be shown, else by its index."""
+    """Return the path of a list item: by its name if that may be shown, else by its index."""
     named = item.entries.get("name") if isinstance(item, Mapping) else None
     if named is not None and isinstance(named.node, Scalar) and "$" not in named.node.text:
         try:
@@ -304,7 +304,7 @@ def _item_path(path: str, index: int, item: Node) -> str:
 
 
 def _keys_of(model: type[Section]) -> str:
-    """What could stand in such a section."""
+    """Return what could be written in such a section, for a message."""
     (first, model_field), *others = model.model_fields.items()
     if not others:
         return f"{{{first}: {_example(model_field)}}}"

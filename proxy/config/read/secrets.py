@@ -1,4 +1,4 @@
-"""What must not be seen: in the file in clear, or in the effective configuration."""
+"""Secrets: a warning where the file has one in clear text, masks in the effective configuration."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from proxy.config.values.stores import Password, RedisUrl, StoreUrl
 
 
 def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of secrets that stand in the file itself."""
+    """Warn of secrets that are written in the file itself."""
     for key, scalar in scalars(file):
         if _is_secret(key, scalar) and not scalar.written.references:
             diagnostics.warn(
@@ -21,12 +21,12 @@ def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def effective(mapping: TypedMapping) -> dict[str, Any]:
-    """*mapping* as it could stand in a file, in long form, with every secret masked."""
+    """Return *mapping* as it could be written in a file, in long form, with secrets masked."""
     return {entry.key: shown(entry.node, entry.key) for entry in mapping.entries.values()}
 
 
 def shown(node: TypedNode, key: str) -> object:
-    """What stands under *key*, the same way."""
+    """Return *node*, the value of *key*, as it could be written, with secrets masked."""
     if isinstance(node, TypedMapping):
         return False if node.is_off else effective(node)
     if isinstance(node, TypedList):
@@ -44,7 +44,7 @@ def _is_secret(key: str, scalar: TypedScalar) -> bool:
 
 
 def _reference(key: str, scalar: TypedScalar) -> str:
-    """What to write in place of a secret: ``${X_API_KEY}`` for a header X-Api-Key."""
+    """Return what to write in place of a secret: ``${X_API_KEY}`` for a header X-Api-Key."""
     if isinstance(scalar.value_type, HeaderValue):
         name = "".join(char if char.isalnum() else "_" for char in key.upper())
         return f"${{{name}}}"

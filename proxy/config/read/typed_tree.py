@@ -1,8 +1,9 @@
-"""What a file says once it has been read: values that know where they were written.
+"""The typed tree: values that have been read, each with the position where it was written.
 
-The same shape as :mod:`proxy.config.source.nodes`, one step further: the keys are known
-and the values have their types. Parts that could not be read are left out, and
-what holds them says so; whoever compares values waits for those.
+Has the shape of :mod:`proxy.config.source.nodes`, one step further: the keys are known
+and the values have their types. Parts that could not be read are left out, and the
+mapping or list around them is marked (``broken``, ``is_whole``); a check that compares
+such values is skipped.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from proxy.config.values.base import ValueType
 
 @dataclass(frozen=True, slots=True)
 class TypedScalar:
-    """A value that was read."""
+    """A single value that was read."""
 
     path: str
     value_type: ValueType[Any]
@@ -42,43 +43,43 @@ class TypedList:
     position: Position
     items: tuple["TypedNode", ...]
     is_whole: bool = True
-    """False if something in it could not be read."""
+    """False if an item could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedMapping:
-    """A mapping that was read: a section, or names with what belongs to each."""
+    """A mapping that was read: a section, or a table of names chosen by the user."""
 
     path: str
     position: Position
     entries: dict[str, "Entry[TypedNode]"]
     section: type[Section] | None = None
     broken: frozenset[str] = field(default_factory=frozenset)
-    """Keys that are there, but could not be read or not wholly."""
+    """Keys that are written, but could not be read, or only in part."""
     is_off: bool = False
-    """Switched off. What it holds waits for whoever switches it on again."""
+    """Switched off by ``false``. The entries are kept for a later layer that switches it on."""
 
     @property
     def is_whole(self) -> bool:
         return not self.broken
 
     def scalar(self, key: str) -> TypedScalar | None:
-        """The value under *key*, if there is one."""
+        """Return the scalar under *key*; None if there is none."""
         node = self.node(key)
         return node if isinstance(node, TypedScalar) else None
 
     def mapping(self, key: str) -> "TypedMapping | None":
-        """The mapping under *key*, if there is one and it is not switched off."""
+        """Return the mapping under *key*; None if there is none or it is switched off."""
         node = self.node(key)
         return node if isinstance(node, TypedMapping) and not node.is_off else None
 
     def items(self, key: str) -> tuple["TypedNode", ...]:
-        """The list under *key*; empty if there is none."""
+        """Return the items of the list under *key*; empty if there is none."""
         node = self.node(key)
         return node.items if isinstance(node, TypedList) else ()
 
     def values(self, key: str) -> tuple[Any, ...]:
-        """What the list under *key* holds, if it holds plain values."""
+        """Return the values of the scalars in the list under *key*."""
         return tuple(item.value for item in self.items(key) if isinstance(item, TypedScalar))
 
     def node(self, key: str) -> "TypedNode | None":
@@ -90,14 +91,14 @@ TypedNode = TypedScalar | TypedList | TypedMapping
 
 
 def merge(base: TypedNode, override: TypedNode) -> TypedNode:
-    """*override* where it says something, else *base*: key by key, at every depth."""
+    """Merge two nodes key by key at every depth; where both have a value *override* wins."""
     if isinstance(base, TypedMapping) and isinstance(override, TypedMapping):
         return merge_mappings(base, override)
     return override
 
 
 def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
-    """As :func:`merge`."""
+    """Merge two mappings key by key at every depth; where both have a value *override* wins."""
     displaced = _displaced_by(override)
     kept = {key: entry for key, entry in base.entries.items() if key not in displaced}
     return replace(
@@ -108,7 +109,7 @@ def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
 
 
 def _displaced_by(override: TypedMapping) -> frozenset[str]:
-    """Keys that mean nothing any more beside what *override* says."""
+    """Return the keys that those in *override* exclude (see ``Section.alternatives``)."""
     groups = override.section.alternatives if override.section else ()
     chosen = [group for group in groups if not group.isdisjoint(override.entries)]
     return frozenset[str]().union(*groups).difference(*chosen) if chosen else frozenset()
@@ -117,7 +118,7 @@ def _displaced_by(override: TypedMapping) -> frozenset[str]:
 def with_entry(
     mapping: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
 ) -> TypedMapping:
-    """*mapping* with one more entry, in the mapping below it to which *keys* lead."""
+    """Return *mapping* with *entry* added in the mapping below it at the path *keys*."""
     if keys:
         outer, *rest = keys
         below = mapping.mapping(outer)
@@ -128,7 +129,7 @@ def with_entry(
 
 
 def scalars(node: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
-    """Every value that counts, with the key that it stands under."""
+    """Yield every scalar that is not switched off, with its key."""
     if isinstance(node, TypedScalar):
         yield key, node
     elif isinstance(node, TypedList):
@@ -140,7 +141,7 @@ def scalars(node: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]
 
 
 def plain(node: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
-    """The values alone, as the models take them."""
+    """Return the values alone, as the models take them."""
     if isinstance(node, TypedScalar):
         return node.value
     if isinstance(node, TypedList):

@@ -1,7 +1,7 @@
-"""Text → tree. Knows YAML, and nothing about what the keys mean.
+"""YAML parser: text → nodes. Knows nothing about what the keys mean.
 
-The tree is composed here rather than by the library, because a stranger's file
-must cost little whatever is in it: depth, size and what aliases multiply are
+The tree is composed here rather than by the library, because an untrusted file
+must cost little whatever it contains: depth, size and the expansion of aliases are
 bounded while the file is read, not afterwards.
 """
 
@@ -18,8 +18,8 @@ from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 try:
     from yaml import CBaseLoader as _Loader
-except ImportError:  # built without libyaml: slower, otherwise the same
-    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # as good, and slower
+except ImportError:  # PyYAML built without libyaml: slower, otherwise the same
+    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # same interface, slower
 
 MAX_BYTES = 1024 * 1024
 _MAX_DEPTH = 40
@@ -27,7 +27,7 @@ _MAX_NODES = 100_000
 
 _STANDARD_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))
 
-# The library's words for common slips, and what we say instead.
+# The library's messages for common errors, and what we say instead.
 _SYNTAX_SUGGESTIONS = (
     ("mapping values are not allowed", 'a ":" is not expected here, put the value in quotes'),
     ("cannot start any token", "a value cannot begin with this character, put it in quotes"),
@@ -40,14 +40,14 @@ _SYNTAX_SUGGESTIONS = (
 )
 _SYNTAX_FALLBACK = "this is not valid YAML, correct the indentation or the quotes here"
 
-# `key: header: X-Tenant` is a slip that YAML cannot read. With another character for the second
-# colon it can, so that whoever knows the key can say what to write, and what else is wrong.
+# `key: header: X-Tenant` is an error that YAML cannot parse. With another character for the second
+# colon it can, so that the value type of the key suggests what to write, and the rest is checked.
 _TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 
 class _Unreadable(Exception):
-    """Reading ends here: what follows cannot be understood."""
+    """The file cannot be parsed beyond this position."""
 
     def __init__(self, position: Position, text: str) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class _Unreadable(Exception):
 
 
 def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
-    """The tree of one file, or None if it could not be read; *diagnostics* say why."""
+    """Parse one file; return None if it cannot be read, and report why to *diagnostics*."""
     try:
         return _parse(_read(source), source)
     except _Unreadable as unreadable:
@@ -66,7 +66,7 @@ def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
 
 def _read(source: Source) -> bytes:
     try:
-        # A pipe is fine, as in `-c /dev/stdin`: one byte too many ends the reading.
+        # A pipe is allowed, as in `-c /dev/stdin`: reading stops one byte above the limit.
         with source.path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -93,7 +93,7 @@ def _tree(text: str, source: Source) -> Mapping:
             return _tree(mended, source)
         raise _syntax_error(error, text, source) from None
     except yaml.YAMLError:
-        # What is left is the reader's complaint about a control character.
+        # The only YAMLError without a mark is the library's complaint about a control character.
         index = next((i for i, char in enumerate(text) if _is_control(char)), 0)
         raise _Unreadable(
             _position_after(source, text[:index]), "a control character stands here, remove it"
@@ -122,7 +122,7 @@ def _is_control(char: str) -> bool:
 
 
 def _position_after(source: Source, before: str) -> Position:
-    """Where the text goes on after *before*."""
+    """Return the position right after the text *before*."""
     return Position(source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
@@ -154,13 +154,13 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
 
 
 class _Composer:
-    """Builds the tree from the parser's events."""
+    """Composes the tree of nodes from the parser's events."""
 
     def __init__(self, events: Iterator[yaml.Event], source: Source) -> None:
         self._events = events
         self._source = source
         self._anchors: dict[str, tuple[Node, int] | None] = {}
-        """Each with how many nodes it stands for; None while it is being built."""
+        """Anchor → its node and the number of nodes in it; None while it is being built."""
         self._count = 0
 
     def document(self) -> Node | None:
@@ -220,7 +220,7 @@ class _Composer:
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         self._refuse_tag(event, event.tag)
-        # In the plain style no tag was written, or `!!str` was, which quotes would say too.
+        # Plain only without a tag: `!!str` means a string, as quotes do.
         plain = event.style in (None, "") and event.tag is None
         position, value = self._position(event), event.value
         if plain and _MENDED_COLON in value:

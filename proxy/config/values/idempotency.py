@@ -1,4 +1,4 @@
-"""What can be said about requests with a key: which, whose, and what is kept of them."""
+"""Value types of idempotency: headers and methods of keys, their scope, statuses that are kept."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
 _MISMATCH_STATUSES = (422, 409)
 
 KEPT_CLASSES = ("2xx", "3xx", "4xx")
-"""What is kept where nothing is listed."""
+"""The default of ``keep``: classes of statuses whose responses are stored."""
 _CLASS = re.compile(r"[2-5]xx")
 
 _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
@@ -44,14 +44,14 @@ IN_FLIGHT = Choice(
         "409": "reject",
     },
 )
-"""What a duplicate gets while the first one is under way."""
+"""What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
     "release",
     "hold",
     synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
 )
-"""What becomes of a key whose request may have run."""
+"""What happens to a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
     "closed",
@@ -66,13 +66,14 @@ ON_KEY_STORE_ERROR = Choice(
         "local": "closed (503), or open to run without a record of it",
     },
 )
-"""What to do while the store does not answer."""
+"""How requests with a key are treated while the store does not answer."""
 
 
 def kept_statuses(item: str | int) -> frozenset[int]:
-    """The statuses that an item of ``keep`` stands for.
+    """Return the statuses that an item of ``keep`` stands for.
 
-    A class leaves out those that tell of the moment or of the caller; a number means itself.
+    A class leaves out the statuses that depend on the moment or on the caller; a number
+    stands for itself.
     """
     if isinstance(item, int):
         return frozenset({item})
@@ -82,7 +83,7 @@ def kept_statuses(item: str | int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class RequestKeyHeader(HeaderName):
-    """The name of the field that carries a key."""
+    """The name of the header field that carries an idempotency key."""
 
     example = "Idempotency-Key"
 
@@ -96,10 +97,10 @@ class RequestKeyHeader(HeaderName):
 
 @dataclass(frozen=True, slots=True)
 class HonouredHeader(RequestKeyHeader):
-    """The field by which an upstream knows a key; other values of ``honours_key`` are none.
+    """The header field in which an upstream honours a key; refuses other values of ``honours_key``.
 
-    ``24h`` and ``"true"`` could be names of fields. Nobody means them so, and no request
-    would carry such a key.
+    ``24h`` and ``"true"`` could be names of header fields, but are not meant as such, and no
+    request would carry such a key.
     """
 
     def read(self, scalar: Scalar) -> str:
@@ -118,7 +119,7 @@ class HonouredHeader(RequestKeyHeader):
 
 @dataclass(frozen=True, slots=True)
 class KeyedMethod(ValueType[str]):
-    """A method whose requests can have a key."""
+    """A method whose requests can have an idempotency key."""
 
     noun = "method that can have a key"
     example = "POST"
@@ -142,7 +143,7 @@ class KeyedMethod(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class CallerHeader(ValueType[str]):
-    """A field that tells callers apart, in lower case; written ``header:NAME``."""
+    """A header field that distinguishes callers, in lower case; written ``header:NAME``."""
 
     noun = "scope"
     example = "header:Authorization"
@@ -169,7 +170,7 @@ class CallerHeader(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class MismatchStatus(ValueType[int]):
-    """The status for a key that comes back with another request."""
+    """The status of the response to a key that is reused with another request."""
 
     noun = "status for a mismatch"
     example = "422"
@@ -188,7 +189,7 @@ class MismatchStatus(ValueType[int]):
 
 @dataclass(frozen=True, slots=True)
 class KeptStatus(ValueType[str | int]):
-    """One item of ``keep``: a status is a number, a class of them a word."""
+    """One item of ``keep``: a status as a number, or a class of statuses as a word."""
 
     noun = "status that can be kept"
     example = "2xx"

@@ -1,4 +1,4 @@
-"""How an attempt can end: kinds of failure, statuses, and classes of them."""
+"""Value types of outcomes of an attempt: kinds of failure, statuses, and classes of statuses."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from proxy.config.values.base import Integer, JsonSchema, ValueType, string_sche
 from proxy.policy.settings import REFUSALS, USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
 
 BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
-"""What is retried where nothing is listed, and what ``default`` stands for in a list."""
+"""The default of ``retry.on``, for which ``default`` stands in a list."""
 
 _KINDS = (*USUAL_KINDS, "protocol")
 
@@ -21,7 +21,7 @@ _NEVER = {
     "unknown": "nobody knows what happened",
     "cancelled": "the client left",
 }
-"""Outcomes that nothing can follow, each with why."""
+"""Outcomes after which nothing can be done, each with the reason."""
 
 _FOR_DEAD_LETTERS = {
     **dict.fromkeys(("certificate", "busy", "unknown"), "is always kept, remove it"),
@@ -32,7 +32,7 @@ _FOR_DEAD_LETTERS = {
         "is a refusal of our own, write refusals for all of them",
     ),
 }
-"""What to write of these for dead letters."""
+"""What to write for these outcomes in the list of dead letters."""
 
 _SYNONYMS = {
     "connect-failure": "connect",
@@ -50,9 +50,9 @@ _SYNONYMS = {
     "500-599": "5xx",
     "400-499": "4xx",
 }
-"""Words of other products, and ours."""
+"""Words of other products → ours."""
 
-# By these an upstream says that it cannot do this at all: the next time it says so again.
+# With these statuses an upstream says that it can never do this: a retry would get the same.
 _NOT_IN_A_CLASS = frozenset({501, 505})
 
 _HINTED = re.compile(r"([45][0-9]{2})\+hint")
@@ -60,7 +60,7 @@ _CLASS = re.compile(r"[45]xx")
 
 
 def statuses_of(outcome: str | int) -> frozenset[int]:
-    """The statuses that *outcome* stands for, whatever comes with them."""
+    """Return the statuses that *outcome* stands for, with or without a hint."""
     if isinstance(outcome, int):
         return frozenset({outcome})
     if not _CLASS.fullmatch(outcome):
@@ -70,25 +70,25 @@ def statuses_of(outcome: str | int) -> frozenset[int]:
 
 
 def hinted_status(outcome: str | int) -> int | None:
-    """403 for ``403+hint``."""
+    """Return the status of an outcome that needs a hint: 403 for ``403+hint``; else None."""
     found = _HINTED.fullmatch(str(outcome))
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeName(ValueType[str | int]):
-    """One item of ``on``: a status is a number, all else a word."""
+    """One item of ``on``: a status as a number, any other outcome as a word."""
 
     action: str = "retried"
-    """What comes after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
+    """What is done after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
     extra: tuple[str, ...] = ()
-    """Words that only this list takes."""
+    """Words that only this list accepts."""
     noun = "outcome"
     example = "503"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Kinds of failure, and ``default``."""
+        """All words that are accepted: kinds of failure, and ``default``."""
         return (*_KINDS, *self.extra, "default")
 
     def read(self, scalar: Scalar) -> str | int:

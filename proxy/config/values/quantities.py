@@ -1,4 +1,4 @@
-"""Durations, sizes and byte rates: a number and a unit, or ``none`` for no limit."""
+"""Value types of durations, sizes and byte rates: a number and a unit, or ``none`` (no limit)."""
 
 import re
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ _BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
 
 @dataclass(frozen=True, slots=True)
 class Duration(ValueType[float | None]):
-    """A time in seconds; None is ``none``."""
+    """A duration in seconds; None is ``none``."""
 
     zero: str = ""
-    """What to say to ``0s``: what it would mean, and what to write. Empty: 0s is fine."""
+    """The message for ``0s``: what it would mean, and what to write. Empty: 0s is accepted."""
     least: float = 0.0
-    """Less than this gets the same line as ``0s``."""
+    """The shortest duration; anything below gets the message for ``0s``."""
     none: bool = False
     """Whether ``none`` (no limit) can be written."""
     longest: float = _LONGEST
     units: tuple[str, ...] = ("s",)
-    """What a number without a unit is likely to count, the likeliest first."""
+    """The units that are suggested for a number without one, the most likely first."""
     example: str = "30s"
     noun = "duration in range"
 
@@ -72,7 +72,7 @@ class Duration(ValueType[float | None]):
         )
 
     def _with_unit(self, number: str) -> str:
-        # Who writes a fraction does not count milliseconds.
+        # A fraction is never meant in milliseconds.
         first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
         also = ", ".join(f"{number}{unit}" for unit in others)
         return f"{number}{first}" + (f" (or {also})" if also else "")
@@ -134,7 +134,7 @@ class Size(ValueType[int | None]):
 
 @dataclass(frozen=True, slots=True)
 class ByteRate(ValueType[int | None]):
-    """``500B/s``, ``1KiB/s``: bytes in a second; None is ``none``."""
+    """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 
     noun = "byte rate in range"
     example = "500B/s"
@@ -179,7 +179,7 @@ class ByteRate(ValueType[int | None]):
 
 
 def _error_in_time(scalar: Scalar, size: int, time: str) -> str:
-    """What is wrong with a byte rate that counts *size* bytes in *time*."""
+    """Return the message for a byte rate of *size* bytes in *time*, which is not a second."""
     if not time:
         return f"{scalar.text} has no time, write {format_size(size)}/s"
     if time == "s":

@@ -1,4 +1,4 @@
-"""How calls are counted, how many may be under way, and whose are counted together."""
+"""Value types of a throttle: algorithm, concurrency, burst, margin, and the key of callers."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SOURCE_SYNONYMS = {
     "param": "query",
     "arg": "query",
 }
-"""And for where to find a name."""
+"""Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
     "gcra",
@@ -40,7 +40,7 @@ ALGORITHM = Choice(
         "fixed_window": "window (at most so many in any such time)",
     },
 )
-"""How calls are counted."""
+"""The rate limit algorithm."""
 
 ON_STORE_ERROR = Choice(
     "local",
@@ -56,17 +56,17 @@ ON_STORE_ERROR = Choice(
         "memory": "local",
     },
 )
-"""What to do while the store does not answer."""
+"""How calls are limited while the store does not answer."""
 
 _QUERY_NAME = r"[A-Za-z0-9._~$:@!\[\]-]+"
 
 
 @dataclass(frozen=True, slots=True)
 class CountOrNone(ValueType[int | None]):
-    """A number of calls; None is ``none``: there is no such thing."""
+    """A number of calls; None is ``none``: there is no such limit."""
 
     thing: str
-    """What ``none`` says that there is not."""
+    """The noun for what ``none`` switches off, for messages."""
     noun = "whole number in range"
     example = "20"
 
@@ -92,14 +92,14 @@ class CountOrNone(ValueType[int | None]):
 
 
 CONCURRENCY = CountOrNone("limit")
-"""How many calls may be in flight."""
+"""The number of calls that may be in flight."""
 BURST = CountOrNone("burst")
-"""How many calls may go out at once; ``none``: no more than the rate's number."""
+"""The number of calls that may go out at once; ``none``: no more than the rate's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class DurationOrAuto(ValueType[float | None]):
-    """A time in seconds; None is ``auto``: what suits the rate."""
+    """A duration in seconds; None is ``auto``: derived from the rate."""
 
     duration: Duration
     noun = "duration in range"
@@ -117,7 +117,7 @@ class DurationOrAuto(ValueType[float | None]):
 
 @dataclass(frozen=True, slots=True)
 class CallerKey(ValueType[ThrottleKey | None]):
-    """What tells callers apart; None is ``none``: nothing does."""
+    """The property that distinguishes callers; None is ``none``: all share one limit."""
 
     noun = "key"
     example = "client_ip"
@@ -156,9 +156,9 @@ class CallerKey(ValueType[ThrottleKey | None]):
 
 
 def two_keys_error(source: str, name: str, before: str = "key: ") -> str:
-    """What to say to ``key: header: X-Tenant``, in which a space is too many.
+    """Return the message for ``key: header: X-Tenant``, in which the second space is too many.
 
-    *before*: what stands before it in what to write; nothing for an item of a list.
+    *before* is the text before the value in the suggestion; empty for an item of a list.
     """
     if not name:
         example = "X-Tenant" if source == "header" else "tenant"
