@@ -16,7 +16,7 @@ _EXAMPLE = "\b\nExample:\n  holdfast attempts 6fd1393c602891241b8146ef-5"
 _MAX_BYTES = 64 * 1024 * 1024
 """Bytes that are read: a client may have used one id for all requests that are kept."""
 _INDENT = " " * 13
-"""As wide as the text before each attempt."""
+"""The indentation of details, as wide as the text before each attempt."""
 
 
 def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
