@@ -1,7 +1,11 @@
-"""The command line: one file per command, loaded when it is asked for.
+"""The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
-A command imports what it needs inside its function, so that ``--help`` and
-``check`` do not wait for the server's packages.
+Beside them: shared ``options``, the clients of the admin listener (``admin_client``,
+``dead_letter_client``, ``replay_client``) and readers of what users type
+(``request_args``, ``dead_letter_selection``) and of responses (``untrusted_json``). A command
+is imported when it is used, and imports what it needs inside its function, so that ``--help``
+and ``check`` do not wait for the server's packages. The top layer: may import ``runtime/`` and
+everything below it; nothing imports it but ``__main__``.
 """
 
 from difflib import get_close_matches
@@ -46,10 +50,10 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            # click would know what is alike if the commands were loaded.
+            # click cannot suggest a similar command, because the commands are not loaded.
             for alike in get_close_matches(args[0], _COMMANDS, n=1):
-                complaint = f"{error.format_message()} Did you mean '{alike}'?"
-                raise click.UsageError(complaint, ctx) from None
+                text = f"{error.format_message()} Did you mean '{alike}'?"
+                raise click.UsageError(text, ctx) from None
             raise
 
 

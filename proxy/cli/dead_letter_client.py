@@ -1,65 +1,65 @@
-"""Asking for dead letters, and what to say of an answer that is no good one."""
+"""Client of the dead letters at the admin listener, and the texts of its errors."""
 
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, ask, lines_of, refused
+from proxy.cli.admin_client import AdminResponse, error_for, send_request, stream_lines
 from proxy.cli.untrusted_json import UntrustedJson
 
-PAGE = 1000
-"""Letters that the listener tells of at a time."""
+PAGE_SIZE = 1000
+"""Dead letters that the listener returns at a time."""
 _OK = 200
-_PATIENCE = 15.0
-_LARGEST = 256 * 1024 * 1024
+_TIMEOUT = 15.0
+_MAX_BYTES = 256 * 1024 * 1024
 
-_WORDS = {
+_ERROR_TEXTS = {
     "no_letter": "there is no such letter: it was sent again or dropped, has expired, or another "
     "machine has it",
     "letters": "the file of the dead letters does not answer: see the proxy's log, then try again",
 }
 
 
-def ask_for(
-    method: str, path: str, admin: str, token: str | None, patience: float = _PATIENCE
+def request_dead_letters(
+    method: str, path: str, admin: str, token: str | None, timeout: float = _TIMEOUT
 ) -> AdminResponse:
-    """The answer, if it is a good one; else an error that says what to do."""
-    answer = ask(admin, method, path, token=token, patience=patience, largest=_LARGEST)
-    if answer.status == _OK and answer.content:
-        return answer
-    raise click.ClickException(complaint(answer, admin, token))
+    """Send a request and return its response; raise an error that says what to do if it failed."""
+    response = send_request(admin, method, path, token=token, timeout=timeout, max_bytes=_MAX_BYTES)
+    if response.status == _OK and response.content:
+        return response
+    raise click.ClickException(error_text(response, admin, token))
 
 
-def complaint(answer: AdminResponse, admin: str, token: str | None) -> str:
-    """What is wrong with an answer that is no good one."""
-    return _WORDS.get(answer.problem) or refused(admin, token, answer).message
+def error_text(response: AdminResponse, admin: str, token: str | None) -> str:
+    """Return the error text for a response that is an error."""
+    return _ERROR_TEXTS.get(response.problem) or error_for(admin, token, response).message
 
 
-def letters_of(route: str | None, **others: object) -> str:
-    """The path of the letters of *route*, or of all."""
+def list_path(route: str | None, **others: object) -> str:
+    """Return the path of the dead letters of *route*, or of all routes."""
     return f"/dead-letters?{_query(route, **others)}"
 
 
-def every_letter(route: str | None, admin: str, token: str | None) -> Iterator[UntrustedJson]:
-    """All letters there are now, the oldest one first; those that come later are not among them."""
+def all_dead_letters(route: str | None, admin: str, token: str | None) -> Iterator[UntrustedJson]:
+    """Yield all dead letters that exist now, the oldest first; later ones are not included."""
     after: dict[str, object] = {}
     while True:
-        path = letters_of(route, order="oldest", limit=PAGE, **after)
-        page = ask_for("GET", path, admin, token).told
+        path = list_path(route, order="oldest", limit=PAGE_SIZE, **after)
+        page = request_dead_letters("GET", path, admin, token).untrusted
         yield from page.parts("letters")
-        following = page.written("next")
-        if following is None:
+        next_page = page.raw_text("next")
+        if next_page is None:
             return
-        after = {"after": following}
+        after = {"after": next_page}
 
 
-def exported(route: str | None, admin: str, token: str | None) -> Iterator[str]:
-    """All of all letters, a line of JSON for each."""
+def export_lines(route: str | None, admin: str, token: str | None) -> Iterator[str]:
+    """Return all dead letters in full, as one line of JSON each."""
     path = f"/dead-letters/export?{_query(route)}"
-    found = lines_of(admin, path, token=token, patience=_PATIENCE)
+    found = stream_lines(admin, path, token=token, timeout=_TIMEOUT)
     if isinstance(found, AdminResponse):
-        raise click.ClickException(complaint(found, admin, token))
+        raise click.ClickException(error_text(found, admin, token))
     return found
 
 

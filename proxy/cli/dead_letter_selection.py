@@ -1,4 +1,4 @@
-"""Which dead letters a command is about, and whether it may be about all of them at once."""
+"""Selection of dead letters by route and caller, and the safeguards for many at once."""
 
 import sys
 from collections import Counter
@@ -7,59 +7,68 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.cli.dead_letter_client import every_letter
+from proxy.cli.dead_letter_client import all_dead_letters
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
-NOBODY = "none"
-"""Stands for the caller of letters that came without credentials."""
+NO_CALLER = "none"
+"""The caller of dead letters whose request came without credentials."""
 _NAMED = 5
-"""Routes or callers that are named; there may be very many."""
+"""The number of routes or callers that a message names; there may be very many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Letters that a command is about."""
+class SelectedDeadLetters:
+    """The dead letters that a command acts on."""
 
-    letters: Sequence[UntrustedJson]
+    dead_letters: Sequence[UntrustedJson]
 
     @property
     def ids(self) -> list[str]:
-        """The oldest first."""
-        return [letter.text("id") for letter in self.letters]
+        """The ids of the dead letters, the oldest first."""
+        return [dead_letter.text("id") for dead_letter in self.dead_letters]
 
-    def described(self) -> str:
-        """How many there are, and of which routes."""
-        routes = Counter(legible(letter.text("route")) for letter in self.letters)
-        number = len(self.letters)
+    def describe(self) -> str:
+        """Describe how many dead letters there are, and of which routes."""
+        routes = Counter(legible(dead_letter.text("route")) for dead_letter in self.dead_letters)
+        number = len(self.dead_letters)
         return f"{number} dead letter{'' if number == 1 else 's'} ({_counted(routes)})"
 
 
-def chosen(route: str | None, caller: str | None, admin: str, token: str | None) -> Chosen:
-    """The letters of *route* and of *caller*, or all."""
-    letters = every_letter(route, admin, token)
-    return Chosen([one for one in letters if caller is None or _caller(one) == caller])
+def select_dead_letters(
+    route: str | None, caller: str | None, admin: str, token: str | None
+) -> SelectedDeadLetters:
+    """Return the dead letters of *route* and of *caller*; None stands for all."""
+    dead_letters = all_dead_letters(route, admin, token)
+    return SelectedDeadLetters(
+        [each for each in dead_letters if caller is None or _caller(each) == caller]
+    )
 
 
-def confirm_drop(letters: Chosen, *, yes: bool) -> None:
-    """Ask on a terminal; raise where nobody can be asked, or the answer is no."""
+def confirm_drop(selected: SelectedDeadLetters, *, yes: bool) -> None:
+    """Ask the user on a terminal; raise if there is no terminal, or if the user says no."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{letters.described()} would be gone for good: write --yes to drop them without being"
-            " asked, or export them first"
+            f"{selected.describe()} would be gone for good: write --yes to drop them without "
+            "being asked, or export them first"
         )
-    click.echo(f"{letters.described()} will be gone for good.", err=True)
+    click.echo(f"{selected.describe()} will be gone for good.", err=True)
     if not click.confirm("Drop them?", err=True):
         raise click.ClickException("nothing was dropped")
 
 
-def refuse_to_mix(letters: Chosen, headers: Iterable[tuple[str, str]]) -> None:
-    """Raise if *headers* would make one caller of several: their letters would go as its own."""
+def refuse_mixed_callers(selected: SelectedDeadLetters, headers: Iterable[tuple[str, str]]) -> None:
+    """Raise if the credential in *headers* would be sent with the dead letters of several callers.
+
+    All of them would be sent as requests of that one caller.
+    """
     given = {name.lower(): name for name, _ in headers}
-    telling = {name for letter in letters.letters for name in letter.texts("credentials")}
-    fields = [name for lower, name in given.items() if lower in telling]
-    callers = Counter(_caller(letter) for letter in letters.letters)
+    credentials = {
+        name for dead_letter in selected.dead_letters for name in dead_letter.texts("credentials")
+    }
+    fields = [name for lower, name in given.items() if lower in credentials]
+    callers = Counter(_caller(dead_letter) for dead_letter in selected.dead_letters)
     if not fields or len(callers) <= 1:
         return
     raise click.UsageError(
@@ -69,12 +78,12 @@ def refuse_to_mix(letters: Chosen, headers: Iterable[tuple[str, str]]) -> None:
     )
 
 
-def _caller(letter: UntrustedJson) -> str:
-    return letter.text("caller") or NOBODY
+def _caller(dead_letter: UntrustedJson) -> str:
+    return dead_letter.text("caller") or NO_CALLER
 
 
 def _counted(counts: Counter[str]) -> str:
-    """The most frequent first."""
+    """Format counts, the most frequent name first."""
     named = [f"{name}: {count}" for name, count in counts.most_common(_NAMED)]
     others = len(counts) - len(named)
     return ", ".join([*named, *([f"and {others} more"] if others else [])])

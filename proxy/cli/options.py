@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share: files, admin listener, token."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ def _at_least_one(
 
 
 def config_option(command: CommandT) -> CommandT:
-    """``-c FILE``, at least once; the command gets *files*, their names."""
+    """Add ``-c FILE``, required and repeatable; the command gets *files*, their names."""
     return click.option(
         "-c",
         "--config",
@@ -33,7 +33,7 @@ def config_option(command: CommandT) -> CommandT:
 
 
 def admin_option(command: CommandT) -> CommandT:
-    """``--admin URL``, or from the environment; the command gets *admin*."""
+    """Add ``--admin URL``, also from the environment; the command gets *admin*."""
     return click.option(
         "--admin",
         default="http://127.0.0.1:9901",
@@ -45,7 +45,7 @@ def admin_option(command: CommandT) -> CommandT:
 
 
 def token_option(command: CommandT) -> CommandT:
-    """``--token TOKEN``, or better from the environment; the command gets *token*, or None."""
+    """Add ``--token TOKEN``, better from the environment; the command gets *token*, or None."""
     return click.option(
         "--token",
         envvar="HOLDFAST_ADMIN_TOKEN",

@@ -1,4 +1,4 @@
-"""Sending dead letters again, and saying what became of them."""
+"""Client of replays: sends dead letters again and prints the results."""
 
 import json
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, ask
-from proxy.cli.dead_letter_client import complaint
+from proxy.cli.admin_client import AdminResponse, send_request
+from proxy.cli.dead_letter_client import error_text
 from proxy.cli.render.progress import progress
-from proxy.cli.render.screens import say
+from proxy.cli.render.screens import print_line
 from proxy.cli.render.tables import Cell, Tone
 
-_PATIENCE = 3600.0
-"""Seconds: a replay takes as long as its route's timeout, and some have none."""
+_TIMEOUT = 3600.0
+"""Seconds: a replay takes up to its route's timeout, and some routes have none."""
 
 
 _WOULD_BE_SENT = "would_be_sent"
@@ -21,7 +21,7 @@ _WOULD_BE_SENT = "would_be_sent"
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How letters are sent again, and how that is shown."""
+    """Replays dead letters with the given options, and prints the progress."""
 
     headers: Sequence[tuple[str, str]]
     force: bool
@@ -31,70 +31,71 @@ class ReplayProgress:
     plain_text: bool
     as_json: bool
 
-    def one(self, letter: str) -> bool:
-        """Send it; whether it is gone, or would be sent."""
-        answer = self._send(letter)
-        is_gone = _is_good(answer)
+    def replay_one(self, dead_letter_id: str) -> bool:
+        """Replay a dead letter; return whether it succeeded, or would be sent in a dry run."""
+        response = self._send(dead_letter_id)
+        is_gone = _is_good(response)
         if self.as_json:
-            click.echo(json.dumps(answer.content))
+            click.echo(json.dumps(response.content))
         else:
-            say(self._result(answer), plain_text=self.plain_text, is_error=not is_gone)
+            print_line(self._result(response), plain_text=self.plain_text, is_error=not is_gone)
         return is_gone
 
-    def all(self, letters: Sequence[str]) -> bool:
-        """Send one after another; whether all of them are gone, or would be sent."""
+    def replay_all(self, dead_letter_ids: Sequence[str]) -> bool:
+        """Replay dead letters in order; return whether all succeeded, or would be sent."""
         if self.as_json:
-            are_gone = [self.one(letter) for letter in letters]
+            are_gone = [self.replay_one(dead_letter_id) for dead_letter_id in dead_letter_ids]
             return all(are_gone)
-        gone = 0
-        doing = "asking" if self.dry_run else "sending"
-        with progress(doing, len(letters), plain_text=self.plain_text) as step:
-            for letter in letters:
-                answer = self._send(letter)
-                gone += _is_good(answer)
-                result = self._result(answer)
-                step(Cell(f"{letter} {result.text}", result.tone))
-        stay = len(letters) - gone
-        text = f"{gone} of {len(letters)} are gone, {stay} left"
+        gone, total = 0, len(dead_letter_ids)
+        verb = "asking" if self.dry_run else "sending"
+        with progress(verb, total, plain_text=self.plain_text) as step:
+            for dead_letter_id in dead_letter_ids:
+                response = self._send(dead_letter_id)
+                gone += _is_good(response)
+                result = self._result(response)
+                step(Cell(f"{dead_letter_id} {result.text}", result.tone))
+        stay = total - gone
+        text = f"{gone} of {total} are gone, {stay} left"
         if self.dry_run:
-            text = f"{gone} of {len(letters)} would be sent, {stay} would not; nothing was sent"
-        say(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
+            text = f"{gone} of {total} would be sent, {stay} would not; nothing was sent"
+        print_line(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
         return not stay
 
-    def _send(self, letter: str) -> AdminResponse:
-        return ask(
+    def _send(self, dead_letter_id: str) -> AdminResponse:
+        return send_request(
             self.admin,
             "POST",
-            f"/dead-letters/{letter}/replay",
+            f"/dead-letters/{dead_letter_id}/replay",
             token=self.token,
-            patience=_PATIENCE,
+            timeout=_TIMEOUT,
             body=json.dumps(
                 {"headers": self.headers, "force": self.force, "dry_run": self.dry_run}
             ).encode(),
         )
 
-    def _result(self, answer: AdminResponse) -> Cell:
-        """What became of it in one line."""
-        told = answer.told
-        if told.text("result") == _WOULD_BE_SENT:
+    def _result(self, response: AdminResponse) -> Cell:
+        """Format the result of a replay on one line."""
+        untrusted = response.untrusted
+        if untrusted.text("result") == _WOULD_BE_SENT:
             return Cell("would be sent", Tone.GOOD)
-        if _is_good(answer):
-            status = told.count("status")
-            if not told.count("attempts"):
+        if _is_good(response):
+            status = untrusted.count("status")
+            if not untrusted.count("attempts"):
                 text = f"not sent: its key has a result already ({status}), the letter is gone"
                 return Cell(text, Tone.GOOD)
             return Cell(f"sent, the upstream answered {status}", Tone.GOOD)
-        if not told.text("result"):
+        if not untrusted.text("result"):
             would = "would not be" if self.dry_run else "not"
-            return Cell(f"{would} sent: {self._why_not(answer)}", Tone.WARNING)
-        ran = ", it may have run" if told.is_true("may_have_run") else ""
-        record = told.text("record")
+            return Cell(f"{would} sent: {self._reason_not_sent(response)}", Tone.WARNING)
+        ran = ", it may have run" if untrusted.is_true("may_have_run") else ""
+        record = untrusted.text("record")
         hint = f" (its key: holdfast keys show {record})" if record else ""
-        text = f"{told.text('result')}: {told.text('error')}{ran}: {told.text('detail')}{hint}"
+        result, error = untrusted.text("result"), untrusted.text("error")
+        text = f"{result}: {error}{ran}: {untrusted.text('detail')}{hint}"
         return Cell(text, Tone.BAD)
 
-    def _why_not(self, answer: AdminResponse) -> str:
-        match answer.problem:
+    def _reason_not_sent(self, response: AdminResponse) -> str:
+        match response.problem:
             case "letter_may_have_run":
                 return "it may have run; find out, then drop it or use --force"
             case "letter_uncertain":
@@ -103,9 +104,9 @@ class ReplayProgress:
                     "drop it or use --force"
                 )
             case "letter_replaying" | "letter_without_body" | "letter_without_route":
-                return answer.text("detail")
-        return complaint(answer, self.admin, self.token)
+                return response.text("detail")
+        return error_text(response, self.admin, self.token)
 
 
-def _is_good(answer: AdminResponse) -> bool:
-    return answer.text("result") in {"succeeded", _WOULD_BE_SENT}
+def _is_good(response: AdminResponse) -> bool:
+    return response.text("result") in {"succeeded", _WOULD_BE_SENT}

@@ -1,4 +1,4 @@
-"""A request and outcomes as somebody types them: read, or a usage error that says what to write."""
+"""Parsing of a request and of outcomes from the command line, with usage errors for wrong ones."""
 
 import re
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ _LENGTH = b"content-length"
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRequest:
-    """A request, read as the proxy reads it."""
+class ParsedRequest:
+    """A request from the command line, parsed as the proxy parses it."""
 
     method: str
     host: str
-    """In lower case, without port; empty: none."""
+    """The host in lower case, without port; empty if there is none."""
     path: str
     target: str
     """Path and query."""
@@ -45,10 +45,10 @@ class AskedRequest:
 
 
 def read_field(text: str) -> tuple[bytes, bytes]:
-    """``Name: value``."""
+    """Parse a header field, ``Name: value``."""
     name, colon, value = text.partition(":")
     if not colon or not _is_token(name) or not _is_value(value):
-        # Not quoted: it may hold a secret.
+        # Not quoted: the text may contain a secret.
         raise click.UsageError("a header field is NAME: VALUE, write -H 'X-Tenant: acme' (say)")
     if name.lower().encode() == _LENGTH and not value.strip().isdecimal():
         raise click.UsageError("a length is a number, write -H 'Content-Length: 1000' (say)")
@@ -57,8 +57,8 @@ def read_field(text: str) -> tuple[bytes, bytes]:
 
 def read_request(
     method: str, url: str, fields: list[tuple[bytes, bytes]], hop: Hop = DEFAULT_HOP
-) -> AskedRequest:
-    """The request as *hop* gets it, or a usage error with the words that its sender would get."""
+) -> ParsedRequest:
+    """Parse a request as *hop* gets it; raise a usage error with the refusal a client would get."""
     if not _is_token(method) or "/" in method:
         raise click.UsageError(f"{method!r} is no method, write GET /path (say)")
     if method != method.upper():
@@ -79,7 +79,7 @@ def read_request(
         raise _unserved(BAD_HOST)
     if method == "OPTIONS" and (path == ASTERISK or head.max_forwards == 0):
         raise click.UsageError(f"Holdfast answers {method} {url} itself, write {_FORMS}")
-    return AskedRequest(method, host, path, rest, head)
+    return ParsedRequest(method, host, path, rest, head)
 
 
 def _unserved(refusal: Refusal) -> click.UsageError:
@@ -87,7 +87,7 @@ def _unserved(refusal: Refusal) -> click.UsageError:
 
 
 def read_outcome(text: str) -> ScriptedOutcome:
-    """``503``, ``429:retry-after=5,x-ratelimit-remaining=0``, ``timeout``."""
+    """Parse an outcome: ``503``, ``429:retry-after=5,x-ratelimit-remaining=0``, ``timeout``."""
     word, colon, rest = text.partition(":")
     kind = next((kind for kind in _KINDS if kind.value == word), None)
     if kind is not None and not colon:

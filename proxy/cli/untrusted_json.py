@@ -1,18 +1,18 @@
-"""What an answer in JSON tells, for printing: whoever listens may be a stranger.
+"""Safe reading of JSON from the admin listener, for printing: the server may be untrusted.
 
-Its texts may hold anything, and a terminal obeys some of it; its numbers may be none.
+Strings may contain control sequences that a terminal obeys; members may have the wrong type.
 """
 
 import re
 from collections.abc import Iterator
 
 _UNPRINTABLE = re.compile(r"[^ -~]")
-_LARGEST = 1e15
-"""No count or duration of ours comes near it, and NaN is not below it."""
+_MAX_NUMBER = 1e15
+"""Larger than any count or duration of Holdfast; NaN is not below it either."""
 
 
 class UntrustedJson:
-    """A JSON object, read with care: what is not there, or is of another type, is nothing."""
+    """A JSON object in which a member that is missing or of another type counts as empty."""
 
     __slots__ = ("_content",)
 
@@ -23,41 +23,41 @@ class UntrustedJson:
         return self._content.get(name) is not None
 
     def text(self, name: str) -> str:
-        """A member that is a text, fit to be printed; else an empty one."""
+        """Return a member that is a string, safe to print; empty if there is none."""
         return printable(self._content.get(name))
 
     def number(self, name: str) -> float | None:
-        """A member that is a number of a sensible size, else None."""
+        """Return a member that is a number of a sensible size; None if there is none."""
         value = self._content.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return value if abs(value) < _LARGEST else None
+        return value if abs(value) < _MAX_NUMBER else None
 
     def count(self, name: str) -> int:
-        """The same as a whole number, 0 if there is none."""
+        """Return a member that is a number as an integer; 0 if there is none."""
         return int(self.number(name) or 0)
 
     def is_true(self, name: str) -> bool:
-        """Whether a member is ``true``."""
+        """Return whether a member is ``true``."""
         return self._content.get(name) is True
 
     def part(self, name: str) -> "UntrustedJson":
-        """A member that is an object, else an empty one."""
+        """Return a member that is an object; an empty one if there is none."""
         return UntrustedJson(self._content.get(name))
 
     def parts(self, name: str) -> list["UntrustedJson"]:
-        """A member that is a list of objects, else an empty one."""
+        """Return a member that is a list of objects; an empty list if there is none."""
         value = self._content.get(name)
         return [UntrustedJson(member) for member in value] if isinstance(value, list) else []
 
     def texts(self, name: str) -> list[str]:
-        """A member that is a list of texts, as they came: to look something up by them."""
+        """Return a member that is a list of strings, unescaped: for look-ups, not for printing."""
         value = self._content.get(name)
         members = value if isinstance(value, list) else []
         return [member for member in members if isinstance(member, str)]
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
-        """A member that is a list of pairs of texts, fit to be read."""
+        """Return a member that is a list of pairs of strings, safe to print."""
         value = self._content.get(name)
         found = []
         for member in value if isinstance(value, list) else []:
@@ -66,25 +66,25 @@ class UntrustedJson:
                     found.append((legible(first), legible(second)))
         return found
 
-    def written(self, name: str) -> str | None:
-        """A member that is a text, as it came and fit for nothing yet; else None."""
+    def raw_text(self, name: str) -> str | None:
+        """Return a member that is a string, unescaped, not safe to print; None if there is none."""
         value = self._content.get(name)
         return value if isinstance(value, str) else None
 
     def members(self) -> Iterator[tuple[str, "UntrustedJson"]]:
-        """Names as they came, to look things up by, and the objects that they have."""
+        """Return the names, unescaped, for look-ups, each with its value as an object."""
         return ((str(name), UntrustedJson(value)) for name, value in self._content.items())
 
     def counts(self) -> Iterator[tuple[str, int]]:
-        """Names, fit to be printed, and counts."""
+        """Return the names, safe to print, each with its value as a count."""
         return ((printable(name), self.count(str(name))) for name in self._content)
 
 
 def printable(value: object) -> str:
-    """*value* if it is a text, all but plain ASCII made harmless; else an empty one."""
+    """Return *value* with everything but printable ASCII replaced; empty if it is no string."""
     return _UNPRINTABLE.sub("?", value) if isinstance(value, str) else ""
 
 
 def legible(text: str) -> str:
-    """What somebody wrote, in whatever language, without what a terminal would obey."""
+    """Return *text* in any language with the characters replaced that a terminal would obey."""
     return "".join(character if character.isprintable() else "?" for character in text)

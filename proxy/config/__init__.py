@@ -1,17 +1,18 @@
-"""YAML → checked, immutable settings.
+"""Configuration: YAML → checked, immutable settings.
 
 ::
 
     text ─ source/ ─▶ nodes ─ read/, by schema/ and values/ ─▶ typed values with their positions
-         ─ checks/: what is wrong between values
+         ─ checks/: faults and warnings that involve several values
          ─ build ─▶ proxy.policy.settings.Settings
 
+- ``loader`` runs these steps; ``loaded`` is their result.
 - ``schema/`` lists every key once; checks, JSON Schema and defaults come from there.
 - Every **fault** is found in one run and says where, what, and what to write
   (``diagnostics/``, a leaf).
-- A fault that depends on a value which cannot be read waits for it.
-- **Secrets** (whatever came from ``${…}``, tokens, credentials in headers) are
-  in the settings and nowhere else.
+- A check that depends on a value which cannot be read is skipped until it can.
+- **Secrets** (values from ``${…}``, tokens, credentials in headers) are in the settings
+  and nowhere else.
 
 May import ``policy/`` and ``http/``.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from proxy.config.diagnostics.diagnostics import CheckReport, ConfigError, Fault
 from proxy.config.loaded import Loaded
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # no cycle: __getattr__ below imports these when they are first used
     from proxy.config.loader import load, load_with_origins
     from proxy.config.read.provenance import Provenance, Setting
 
@@ -38,10 +39,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
-    """What reads files, when it is first asked for.
+    """Import the loader when it is first used.
 
-    A worker serves what another process has read: without pydantic and the schema it takes 12 MiB
-    less, and a quarter less time to start.
+    A worker serves settings that the supervisor has loaded: without pydantic and the schema
+    it takes 12 MiB less, and a quarter less time to start.
     """
     if name not in __all__:
         raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""Models → settings: the last step, once nothing is wrong any more."""
+"""Models → settings: the last step, for a configuration without faults."""
 
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
@@ -46,7 +46,7 @@ from proxy.policy.settings import (
 
 
 def settings_from(file: FileKeys) -> Settings:
-    """The values that the rest of the proxy reads."""
+    """Build the settings that the rest of the proxy uses."""
     limits = file.limits
     return Settings(
         listen=tuple(_listen(entry) for entry in file.listen),
@@ -151,7 +151,7 @@ def _honoured(keys: Any) -> HonouredKey:  # noqa: ANN401 - a model that is made
 
 def _route(route: RouteKeys) -> RouteSettings:
     retry = _retry(route.retry) if route.retry else None
-    usual = USUAL_OUTCOMES if retry is None else retry.on
+    default = USUAL_OUTCOMES if retry is None else retry.on
     return RouteSettings(
         name=route.name,
         match=_match(route.match),
@@ -167,8 +167,8 @@ def _route(route: RouteKeys) -> RouteSettings:
         retry=retry,
         throttle=_throttle(route.throttle) if route.throttle else None,
         idempotency=_idempotency(route.idempotency) if route.idempotency else None,
-        fallback=_fallback(route.fallback, usual) if route.fallback else None,
-        dead_letter=_dead_letter(route.dead_letter, usual) if route.dead_letter else None,
+        fallback=_fallback(route.fallback, default) if route.fallback else None,
+        dead_letter=_dead_letter(route.dead_letter, default) if route.dead_letter else None,
     )
 
 
@@ -225,10 +225,10 @@ def _idempotency(idempotency: IdempotencyKeys) -> IdempotencySettings:
     )
 
 
-def _fallback(fallback: FallbackKeys, usual: Outcomes) -> FallbackSettings:
-    """*usual*: what it replaces besides an open breaker where it does not say."""
+def _fallback(fallback: FallbackKeys, default: Outcomes) -> FallbackSettings:
+    """Build a fallback; without ``on`` it replaces *default* outcomes and an open breaker."""
     if fallback.on is None:
-        on = _or_breaker_open(usual)
+        on = _or_breaker_open(default)
     else:
         on = _outcomes(fallback.on, _or_breaker_open(USUAL_OUTCOMES))
     return FallbackSettings(
@@ -240,13 +240,13 @@ def _fallback(fallback: FallbackKeys, usual: Outcomes) -> FallbackSettings:
     )
 
 
-def _dead_letter(dead_letter: DeadLetterKeys, usual: Outcomes) -> DeadLetterSettings:
-    """*usual*: the statuses after which a request is kept where it does not say."""
+def _dead_letter(dead_letter: DeadLetterKeys, default: Outcomes) -> DeadLetterSettings:
+    """Build dead letters; without ``on`` a request is kept after *default* outcomes."""
     return DeadLetterSettings(
         methods=frozenset(dead_letter.methods),
         max_body=dead_letter.max_body,
         ttl=dead_letter.ttl,
-        on=usual if dead_letter.on is None else _outcomes(dead_letter.on, usual),
+        on=default if dead_letter.on is None else _outcomes(dead_letter.on, default),
         drop=frozenset(name.lower() for name in dead_letter.headers.drop) | ALWAYS_DROPPED,
     )
 
@@ -256,18 +256,18 @@ def _or_breaker_open(outcomes: Outcomes) -> Outcomes:
 
 
 def _outcomes(items: list[str | int], default: Outcomes) -> Outcomes:
-    """A list of outcomes, sorted for look-up."""
+    """Split a list of outcomes into sets for look-up; ``default`` stands for *default*."""
     words: set[str] = set()
     statuses: set[int] = set()
     hinted: set[int] = set()
     for item in items:
-        hinted_one = hinted_status(item)
+        status_with_hint = hinted_status(item)
         if item == "default":
             words |= default.names
             statuses |= default.statuses
             hinted |= default.hinted
-        elif hinted_one is not None:
-            hinted.add(hinted_one)
+        elif status_with_hint is not None:
+            hinted.add(status_with_hint)
         elif found := statuses_of(item):
             statuses |= found
         else:

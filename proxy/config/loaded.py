@@ -1,4 +1,7 @@
-"""What has been read: settings without faults. Who only serves them needs no more of this room."""
+"""The result of loading: settings without faults.
+
+Importing this module imports neither the loader nor pydantic: a worker needs no more.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +12,12 @@ from proxy.policy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration without faults."""
+    """A loaded configuration without faults."""
 
     settings: Settings
     report: CheckReport
     effective: dict[str, Any] = field(repr=False)
-    """All of it in long form, policies merged and secrets masked; fit for JSON."""
+    """The whole configuration in long form, policies merged and secrets masked; fit for JSON."""
 
     @property
     def warnings(self) -> tuple[Fault, ...]:
@@ -22,7 +25,7 @@ class Loaded:
 
     @property
     def summary(self) -> str:
-        """``holdfast.yaml: ok (4 routes, 2 upstreams)``."""
+        """The last line of ``check``: ``holdfast.yaml: ok (4 routes, 2 upstreams)``."""
         counts = [
             f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
             for things, noun in (

@@ -1,4 +1,4 @@
-"""Files → settings, or a report of everything that is wrong."""
+"""Loader: files → settings, or a report of every fault."""
 
 from collections.abc import Callable, Mapping as EnvironMapping, Sequence as SequenceOf
 from dataclasses import replace
@@ -54,10 +54,10 @@ def load(
     workers: str | None = None,
     on_read: Callable[[Path], object] = lambda _: None,
 ) -> Loaded:
-    """Read *paths*, later ones over earlier ones; *listen*, *admin* and *workers* go over all.
+    """Load *paths*: later files override earlier ones, *listen*, *admin* and *workers* all of them.
 
-    *on_read* is told of every file whose content counts, before it is read and
-    whether or not it is there; of some more than once.
+    *on_read* is called with every file whose content matters, before it is read and
+    whether or not it exists; with some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
     options = _options(listen, admin, workers, environ.get(STATE_DIR))
@@ -68,7 +68,7 @@ def load(
 def load_with_origins(
     paths: SequenceOf[str | Path], environ: EnvironMapping[str, str]
 ) -> tuple[Loaded, Provenance]:
-    """As :func:`load`; and where each value was written, which a proxy that runs has no use for."""
+    """Load *paths*, and return with the result where each value was written, for ``explain``."""
     return _load(paths, environ, _options(None, None, None, environ.get(STATE_DIR)), lambda _: None)
 
 
@@ -86,10 +86,10 @@ def _load(
     diagnostics = Diagnostics()
     trees = [parse_file(source, diagnostics) for source in sources]
     readable = [tree for tree in trees if tree is not None]
-    # What a broken file would have said is unknown, and so is what is wrong with the rest.
+    # The content of a broken file is unknown, so the others cannot be checked either.
     if not readable or len(readable) < len(trees):
         raise ConfigError(diagnostics.report(sources))
-    root = reduce(merge_files, [_beside(readable[0]), *readable, options])
+    root = reduce(merge_files, [_default_state_dir(readable[0]), *readable, options])
     reader = Reader(diagnostics, Interpolation(environ, on_read))
     file = reader.read_file(root, FileKeys)
     for path in certificate_files(file):
@@ -102,17 +102,17 @@ def _load(
     loaded = Loaded(
         settings=settings_from(FileKeys.model_validate(plain(whole))),
         report=report,
-        effective=_in_force(effective(whole)),
+        effective=_without_policies(effective(whole)),
     )
     return loaded, Provenance(whole)
 
 
 STATE_DIR = "HOLDFAST_STATE_DIR"
-"""The environment variable that goes before ``state_dir``."""
+"""The environment variable that overrides ``state_dir``."""
 
 
-def _beside(first: Mapping) -> Mapping:
-    """What lies beside the first file unless somebody says otherwise, as if it said so itself."""
+def _default_state_dir(first: Mapping) -> Mapping:
+    """Return a layer with the default ``state_dir``, relative to the first file."""
     position = Position(first.position.source)
     scalar = Scalar(FileKeys.model_fields["state_dir"].default, position)
     return Mapping(first.position, {"state_dir": Entry("state_dir", position, scalar)})
@@ -124,7 +124,7 @@ def _options(
     workers: str | None,
     state_dir: str | None,
 ) -> Mapping:
-    """What the command line and the environment say, as if it were a last file."""
+    """Return the command-line options and the environment variable as the last layer."""
     entries: dict[str, Entry[Node]] = {}
     if listen:
         position = Position(Source("--listen"))
@@ -138,14 +138,14 @@ def _options(
         entries["workers"] = Entry("workers", position, Scalar(workers, position))
     if state_dir:
         position = Position(Source(STATE_DIR))
-        # Taken as it is: a $ in it stands for itself.
+        # Not interpolated: a $ in the variable stands for itself.
         folder = Scalar(state_dir.replace("$", "$$"), position)
         entries["state_dir"] = Entry("state_dir", position, folder)
     return Mapping(Position(Source("options")), entries)
 
 
 def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list[TypedMapping]:
-    """All that involves more than one value. Returns the merged routes, named."""
+    """Run the checks that involve more than one value. Return the merged, named routes."""
     drafts = draft_routes(file)
     whole = EffectiveSection(file, "", reader)
     check_listeners(file, diagnostics)
@@ -159,28 +159,28 @@ def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list
     check_prefixes(drafts, diagnostics)
     routes = [EffectiveSection(draft.merged, draft.path, reader) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
-        upstream = draft.written.leaf("upstream")
+        upstream = draft.written.scalar("upstream")
         refused = refused_by(file, upstream)
         check_retry(route, draft.match, refused, diagnostics)
         check_fallback(route, diagnostics)
         check_idempotency(route, draft.match, whole, diagnostics)
-        promise = honoured_key(file, upstream)
-        if promise is not None:
-            check_key_memory(route, promise, diagnostics)
+        honoured = honoured_key(file, upstream)
+        if honoured is not None:
+            check_key_memory(route, honoured, diagnostics)
         elif upstream is not None:
             check_held_by_503(route, upstream.value, refused, diagnostics)
         check_buffer(route, whole, diagnostics)
         check_dead_letter(route, draft.match, diagnostics)
     check_state_dir(routes, whole, diagnostics)
-    upstreams = file.branch("upstreams")
-    owners = [
+    upstreams = file.mapping("upstreams")
+    upstream_sections = [
         EffectiveSection(entry.node, entry.node.path, reader)
         for entry in (upstreams.entries.values() if upstreams else ())
         if isinstance(entry.node, TypedMapping)
     ]
-    check_throttles(routes, owners, whole, diagnostics)
-    check_list_fields(drafts, routes, owners, diagnostics)
-    check_workers(routes, owners, whole, diagnostics)
+    check_throttles(routes, upstream_sections, whole, diagnostics)
+    check_list_fields(drafts, routes, upstream_sections, diagnostics)
+    check_workers(routes, upstream_sections, whole, diagnostics)
     check_secrets(file, diagnostics)
     named = name_routes(drafts, diagnostics)
     return [with_fitting_base(EffectiveSection(route, route.path, reader)) for route in named]
@@ -191,8 +191,8 @@ def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping
     return replace(file, entries=file.entries | {"routes": Entry("routes", file.position, items)})
 
 
-def _in_force(shown: dict[str, Any]) -> dict[str, Any]:
-    """Without what has become part of the routes."""
+def _without_policies(shown: dict[str, Any]) -> dict[str, Any]:
+    """Remove defaults and policies, which have been merged into the routes."""
     routes = [{key: route[key] for key in route if key != "policy"} for route in shown["routes"]]
     kept = {key: shown[key] for key in shown if key not in {"defaults", "policies"}}
     return kept | {"routes": routes}

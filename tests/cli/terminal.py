@@ -28,7 +28,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What it printed, and its exit status."""
+    """The output of a command, and its exit status."""
 
     status: int
     text: str
@@ -47,9 +47,9 @@ async def on_terminal(
     until: Callable[[str], bool] | None = None,
     typed: bytes = b"",
 ) -> Ended:
-    """Run it to its end; or *until* it has printed enough, and Ctrl-C then.
+    """Run *command* to its end; or *until* it has printed enough, then send Ctrl-C.
 
-    *typed* is what it finds to read.
+    *typed* is its standard input.
     """
     return await asyncio.to_thread(_run, command, environ, columns, until, typed)
 
@@ -98,6 +98,6 @@ def _read(descriptor: int) -> bytes:
 
 
 def _plain_environ() -> dict[str, str]:
-    """Ours, without what would change how things look."""
+    """Return our environment without the variables that change the output's look."""
     changes = {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "HOLDFAST_ADMIN"}
     return {name: value for name, value in os.environ.items() if name not in changes}

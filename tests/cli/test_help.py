@@ -55,7 +55,7 @@ def test_every_help_has_an_example_of_its_own(path: tuple[str, ...]) -> None:
 
 @PATHS
 def test_examples_are_right(path: tuple[str, ...]) -> None:
-    """Each is understood: it fails for want of a file or a proxy, not of its usage."""
+    """Check that each is understood: it fails for want of a file or a proxy, not of its usage."""
     for example in examples(help_of(*path)):
         words = shlex.split(re.split(r" [|>] ", example)[0])[1:]
         command: click.Command = main

@@ -29,21 +29,21 @@ def loaded(folder: Path) -> Callable[..., Loaded]:
 
 @pytest.fixture
 def lines(loaded: Callable[..., Loaded]) -> Lines:
-    """What `holdfast check` would say about the text of one file, without the summary."""
+    """Return what `holdfast check` prints for the text of one file, without the summary."""
 
     def lines_of(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
         try:
             report = loaded(text, environ).report
         except ConfigError as error:
             report = error.report
-        return [str(finding) for finding in report.diagnostics]
+        return [str(fault) for fault in report.diagnostics]
 
     return lines_of
 
 
 @pytest.fixture
 def only_line(lines: Lines) -> Callable[..., None]:
-    """Assert that a file gets exactly one line, at the place that is marked with » in it."""
+    """Assert that a file gets exactly one message, at the position marked with » in it."""
 
     def assert_only_line(
         marked: str, expected: str, environ: Mapping[str, str] | None = None

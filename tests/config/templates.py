@@ -48,5 +48,5 @@ routes:
 
 
 def in_file(identifier: str, text: str, expected: str) -> Any:  # noqa: ANN401 - of pytest's own
-    """A row: the mistake, with » before the place to be named, and the line that it gets."""
+    """Return a row: a wrong file, with » before the position to report, and its message."""
     return pytest.param(text, expected, id=identifier)

@@ -149,7 +149,7 @@ def mutated(draw: st.DrawFn) -> Any:  # noqa: ANN401 - any JSON
 
 
 def outcome(folder: Path, data: bytes) -> str:
-    """All that anyone gets to see."""
+    """Return everything that a user gets to see."""
     file = folder / "holdfast.yaml"
     file.write_bytes(data)
     try:
@@ -160,7 +160,7 @@ def outcome(folder: Path, data: bytes) -> str:
     else:
         report = loaded.report
         others = [loaded.summary, json.dumps(loaded.effective)]
-    lines = [str(finding) for finding in report.diagnostics]
+    lines = [str(fault) for fault in report.diagnostics]
     assert all(line.isprintable() for line in lines)
     return "\n".join((*lines, *others, repr(report)))
 

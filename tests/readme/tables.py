@@ -138,9 +138,9 @@ def _inner(shape: Any) -> tuple[type[Section] | None, bool]:  # noqa: ANN401 - a
 
 def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any annotation
     """What can be written, in a few words."""
-    kind = next((item for item in metadata if isinstance(item, ValueType)), None)
-    if kind is not None:
-        return _kind(kind)
+    value_type = next((item for item in metadata if isinstance(item, ValueType)), None)
+    if value_type is not None:
+        return _kind(value_type)
     origin, arguments = get_origin(shape), get_args(shape)
     if origin is Annotated:
         return _value(arguments[0], arguments[1:])
@@ -169,12 +169,12 @@ def _mapping(metadata: Sequence[Any]) -> str:
         if isinstance(extra, Switchable):
             short += ["`true`", "`false`"]
         if isinstance(extra, SetsKey):
-            short.append(_kind(extra.kind))
+            short.append(_kind(extra.value_type))
     return f"{', '.join(short)} or mapping" if short else "mapping"
 
 
-def _kind(kind: ValueType[Any]) -> str:
-    match kind:
+def _kind(value_type: ValueType[Any]) -> str:
+    match value_type:
         case Duration(zero=zero, least=least, none=none):
             least_time = f" from {format_duration(least)}" if least else " above 0s" if zero else ""
             return f"duration{least_time}{' or `none`' if none else ''}"
@@ -184,11 +184,11 @@ def _kind(kind: ValueType[Any]) -> str:
         case Status():
             return "status"
         case Integer(least=least, most=most) | Number(least=least, most=most):
-            above = "above " if isinstance(kind, Number) and kind.above else ""
+            above = "above " if isinstance(value_type, Number) and value_type.above else ""
             return f"{above}{least} to {most}"
         case Choice(words=words):
             return " or ".join(f"`{word}`" for word in words)
-    return next(words for known, words in _WORDS.items() if isinstance(kind, known))
+    return next(words for known, words in _WORDS.items() if isinstance(value_type, known))
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,1 +1,5 @@
-"""One module per command of ``holdfast``, loaded when it is asked for."""
+"""Commands of ``holdfast``: one module each, imported when the command is used.
+
+The docstring of a command is its help text. May import all of ``cli/``, and inside the
+command's function the rooms it needs.
+"""

@@ -29,7 +29,7 @@ def check(files: tuple[str, ...], output: str) -> None:
     good one the most is told that each rate lets through in one window.
     Exit code 0: good (warnings may be printed), 1: faults, 2: wrong usage.
     """
-    from proxy.cli.render.rate_windows import MostInWindow, most_in_windows  # noqa: PLC0415 - as below
+    from proxy.cli.render.rate_windows import MostInWindow, most_in_windows  # noqa: PLC0415 - keeps --help fast
     from proxy.config import ConfigError, load  # noqa: PLC0415 - keeps --help fast
 
     windows: list[MostInWindow] = []
@@ -40,16 +40,16 @@ def check(files: tuple[str, ...], output: str) -> None:
     except ConfigError as error:
         report, summary = error.report, error.report.summary()
     if output == "json":
-        answer = {
+        result = {
             "ok": not report.faults,
             "summary": summary,
-            "findings": [asdict(finding) for finding in report.diagnostics],
+            "findings": [asdict(fault) for fault in report.diagnostics],
             "windows": [asdict(window) for window in windows],
         }
-        click.echo(json.dumps(answer, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        for finding in report.diagnostics:
-            click.echo(str(finding))
+        for fault in report.diagnostics:
+            click.echo(str(fault))
         for window in windows:
             click.echo(str(window))
         click.echo(summary)

@@ -1,50 +1,50 @@
-"""``holdfast dlq``: dead letters, for the person who has to decide what becomes of them."""
+"""``holdfast dlq``: list, show, replay, drop and export dead letters."""
 
 import sys
 from functools import partial
 
 import click
 
-from proxy.cli.dead_letter_client import PAGE, ask_for, exported, letters_of
-from proxy.cli.dead_letter_selection import chosen, confirm_drop, refuse_to_mix
+from proxy.cli.dead_letter_client import PAGE_SIZE, export_lines, list_path, request_dead_letters
+from proxy.cli.dead_letter_selection import confirm_drop, refuse_mixed_callers, select_dead_letters
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.render.dead_letter_pages import listing, whole
+from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
 from proxy.cli.replay_client import ReplayProgress
 
-_DROP_PATIENCE = 600.0
-"""Seconds: there may be 100,000 letters."""
+_DROP_TIMEOUT = 600.0
+"""Seconds: there may be 100,000 dead letters to delete."""
 
-_LETTER = "18f3a2b4c5d0a1b2c3d4"
+_EXAMPLE_ID = "18f3a2b4c5d0a1b2c3d4"
 
 
-def _named(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def _valid_id(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     from proxy.policy.dead_letter import read_dead_letter_id  # noqa: PLC0415 - keeps --help fast
 
     if value is None:
         return None
-    letter = read_dead_letter_id(value)
-    if letter is None:
+    dead_letter_id = read_dead_letter_id(value)
+    if dead_letter_id is None:
         raise click.BadParameter(
             "write the 20 hexadecimal digits that Holdfast-Dead-Letter has", ctx, parameter
         )
-    return letter
+    return dead_letter_id
 
 
-def _field(
+def _header_fields(
     ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> list[tuple[str, str]]:
     fields = []
     for text in value:
         name, colon, content = text.partition(":")
         if not colon or not name.strip():
-            # Not quoted: it is most likely a credential.
+            # Not quoted: the text is most likely a credential.
             raise click.BadParameter("write 'Name: value'", ctx, parameter)
         fields.append((name.strip(), content.strip()))
     return fields
 
 
-_letter_argument = click.argument("letter", metavar="ID", callback=_named)
+_dead_letter_argument = click.argument("dead_letter_id", metavar="ID", callback=_valid_id)
 _route_option = click.option("--route", metavar="ROUTE", help="Only those of this route.")
 _plain_option = click.option("--plain", is_flag=True, help="Plain text, without colours.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="As the admin listener has it.")
@@ -66,7 +66,7 @@ def dlq() -> None:
     "--limit",
     default=50,
     show_default=True,
-    type=click.IntRange(1, PAGE),
+    type=click.IntRange(1, PAGE_SIZE),
     help="Show at most so many.",
 )
 @_plain_option
@@ -90,20 +90,20 @@ def list_(
     says: long names of routes are cut.
     """
     order = "oldest" if oldest else "newest"
-    page = ask_for("GET", letters_of(route, order=order, limit=limit), admin, token)
-    look = partial(listing, route=route, order=order)
-    screen_for(look, plain_text=plain, as_json=as_json).show(page.content)
+    page = request_dead_letters("GET", list_path(route, order=order, limit=limit), admin, token)
+    render = partial(dead_letter_list, route=route, order=order)
+    screen_for(render, plain_text=plain, as_json=as_json).show(page.content)
 
 
-@dlq.command(epilog=f"\b\nExample:\n  holdfast dlq show {_LETTER}")
-@_letter_argument
+@dlq.command(epilog=f"\b\nExample:\n  holdfast dlq show {_EXAMPLE_ID}")
+@_dead_letter_argument
 @_plain_option
 @_json_option
 @admin_option
 @token_option
 def show(
     *,
-    letter: str,
+    dead_letter_id: str,
     plain: bool,
     as_json: bool,
     admin: str,
@@ -113,16 +113,16 @@ def show(
 
     The body comes as text, or as hexadecimal digits where it is none.
     """
-    answer = ask_for("GET", f"/dead-letters/{letter}", admin, token)
-    screen_for(whole, plain_text=plain, as_json=as_json).show(answer.content)
+    response = request_dead_letters("GET", f"/dead-letters/{dead_letter_id}", admin, token)
+    screen_for(dead_letter_page, plain_text=plain, as_json=as_json).show(response.content)
 
 
 @dlq.command(
     epilog="\b\nExamples:\n"
-    f"  holdfast dlq replay {_LETTER} -H 'Authorization: Bearer TOKEN'\n"
+    f"  holdfast dlq replay {_EXAMPLE_ID} -H 'Authorization: Bearer TOKEN'\n"
     "  holdfast dlq replay --all --route charges --dry-run"
 )
-@click.argument("letter", metavar="[ID]", required=False, callback=_named)
+@click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters, the oldest one first.")
 @_route_option
 @click.option(
@@ -131,7 +131,7 @@ def show(
     "headers",
     multiple=True,
     metavar="'NAME: VALUE'",
-    callback=_field,
+    callback=_header_fields,
     help="A header field to send, such as a credential that was not kept. May be repeated.",
 )
 @click.option(
@@ -149,7 +149,7 @@ def show(
 @token_option
 def replay(
     *,
-    letter: str | None,
+    dead_letter_id: str | None,
     everything: bool,
     route: str | None,
     headers: list[tuple[str, str]],
@@ -168,7 +168,7 @@ def replay(
     credential goes with the letters of one caller only.
     Exit code 0: all that were asked for are gone (or would be sent), 1: not all, 2: wrong usage.
     """
-    if (letter is None) != everything:
+    if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")
     for name, value in (("--route", route), ("--caller", caller)):
         if value is not None and not everything:
@@ -176,21 +176,21 @@ def replay(
     replays = ReplayProgress(
         headers, force, dry_run, admin, token, plain_text=plain, as_json=as_json
     )
-    if letter is not None:
-        sys.exit(not replays.one(letter))
-    letters = chosen(route, caller, admin, token)
-    if not letters.letters:
+    if dead_letter_id is not None:
+        sys.exit(not replays.replay_one(dead_letter_id))
+    selected = select_dead_letters(route, caller, admin, token)
+    if not selected.dead_letters:
         click.echo("no dead letters")
         return
-    refuse_to_mix(letters, headers)
-    sys.exit(not replays.all(letters.ids))
+    refuse_mixed_callers(selected, headers)
+    sys.exit(not replays.replay_all(selected.ids))
 
 
 @dlq.command(
-    epilog=f"\b\nExamples:\n  holdfast dlq drop {_LETTER}\n"
+    epilog=f"\b\nExamples:\n  holdfast dlq drop {_EXAMPLE_ID}\n"
     "  holdfast dlq drop --all --route charges --yes"
 )
-@click.argument("letter", metavar="[ID]", required=False, callback=_named)
+@click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters.")
 @_route_option
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
@@ -198,7 +198,7 @@ def replay(
 @token_option
 def drop(
     *,
-    letter: str | None,
+    dead_letter_id: str | None,
     everything: bool,
     route: str | None,
     yes: bool,
@@ -211,21 +211,21 @@ def drop(
     Exit code 0: gone, 1: there is none, it is being sent again, the answer was no, or none came,
     2: wrong usage.
     """
-    if (letter is None) != everything:
+    if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")
-    if letter is not None:
-        ask_for("DELETE", f"/dead-letters/{letter}", admin, token)
-        click.echo(f"dropped {letter}")
+    if dead_letter_id is not None:
+        request_dead_letters("DELETE", f"/dead-letters/{dead_letter_id}", admin, token)
+        click.echo(f"dropped {dead_letter_id}")
         return
-    letters = chosen(route, None, admin, token)
-    if not letters.letters:
+    selected = select_dead_letters(route, None, admin, token)
+    if not selected.dead_letters:
         click.echo("no dead letters")
         return
-    confirm_drop(letters, yes=yes)
+    confirm_drop(selected, yes=yes)
     which = {} if route is not None else {"all": "true"}
-    path = letters_of(route, until=letters.ids[-1], **which)
-    answer = ask_for("DELETE", path, admin, token, patience=_DROP_PATIENCE)
-    click.echo(f"dropped {answer.told.count('letters')}")
+    path = list_path(route, until=selected.ids[-1], **which)
+    response = request_dead_letters("DELETE", path, admin, token, timeout=_DROP_TIMEOUT)
+    click.echo(f"dropped {response.untrusted.count('letters')}")
 
 
 @dlq.command(epilog="\b\nExample:\n  holdfast dlq export > letters.jsonl")
@@ -234,5 +234,5 @@ def drop(
 @token_option
 def export(route: str | None, admin: str, token: str | None) -> None:
     """Print all of all letters as JSON lines, the oldest one first."""
-    for line in exported(route, admin, token):
+    for line in export_lines(route, admin, token):
         sys.stdout.write(line)

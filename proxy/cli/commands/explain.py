@@ -1,4 +1,4 @@
-"""``holdfast explain``: which route takes a request, under which policy, and what would follow."""
+"""``holdfast explain``: the route and policy of a request, and a dry run of its attempts."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Examples:
 )
 @click.option(
     "--outcome",
-    "words",
+    "outcome_texts",
     multiple=True,
     metavar="OUTCOME",
     help="What becomes of attempt 1, 2, …: a status (503), a status with header fields "
@@ -48,7 +48,7 @@ def explain(
     method: str,
     url: str,
     fields: tuple[str, ...],
-    words: tuple[str, ...],
+    outcome_texts: tuple[str, ...],
     *,
     roll: float | None,
     as_json: bool,
@@ -64,7 +64,7 @@ def explain(
     Exit code 0: explained, be it that no route matches (404); 1: the configuration has
     faults; 2: wrong usage.
     """
-    # In here, so that --help does not wait for them.
+    # Imported here, so that --help does not wait for them.
     from proxy.cli.render.explanation import explain_request  # noqa: PLC0415 - see above
     from proxy.cli.request_args import (  # noqa: PLC0415 - see above
         read_field,
@@ -76,17 +76,17 @@ def explain(
     from proxy.policy.caller_fields import hop_for  # noqa: PLC0415 - see above
 
     pairs = [read_field(field) for field in fields]
-    outcomes = [read_outcome(word) for word in words]
+    outcomes = [read_outcome(word) for word in outcome_texts]
     try:
         loaded, origins = load_with_origins(files, os.environ)
     except ConfigError as error:
-        for finding in error.report.diagnostics:
-            click.echo(str(finding))
+        for fault in error.report.diagnostics:
+            click.echo(str(fault))
         click.echo(error.report.summary())
         sys.exit(1)
-    asked = read_request(method, url, pairs, hop_for(loaded.settings))
-    explanation = explain_request(asked, loaded.settings, origins)
-    explanation.play(outcomes, words, roll, SystemClock().wall())
+    request = read_request(method, url, pairs, hop_for(loaded.settings))
+    explanation = explain_request(request, loaded.settings, origins)
+    explanation.play(outcomes, outcome_texts, roll, SystemClock().wall())
     if as_json:
         click.echo(json.dumps(explanation.as_json(), indent=2))
     else:

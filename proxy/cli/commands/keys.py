@@ -1,21 +1,21 @@
-"""``holdfast keys``: an idempotency key that is held, for the person who has to decide."""
+"""``holdfast keys``: show an idempotency key, or release one that is held."""
 
 import http.client
 from datetime import datetime
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, ask, refused
+from proxy.cli.admin_client import AdminResponse, error_for, send_request
 from proxy.cli.options import admin_option, token_option
-from proxy.cli.render.number_format import span
+from proxy.cli.render.number_format import long_duration
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
 _FORCE = "Take it from a request that is running, which may have its effect all the same."
 _RELEASE_EXAMPLE = f"\b\nExample:\n  holdfast keys release {_RECORD}"
 
-_PATIENCE = 15.0
-"""Seconds for the proxy to answer, which may have to wait for its store more than once."""
+_TIMEOUT = 15.0
+"""Seconds for the proxy to respond: it may have to wait for its store more than once."""
 
 _MEANINGS = {
     "in_flight": "its request is running; duplicates get its result",
@@ -25,19 +25,19 @@ _MEANINGS = {
 }
 
 
-def _named(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def _valid_record(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     from proxy.policy.idempotency.key import read_record_name  # noqa: PLC0415 - keeps --help fast
 
     record = read_record_name(value)
     if record is None:
-        # Not quoted: who gets it wrong may have typed the key itself.
+        # Not quoted: the user may have typed the key itself by mistake.
         raise click.BadParameter(
             "write the 32 hexadecimal digits that the 409 has as record", ctx, parameter
         )
     return record
 
 
-_record_argument = click.argument("record", metavar="RECORD", callback=_named)
+_record_argument = click.argument("record", metavar="RECORD", callback=_valid_record)
 
 
 @click.group(epilog=_SHOW_EXAMPLE)
@@ -57,18 +57,18 @@ def show(record: str, admin: str, token: str | None) -> None:
 
     Exit code 0: something, 1: nothing, or no answer, 2: wrong usage.
     """
-    answer = _ask("GET", record, admin, token)
-    state = answer.text("state")
+    response = _ask("GET", record, admin, token)
+    state = response.text("state")
     click.echo(f"record: {record}")
     click.echo(f"state: {state}")
     click.echo(f"meaning: {_MEANINGS.get(state, 'unknown to this version')}")
-    click.echo(f"route: {answer.text('route')}")
-    click.echo(f"created: {_when(answer, 'created')}")
-    click.echo(f"expires: {_when(answer, 'expires')}")
-    lease_left = answer.number("lease_left_seconds")
+    click.echo(f"route: {response.text('route')}")
+    click.echo(f"created: {_when(response, 'created')}")
+    click.echo(f"expires: {_when(response, 'expires')}")
+    lease_left = response.number("lease_left_seconds")
     if lease_left is not None:
-        click.echo(f"lease: ends in {span(lease_left)} unless it is renewed")
-    click.echo(f"bytes: {answer.number('bytes') or 0:.0f}")
+        click.echo(f"lease: ends in {long_duration(lease_left)} unless it is renewed")
+    click.echo(f"bytes: {response.number('bytes') or 0:.0f}")
 
 
 @keys.command(epilog=_RELEASE_EXAMPLE)
@@ -86,13 +86,13 @@ def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
     Exit code 0: done, 1: nothing is known of it, it is in flight, or no answer, 2: wrong
     usage.
     """
-    answer = _ask("DELETE", record, admin, token, "?force=true" if force else "")
+    response = _ask("DELETE", record, admin, token, "?force=true" if force else "")
     click.echo(f"record: {record}")
-    click.echo(f"was: {answer.text('was')}")
-    if answer.text("was") == "in_flight":
+    click.echo(f"was: {response.text('was')}")
+    if response.text("was") == "in_flight":
         click.echo("warning: its request was running; what it has sent may still run")
-    if answer.text("result") == "taken":
-        now = answer.text("now")
+    if response.text("result") == "taken":
+        now = response.text("now")
         click.echo(f"now: {now}, {_MEANINGS.get(now, 'unknown to this version')}")
         click.echo(f"to set it free, find out whether it ran, then: holdfast keys release {record}")
     else:
@@ -100,36 +100,38 @@ def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
 
 
 def _ask(method: str, record: str, admin: str, token: str | None, query: str = "") -> AdminResponse:
-    """The answer about *record*, if it is a good one; else an error that says what to do."""
-    answer = ask(admin, method, f"/keys/{record}{query}", token=token, patience=_PATIENCE)
-    if answer.status == http.client.OK and answer.text("record") == record:
-        return answer
-    match answer.problem:
+    """Return the response about *record*; raise an error that says what to do if it is none."""
+    response = send_request(admin, method, f"/keys/{record}{query}", token=token, timeout=_TIMEOUT)
+    if response.status == http.client.OK and response.text("record") == record:
+        return response
+    match response.problem:
         case "no_record":
-            complaint = (
+            text = (
                 f"nothing is known of {record} at {admin}: it has expired or was released, and "
                 f"its key is free; or name another instance with --admin"
             )
         case "key_in_flight":
-            left = span(answer.number("lease_left_seconds") or 0.0)
-            complaint = (
+            left = long_duration(response.number("lease_left_seconds") or 0.0)
+            text = (
                 f"{record} is in flight: wait for its request to end; if its owner is gone, "
                 f"release it when the lease has ended, in {left}; or take it away with --force"
             )
         case "store":
-            complaint = f"the store of {admin} does not answer: see the proxy's log, then try again"
+            text = f"the store of {admin} does not answer: see the proxy's log, then try again"
         case _:
-            raise refused(admin, token, answer)
-    raise click.ClickException(complaint)
+            raise error_for(admin, token, response)
+    raise click.ClickException(text)
 
 
-def _when(answer: AdminResponse, name: str) -> str:
-    """A date as it came, and how far away it is."""
+def _when(response: AdminResponse, name: str) -> str:
+    """Format a date as it came, and how far away it is."""
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - keeps --help fast
 
-    text = answer.text(name)
+    text = response.text(name)
     try:
         left = datetime.fromisoformat(text).timestamp() - SystemClock().wall()
     except (ValueError, OverflowError):
         return text
-    return f"{text}, in {span(left)}" if left > 0 else f"{text}, {span(-left)} ago"
+    return (
+        f"{text}, in {long_duration(left)}" if left > 0 else f"{text}, {long_duration(-left)} ago"
+    )

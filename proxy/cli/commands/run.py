@@ -1,4 +1,4 @@
-"""``holdfast run``: serve until told to stop."""
+"""``holdfast run``: serve until a signal stops the proxy."""
 
 import click
 

@@ -1,11 +1,11 @@
-"""``holdfast status``: what goes on, at a glance."""
+"""``holdfast status``: routes, failures, limits and upstreams at a glance."""
 
 import http.client
 import select
 
 import click
 
-from proxy.cli.admin_client import ask, refused
+from proxy.cli.admin_client import error_for, send_request
 from proxy.cli.options import admin_option, token_option
 from proxy.cli.render.screens import Screen, screen_for
 from proxy.cli.render.status_page import status_page
@@ -16,12 +16,12 @@ Examples:
   holdfast status --watch
   holdfast status --json | jq .routes.charges.failures"""
 
-_PATIENCE = 10.0
-"""Seconds for a proxy under load to answer."""
-_LARGEST = 64 * 1024 * 1024
+_TIMEOUT = 10.0
+"""Seconds for a proxy under load to respond."""
+_MAX_BYTES = 64 * 1024 * 1024
 """Bytes that are read: a route takes about one KiB."""
-_PACE = 1.0
-"""Seconds between two looks."""
+_REFRESH_INTERVAL = 1.0
+"""Seconds between two requests of ``--watch``."""
 
 
 @click.command(epilog=_EXAMPLE)
@@ -45,24 +45,26 @@ def status(admin: str, token: str | None, *, watch: bool, plain: bool, as_json: 
     try:
         _watch(screen, admin, token)
     except KeyboardInterrupt:
-        return  # the way to end it, and no failure
+        return  # Ctrl-C is the way to end --watch, and no failure
 
 
 def _watch(screen: Screen, admin: str, token: str | None) -> None:
-    """Show one answer after another. That there is none is an error only at first."""
-    told = _ask(admin, token)
+    """Show one response after another. An unreachable proxy is an error only at first."""
+    content = _ask(admin, token)
     with screen:
-        screen.show(told)
+        screen.show(content)
         while True:
-            select.select([], [], [], _PACE)
+            select.select([], [], [], _REFRESH_INTERVAL)
             try:
                 screen.show(_ask(admin, token))
-            except click.ClickException as error:  # it may be back in a moment
-                screen.complain(error.message)
+            except click.ClickException as error:  # the proxy may be back in a moment
+                screen.show_error(error.message)
 
 
 def _ask(admin: str, token: str | None) -> dict[str, object]:
-    answer = ask(admin, "GET", "/status", token=token, patience=_PATIENCE, largest=_LARGEST)
-    if answer.status == http.client.OK and isinstance(answer.content.get("routes"), dict):
-        return answer.content
-    raise refused(admin, token, answer)
+    response = send_request(
+        admin, "GET", "/status", token=token, timeout=_TIMEOUT, max_bytes=_MAX_BYTES
+    )
+    if response.status == http.client.OK and isinstance(response.content.get("routes"), dict):
+        return response.content
+    raise error_for(admin, token, response)

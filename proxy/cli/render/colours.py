@@ -1,4 +1,4 @@
-"""Pages and progress in colour, for terminals. The only file that needs ``rich``."""
+"""Pages and progress bars in colour, for terminals. The only module that needs ``rich``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ _HEADING = "bold"
 
 
 class ColourScreen:
-    """Draws on a terminal; while it is entered, each drawing takes the place of the last."""
+    """Draws pages on a terminal; while entered, each page replaces the last one."""
 
-    def __init__(self, look: Callable[[UntrustedJson], Page]) -> None:
-        self._look = look
-        # Names are shown as they are, whatever brackets or numbers there are in them.
+    def __init__(self, render: Callable[[UntrustedJson], Page]) -> None:
+        self._render = render
+        # Names are shown literally: rich would interpret brackets and highlight numbers.
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
 
@@ -34,16 +34,18 @@ class ColourScreen:
             self._live.stop()
 
     def show(self, content: dict[str, object]) -> None:
-        """Draw."""
-        self._draw(Group(*self._drawn(self._look(UntrustedJson(content)))))
+        """Draw the page of *content*."""
+        self._draw(Group(*self._drawn(self._render(UntrustedJson(content)))))
 
-    def complain(self, text: str) -> None:
-        """Say why there is nothing to draw."""
+    def show_error(self, text: str) -> None:
+        """Draw *text*, the reason why there is no page, in the colour of errors."""
         self._draw(Text(text, Tone.BAD.value))
 
     def _draw(self, what: RenderableType) -> None:
         if self._live is None:
-            self._console.print(what, soft_wrap=True)  # a long line stays one, to be copied
+            self._console.print(
+                what, soft_wrap=True
+            )  # a long line stays one line, so that it can be copied
         else:
             self._live.update(what, refresh=True)
 
@@ -61,15 +63,15 @@ def _line(line: Line) -> Text:
     return Text.assemble(*((cell.text, cell.tone.value) for cell in line))
 
 
-def _table(table: Table, room: int) -> RichTable:
-    # Between two columns there are two characters, as in plain tables.
+def _table(table: Table, max_width: int) -> RichTable:
+    # Two characters between two columns, as in plain tables.
     drawn = RichTable(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), safe_box=True
     )
-    wide = widths(table, room)
+    wide = widths(table, max_width)
     for column, width in zip(table.columns, wide, strict=True):
         justify = "left" if column.is_text else "right"
-        drawn.add_column(column.heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]  # two of its words
+        drawn.add_column(column.heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]  # both are literals that it accepts
     for row in table.rows:
         drawn.add_row(
             *(
@@ -82,7 +84,7 @@ def _table(table: Table, room: int) -> RichTable:
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[Cell], None]]:
-    """A bar that grows with each call; above it stands what was not good."""
+    """Show a bar that grows with each call; results that are not good are printed above it."""
     console = Console(highlight=False, markup=False, emoji=False)
     with Progress(console=console) as drawn:
         task = drawn.add_task(what, total=total)

@@ -1,9 +1,9 @@
-"""Dead letters as a person wants to see them: a table of many, all of one."""
+"""Pages of dead letters: a table of many, and one in full."""
 
 import binascii
 from collections.abc import Iterator
 
-from proxy.cli.render.number_format import brief
+from proxy.cli.render.number_format import short_duration
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
@@ -20,84 +20,97 @@ _COLUMNS = (
 )
 
 
-# Many.
+# The list.
 
 
-def listing(page: UntrustedJson, route: str | None, order: str) -> Page:
-    """A table of letters."""
-    letters = page.parts("letters")
-    if not letters:
+def dead_letter_list(page: UntrustedJson, route: str | None, order: str) -> Page:
+    """Return the page with a table of dead letters."""
+    dead_letters = page.parts("letters")
+    if not dead_letters:
         of_route = "" if route is None else f" of route {legible(route)}"
         return Page([(Cell(f"no dead letters{of_route}"),)])
     title = f"Dead letters, the {order} first"
     if "next" in page:
-        title = f"The {order} {len(letters)} dead letters; for more use --limit, or export"
-    return Page([], [Table(title, _COLUMNS, [_row(letter) for letter in letters])])
+        title = f"The {order} {len(dead_letters)} dead letters; for more use --limit, or export"
+    return Page([], [Table(title, _COLUMNS, [_row(dead_letter) for dead_letter in dead_letters])])
 
 
-def _row(letter: UntrustedJson) -> tuple[Cell, ...]:
-    category = letter.text("category")
+def _row(dead_letter: UntrustedJson) -> tuple[Cell, ...]:
+    category = dead_letter.text("category")
     return (
-        Cell(letter.text("id")),
-        Cell(letter.text("time")[5:16].replace("T", " ")),
-        Cell(letter.text("route")),
-        Cell(letter.text("error"), Tone.BAD),
+        Cell(dead_letter.text("id")),
+        Cell(dead_letter.text("time")[5:16].replace("T", " ")),
+        Cell(dead_letter.text("route")),
+        Cell(dead_letter.text("error"), Tone.BAD),
         Cell(category, Tone.WARNING if category == "transient" else Tone.BAD),
-        Cell(f"{letter.count('attempts_used')}/{letter.count('attempts_allowed')}"),
-        _ran(letter),
+        Cell(f"{dead_letter.count('attempts_used')}/{dead_letter.count('attempts_allowed')}"),
+        _ran(dead_letter),
     )
 
 
-def _ran(letter: UntrustedJson) -> Cell:
-    if letter.text("state") == "replaying":
+def _ran(dead_letter: UntrustedJson) -> Cell:
+    if dead_letter.text("state") == "replaying":
         return Cell("now", Tone.WARNING)
-    if not letter.is_true("may_have_run"):
+    if not dead_letter.is_true("may_have_run"):
         return Cell("no", Tone.GOOD)
-    return Cell("maybe", Tone.BAD if letter.text("state") == "uncertain" else Tone.WARNING)
+    return Cell("maybe", Tone.BAD if dead_letter.text("state") == "uncertain" else Tone.WARNING)
 
 
-# One.
+# One dead letter in full.
 
 
-def whole(letter: UntrustedJson) -> Page:
-    """All of a letter."""
-    return Page([*_summary(letter), *_runs(letter), (), *_request(letter), (), *_body(letter)])
+def dead_letter_page(dead_letter: UntrustedJson) -> Page:
+    """Return the page with all of one dead letter."""
+    return Page(
+        [
+            *_summary(dead_letter),
+            *_runs(dead_letter),
+            (),
+            *_request(dead_letter),
+            (),
+            *_body(dead_letter),
+        ]
+    )
 
 
-def _said(name: str, text: str, tone: Tone = Tone.PLAIN) -> Line:
+def _labelled(name: str, text: str, tone: Tone = Tone.PLAIN) -> Line:
     return Cell(f"{name}: "), Cell(text, tone)
 
 
-def _summary(letter: UntrustedJson) -> Iterator[Line]:
-    yield _said("id", letter.text("id"))
-    yield _said("time", f"{letter.text('time')}, kept until {letter.text('expires')}")
-    yield _said("route", letter.text("route"))
-    state = letter.text("state")
-    yield _said("state", state, Tone.PLAIN if state == "waiting" else Tone.WARNING)
-    why = f", {letter.text('why')}" if letter.text("why") else ""
-    yield _said("error", f"{letter.text('error')} ({letter.text('category')}{why})", Tone.BAD)
-    if letter.is_true("may_have_run"):
-        yield _said("may have run", "maybe, find out before you send it again", Tone.WARNING)
+def _summary(dead_letter: UntrustedJson) -> Iterator[Line]:
+    yield _labelled("id", dead_letter.text("id"))
+    yield _labelled("time", f"{dead_letter.text('time')}, kept until {dead_letter.text('expires')}")
+    yield _labelled("route", dead_letter.text("route"))
+    state = dead_letter.text("state")
+    yield _labelled("state", state, Tone.PLAIN if state == "waiting" else Tone.WARNING)
+    reason = f", {dead_letter.text('why')}" if dead_letter.text("why") else ""
+    yield _labelled(
+        "error", f"{dead_letter.text('error')} ({dead_letter.text('category')}{reason})", Tone.BAD
+    )
+    if dead_letter.is_true("may_have_run"):
+        yield _labelled("may have run", "maybe, find out before you send it again", Tone.WARNING)
     else:
-        yield _said("may have run", "no", Tone.GOOD)
-    if letter.text("fallback") not in {"", "-"}:
-        yield _said("fallback", f"the upstream {letter.text('fallback')} was asked afterwards")
-    if letter.text("record"):
-        yield _said("key", f"holdfast keys show {letter.text('record')}")
-    yield _said("request id", letter.text("request_id"))
-    yield _said("client", letter.text("client"))
-    if letter.text("caller"):
-        yield _said("caller", letter.text("caller"))
+        yield _labelled("may have run", "no", Tone.GOOD)
+    if dead_letter.text("fallback") not in {"", "-"}:
+        yield _labelled(
+            "fallback", f"the upstream {dead_letter.text('fallback')} was asked afterwards"
+        )
+    if dead_letter.text("record"):
+        yield _labelled("key", f"holdfast keys show {dead_letter.text('record')}")
+    yield _labelled("request id", dead_letter.text("request_id"))
+    yield _labelled("client", dead_letter.text("client"))
+    if dead_letter.text("caller"):
+        yield _labelled("caller", dead_letter.text("caller"))
 
 
-def _runs(letter: UntrustedJson) -> Iterator[Line]:
-    for number, run in enumerate(letter.parts("runs")):
+def _runs(dead_letter: UntrustedJson) -> Iterator[Line]:
+    for number, run in enumerate(dead_letter.parts("runs")):
         yield ()
         name = f"replay {number}" if number else "first sent"
         result = run.text("result")
         if not number and result == "refused":
             name, result = "refused", "nothing was sent"
-        yield _said(name, f"{run.text('time')}, {result}")
+        yield _labelled(name, f"{run.text('time')}, {result}")
         for attempt in run.parts("attempts"):
             yield (Cell(f"  {', '.join(_attempt(attempt))}"),)
 
@@ -105,30 +118,31 @@ def _runs(letter: UntrustedJson) -> Iterator[Line]:
 def _attempt(attempt: UntrustedJson) -> Iterator[str]:
     yield f"{attempt.count('n')}. {attempt.text('upstream')} {attempt.text('address')}"
     if "wait_ms" in attempt:
-        yield f"waited {brief(attempt.number('wait_ms') or 0)} ({attempt.text('wait_for')})"
+        wait = short_duration(attempt.number("wait_ms") or 0)
+        yield f"waited {wait} ({attempt.text('wait_for')})"
     ending = str(attempt.count("status") or attempt.text("outcome"))
-    yield f"{ending} after {brief(attempt.number('ms') or 0)}"
+    yield f"{ending} after {short_duration(attempt.number('ms') or 0)}"
     yield "sent" if attempt.is_true("sent") else "nothing sent"
     if "why" in attempt:
         yield attempt.text("why")
 
 
-def _request(letter: UntrustedJson) -> Iterator[Line]:
-    yield (Cell(f"{letter.text('method')} {letter.text('target')}"),)
-    for name, value in letter.pairs("headers"):
-        yield _said(name, value)
-    for name in letter.texts("headers_dropped"):
-        yield _said(legible(name), "(not kept, give it with -H)", Tone.WARNING)
+def _request(dead_letter: UntrustedJson) -> Iterator[Line]:
+    yield (Cell(f"{dead_letter.text('method')} {dead_letter.text('target')}"),)
+    for name, value in dead_letter.pairs("headers"):
+        yield _labelled(name, value)
+    for name in dead_letter.texts("headers_dropped"):
+        yield _labelled(legible(name), "(not kept, give it with -H)", Tone.WARNING)
 
 
-def _body(letter: UntrustedJson) -> Iterator[Line]:
-    if "body_missing" in letter:
-        reason = letter.text("body_missing")
-        yield _said("body", f"not kept ({reason}), so it cannot be sent again", Tone.BAD)
+def _body(dead_letter: UntrustedJson) -> Iterator[Line]:
+    if "body_missing" in dead_letter:
+        reason = dead_letter.text("body_missing")
+        yield _labelled("body", f"not kept ({reason}), so it cannot be sent again", Tone.BAD)
         return
-    text = letter.written("body")
+    text = dead_letter.raw_text("body")
     if text is None:
-        data = binascii.a2b_base64(letter.text("body_base64"))
+        data = binascii.a2b_base64(dead_letter.text("body_base64"))
         size, lines = len(data), _hexadecimal(data[:_SHOWN_BODY])
     else:
         parts = text[:_SHOWN_BODY].splitlines()

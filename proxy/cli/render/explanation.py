@@ -1,4 +1,4 @@
-"""What ``explain`` has to say of one request: found once, told as text or as JSON."""
+"""The result of ``explain`` for one request, as text or as JSON."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from proxy.cli.render.suggestions import LastAttempt, meaning
-from proxy.cli.render.yaml_lines import commented
-from proxy.cli.request_args import AskedRequest
+from proxy.cli.render.yaml_lines import commented_yaml
+from proxy.cli.request_args import ParsedRequest
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
@@ -26,9 +26,9 @@ from proxy.policy.throttle.pacing import most_in_window
 
 _WIDTH = 80
 _MOST_OTHERS = 12
-"""Earlier routes that are all shown; of more those with another path are only counted."""
+"""The most earlier routes that are all shown; of more, those with another path are counted."""
 _ROUTE_ITSELF = ("name", "match", "upstream", "policy")
-"""Keys that are told elsewhere than in the policy."""
+"""Keys that are shown elsewhere than in the policy."""
 _UPSTREAM_KEYS = (
     "urls",
     "connect_timeout",
@@ -39,60 +39,60 @@ _UPSTREAM_KEYS = (
     "throttle",
     "breaker",
 )
-"""Those that bear on what becomes of a request."""
+"""Keys of an upstream that affect a request."""
 
 
 @dataclass(slots=True)
 class Explanation:
-    """All that can be said of a request under a configuration."""
+    """The route, policy and expected attempts of a request under a configuration."""
 
-    asked: AskedRequest
+    request: ParsedRequest
     others: list[tuple[str, str]]
-    """Routes that do not take it, each with the reason: those before the one that does, or all."""
+    """Routes that do not match, each with the reason: those before the one that does, or all."""
     subject: Subject | None
-    """None: no route takes it."""
+    """The request with its route and upstream; None if no route matches."""
     policy: list[Setting] = field(default_factory=list)
     upstream: list[Setting] = field(default_factory=list)
-    words: tuple[str, ...] = ()
+    outcome_texts: tuple[str, ...] = ()
     """The outcomes as they were typed."""
     statuses: list[int] = field(default_factory=list)
-    """Of the outcomes; 0 for one without a response."""
+    """The status of each outcome; 0 for one without a response."""
     hints: list[float | None] = field(default_factory=list)
-    """How long each outcome asks to wait."""
+    """The seconds that each outcome asks to wait; None if it does not."""
     forecast: Forecast | None = None
-    """None: no outcomes are given."""
+    """The expected attempts; None if no outcomes are given."""
 
     def play(
         self,
         outcomes: Sequence[ScriptedOutcome],
-        words: tuple[str, ...],
+        outcome_texts: tuple[str, ...],
         roll: float | None,
         wall: float,
     ) -> None:
-        """Find out what happens if the attempts end as *outcomes* say, typed as *words*."""
+        """Forecast what follows if the attempts end with *outcomes*, typed as *outcome_texts*."""
         if self.subject is None or not outcomes:
             return
-        self.words = words
+        self.outcome_texts = outcome_texts
         self.statuses = [outcome.status for outcome in outcomes]
         self.hints = [read_hint(o.status, o.fields, wall).wait for o in outcomes]
         self.forecast = forecast(self.subject, outcomes, roll, wall)
 
     def lines(self) -> Iterator[str]:
-        """The text."""
-        asked = self.asked
-        yield f"{asked.method} {asked.target}{f' at {asked.host}' if asked.host else ''}"
+        """Yield the lines of the text."""
+        request = self.request
+        yield f"{request.method} {request.target}{f' at {request.host}' if request.host else ''}"
         yield ""
         yield from self._route_lines()
         if self.subject is None:
             return
         yield ""
         yield "Its policy:"
-        yield from commented(_of_note(self.policy), _WIDTH)
+        yield from commented_yaml(_relevant(self.policy), _WIDTH)
         yield ""
         yield f"The upstream {self.subject.upstream.name}:"
-        yield from commented(_of_note(self.upstream), _WIDTH)
+        yield from commented_yaml(_relevant(self.upstream), _WIDTH)
         yield ""
-        limits = _limits(self.subject, self.asked)
+        limits = _limits(self.subject, self.request)
         if limits:
             yield from _wrapped(limits)
             yield ""
@@ -109,8 +109,8 @@ class Explanation:
             )
             if self.others:
                 yield "Not taken by those before it:"
-        for name, why in self.others:
-            yield from _wrapped(f"{name}: {why}", "  ", "    ")
+        for name, reason in self.others:
+            yield from _wrapped(f"{name}: {reason}", "  ", "    ")
 
     # The timeline.
 
@@ -128,38 +128,40 @@ class Explanation:
             yield from _wrapped(("" if number == 0 else "Or: ") + self._end(subject, way))
             if way.timeline.is_kept:
                 yield "It is kept as a dead letter."
-            yield from _wrapped(_key(subject, way))
-            remedies = self._remedies(subject, way)
-            if remedies:
-                yield f"To have it sent again{'' if len(remedies) == 1 else ', one of'}:"
-            for remedy in remedies:
-                yield from _wrapped(f"- {remedy}", "  ", "    ")
+            yield from _wrapped(_key_text(subject, way))
+            suggestions = self._suggestions(subject, way)
+            if suggestions:
+                yield f"To have it sent again{'' if len(suggestions) == 1 else ', one of'}:"
+            for suggestion in suggestions:
+                yield from _wrapped(f"- {suggestion}", "  ", "    ")
 
     def _attempt_lines(
         self, subject: Subject, attempt: AttemptForecast, unjudged: str
     ) -> Iterator[str]:
         status, refused = self.statuses[attempt.number - 1], subject.upstream.refused
-        said = "; or ".join(
-            str(why) if why is VerdictReason.RETRIED else f"{why} ({meaning(why, status, refused)})"
-            for why in attempt.verdicts
-            if why is not None
+        reasons = "; or ".join(
+            str(reason)
+            if reason is VerdictReason.RETRIED
+            else f"{reason} ({meaning(reason, status, refused)})"
+            for reason in attempt.verdicts
+            if reason is not None
         )
-        said = said or unjudged
+        reasons = reasons or unjudged
         yield from _wrapped(
-            f"{attempt.number}. {self.words[attempt.number - 1]}: {said}", "  ", "     "
+            f"{attempt.number}. {self.outcome_texts[attempt.number - 1]}: {reasons}", "  ", "     "
         )
         if attempt.queued[1] > 0:
             yield f"     after {_span(attempt.queued)} in line"
         if attempt.waits:
-            sources = dict.fromkeys(pause.source for pause in attempt.waits)
-            why_so_long = " or ".join(_SOURCES[source] for source in sources)
+            sources = dict.fromkeys(delay.source for delay in attempt.waits)
+            wait_reason = " or ".join(_SOURCES[source] for source in sources)
             shortest, longest = attempt.waits
-            yield f"     wait {_range((shortest.seconds, longest.seconds))} ({why_so_long})"
+            yield f"     wait {_range((shortest.seconds, longest.seconds))} ({wait_reason})"
             if self._stays_at_its_url(subject, attempt.number):
                 yield "     then the same URL again: the others do not know its key"
 
     def _stays_at_its_url(self, subject: Subject, number: int) -> bool:
-        """Whether what follows that many attempts may go to one of several URLs only."""
+        """Return whether the attempt after *number* must go to the same one of several URLs."""
         route, upstream = subject.route, subject.upstream
         if self.forecast is None or len(upstream.origins) == 1 or route.retry is None:
             return False
@@ -176,26 +178,26 @@ class Explanation:
         if course.ended == math.inf:
             return "The client waits for as long as it likes: write a timeout to end that."
         after = "at once" if way.ends[1] == 0 else f"after {_span(way.ends)}"
-        unused = len(self.words) - made
+        unused = len(self.outcome_texts) - made
         rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
-        return f"The client gets {_answer(subject, way)} {after}.{rest}"
+        return f"The client gets {_response_text(subject, way)} {after}.{rest}"
 
-    def _remedies(self, subject: Subject, way: Ending) -> list[str]:
+    def _suggestions(self, subject: Subject, way: Ending) -> list[str]:
         course = way.timeline
         if not course.attempts or not course.is_over:
             return []
         hint = self.hints[len(course.attempts) - 1]
-        return LastAttempt(subject, course.attempts[-1], hint, self.policy).remedies()
+        return LastAttempt(subject, course.attempts[-1], hint, self.policy).suggestions()
 
-    # For programs.
+    # JSON.
 
     def as_json(self) -> dict[str, object]:
-        """The same for programs; times are in seconds."""
-        asked, subject = self.asked, self.subject
+        """Return the explanation as JSON; times are in seconds."""
+        request, subject = self.request, self.subject
         answer: dict[str, object] = {
-            "request": {"method": asked.method, "host": asked.host, "target": asked.target},
+            "request": {"method": request.method, "host": request.host, "target": request.target},
             "route": None if subject is None else subject.route.name,
-            "not_taken_by": [{"route": name, "why": why} for name, why in self.others],
+            "not_taken_by": [{"route": name, "why": reason} for name, reason in self.others],
         }
         if subject is not None:
             answer["policy"] = [_setting(setting) for setting in self.policy]
@@ -206,7 +208,7 @@ class Explanation:
                 {
                     "attempts": len(way.timeline.attempts),
                     "text": self._end(subject, way),
-                    "remedies": self._remedies(subject, way),
+                    "remedies": self._suggestions(subject, way),
                     "key": way.timeline.key_outcome,
                     "dead_letter": way.timeline.is_kept,
                 }
@@ -217,29 +219,29 @@ class Explanation:
     def _attempt(self, attempt: AttemptForecast) -> dict[str, object]:
         return {
             "number": attempt.number,
-            "outcome": self.words[attempt.number - 1],
+            "outcome": self.outcome_texts[attempt.number - 1],
             "why": attempt.verdicts,
-            "wait": [pause.seconds for pause in attempt.waits],
-            "source": [*dict.fromkeys(pause.source for pause in attempt.waits)],
+            "wait": [delay.seconds for delay in attempt.waits],
+            "source": [*dict.fromkeys(delay.source for delay in attempt.waits)],
         }
 
 
-def explain_request(asked: AskedRequest, settings: Settings, origins: Provenance) -> Explanation:
-    """Which route takes a request, and under which policy."""
-    routes, head = settings.routes, asked.head
-    wanted = (asked.method, asked.host, asked.path, head.raw)
+def explain_request(request: ParsedRequest, settings: Settings, origins: Provenance) -> Explanation:
+    """Find the route that matches a request, and its policy."""
+    routes, head = settings.routes, request.head
+    wanted = (request.method, request.host, request.path, head.raw)
     index = RouteTable(tuple(route.match for route in routes)).find(*wanted)
     earlier = routes if index < 0 else routes[:index]
     others = _others([(route, mismatch(route.match, *wanted) or "") for route in earlier], origins)
     if index < 0:
-        return Explanation(asked, others, None)
+        return Explanation(request, others, None)
     route = routes[index]
     upstreams = {upstream.name: upstream for upstream in settings.upstreams}
     other = None if route.fallback is None else upstreams.get(route.fallback.upstream)
-    subject = Subject(asked.method, head, route, upstreams[route.upstream], other, asked.target)
+    subject = Subject(request.method, head, route, upstreams[route.upstream], other, request.target)
     of_upstream = origins.of_upstream(route.upstream)
     return Explanation(
-        asked,
+        request,
         others,
         subject,
         origins.of_route(route.name),
@@ -248,37 +250,37 @@ def explain_request(asked: AskedRequest, settings: Settings, origins: Provenance
 
 
 def _others(found: list[tuple[RouteSettings, str]], origins: Provenance) -> list[tuple[str, str]]:
-    told = [(route.name, _discreet(route, why, origins)) for route, why in found]
-    elsewhere = [name for name, why in told if why.startswith("the path")]
-    if len(told) <= _MOST_OTHERS or not elsewhere:
-        return told
-    near = [(name, why) for name, why in told if not why.startswith("the path")]
-    return [*near, (_count(len(elsewhere), "route", "routes"), "the path is another")]
+    reasons = [(route.name, _masked(route, reason, origins)) for route, reason in found]
+    with_other_path = [name for name, reason in reasons if reason.startswith("the path")]
+    if len(reasons) <= _MOST_OTHERS or not with_other_path:
+        return reasons
+    near = [(name, reason) for name, reason in reasons if not reason.startswith("the path")]
+    return [*near, (_count(len(with_other_path), "route", "routes"), "the path is another")]
 
 
-def _discreet(route: RouteSettings, why: str, origins: Provenance) -> str:
-    """*why* without the value of a header that must not be seen."""
-    for setting in origins.of_route(route.name) if why.startswith("the header") else ():
+def _masked(route: RouteSettings, reason: str, origins: Provenance) -> str:
+    """Return *reason* with the value of a secret header masked."""
+    for setting in origins.of_route(route.name) if reason.startswith("the header") else ():
         *outer, name = setting.keys
-        said = f"the header {name.lower()} is not "
-        if outer == ["match", "headers"] and why.startswith(said):
-            return f"{said}{setting.value}"
-    return why
+        prefix = f"the header {name.lower()} is not "
+        if outer == ["match", "headers"] and reason.startswith(prefix):
+            return f"{prefix}{setting.value}"
+    return reason
 
 
-def _of_note(settings: list[Setting]) -> list[Setting]:
-    """Those that say something: not the built-in emptiness, nor what is told elsewhere."""
-    told = [
+def _relevant(settings: list[Setting]) -> list[Setting]:
+    """Return the settings worth showing: no empty defaults, nothing that is shown elsewhere."""
+    shown = [
         setting
         for setting in settings
         if setting.keys[0] not in _ROUTE_ITSELF
         and not (setting.is_built_in and setting.value in ([], {}))
     ]
-    filled = {s.keys[:depth] for s in told if not s.is_section for depth in range(len(s.keys))}
-    return [s for s in told if not s.is_section or s.value is False or s.keys in filled]
+    filled = {s.keys[:depth] for s in shown if not s.is_section for depth in range(len(s.keys))}
+    return [s for s in shown if not s.is_section or s.value is False or s.keys in filled]
 
 
-# Words.
+# Texts.
 
 _SOURCES = {"backoff": "back-off", "hint": "as the upstream asks"}
 
@@ -299,7 +301,7 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def _range(bounds: tuple[float, float]) -> str:
-    """``between 0 and 100 ms``, or ``50 ms``."""
+    """Format a range: ``between 0 and 100 ms``, or ``50 ms``."""
     least, most = bounds
     if most >= 120:
         texts = [format_duration(least), format_duration(most)]
@@ -310,12 +312,12 @@ def _range(bounds: tuple[float, float]) -> str:
 
 
 def _span(bounds: tuple[float, float]) -> str:
-    """``0 to 100 ms``."""
+    """Format a range in its short form: ``0 to 100 ms``."""
     return _range(bounds).removeprefix("between ").replace(" and ", " to ")
 
 
-def _limits(subject: Subject, asked: AskedRequest) -> str:
-    """Which throttles an attempt passes."""
+def _limits(subject: Subject, request: ParsedRequest) -> str:
+    """Describe the throttles (rate limits) that apply to an attempt; empty if there are none."""
     route, upstream = subject.route, subject.upstream
     throttles = [
         (scope, settings)
@@ -327,30 +329,30 @@ def _limits(subject: Subject, asked: AskedRequest) -> str:
     ]
     if not throttles:
         return ""
-    taken = " and ".join(f"{scope} ({_bucket(of, asked)})" for scope, of in throttles)
+    taken = " and ".join(f"{scope} ({_throttle_text(of, request)})" for scope, of in throttles)
     return f"Each attempt passes the throttle of {taken}."
 
 
-def _bucket(settings: ThrottleSettings, asked: AskedRequest) -> str:
-    words = []
+def _throttle_text(settings: ThrottleSettings, request: ParsedRequest) -> str:
+    parts = []
     for rate in settings.rates:
         per = format_duration(rate.period)
         most, burst = most_in_window(rate, settings.burst), settings.burst
         extra = "" if most == rate.count else f", burst {burst}: at most {most} in any {per}"
-        words.append(f"{rate.count} in {per}{extra}")
+        parts.append(f"{rate.count} in {per}{extra}")
     if settings.concurrency is not None:
-        words.append(f"{settings.concurrency} at a time")
+        parts.append(f"{settings.concurrency} at a time")
     key = settings.key
     if key is not None and key.source == "client_ip":
-        words.append("one bucket for each client address")
+        parts.append("one bucket for each client address")
     elif key is not None:
-        has_value = value_of(key, asked.head.raw, asked.target, "") is not None
+        has_value = value_of(key, request.head.raw, request.target, "") is not None
         whose = "its own bucket" if has_value else "the bucket of all without a value"
-        words.append(f"{whose} by {key.source}:{key.name}")
-    return "; ".join(words) or "no rate, only pauses"
+        parts.append(f"{whose} by {key.source}:{key.name}")
+    return "; ".join(parts) or "no rate, only pauses"
 
 
-def _answer(subject: Subject, way: Ending) -> str:
+def _response_text(subject: Subject, way: Ending) -> str:
     course = way.timeline
     made = len(course.attempts)
     count = f" with Holdfast-Attempts: {made}" if made > 1 else ""
@@ -369,8 +371,8 @@ def _answer(subject: Subject, way: Ending) -> str:
     return f"the upstream's {last.status}{count}"
 
 
-def _key(subject: Subject, way: Ending) -> str:
-    """What becomes of the request's key."""
+def _key_text(subject: Subject, way: Ending) -> str:
+    """Describe what happens to the request's idempotency key; empty if it has none."""
     course, keys = way.timeline, subject.route.idempotency
     if keys is None or subject.method not in keys.methods or not course.is_over:
         return ""
@@ -381,19 +383,19 @@ def _key(subject: Subject, way: Ending) -> str:
     state = state_after(course.key_outcome, keys)
     match course.key_outcome, state:
         case KeyOutcome.KEPT, _:
-            told = f"duplicates get this response for {format_duration(keys.ttl)}"
+            text = f"duplicates get this response for {format_duration(keys.ttl)}"
         case KeyOutcome.UNSTORED, _:
-            told = "it ran, and its response is not kept: duplicates get 409"
+            text = "it ran, and its response is not kept: duplicates get 409"
         case KeyOutcome.AMBIGUOUS, RecordState.HELD:
-            told = (
+            text = (
                 f"it may have run, so duplicates get 409 for {format_duration(keys.ttl)}, or until "
                 f"holdfast keys release"
             )
         case KeyOutcome.AMBIGUOUS, _:
-            told = "it may have run, but a later duplicate runs (on_ambiguous: release)"
+            text = "it may have run, but a later duplicate runs (on_ambiguous: release)"
         case _:
-            told = "a later duplicate runs"
-    return f"Its key: {course.key_outcome}; {told}."
+            text = "a later duplicate runs"
+    return f"Its key: {course.key_outcome}; {text}."
 
 
 def _setting(setting: Setting) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Numbers as a person reads them: as exact as one cares for, and short."""
+"""Number formats for people: short, and no more exact than is useful."""
 
 
-def span(seconds: float) -> str:
-    """``23h 58m``."""
+def long_duration(seconds: float) -> str:
+    """Format seconds in two units: ``23h 58m``."""
     left = max(int(seconds), 0)
     parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
@@ -12,8 +12,8 @@ def span(seconds: float) -> str:
     return " ".join(parts[:2]) or "0s"
 
 
-def brief(milliseconds: float) -> str:
-    """``0.4ms``, ``85ms``, ``1.2s``, ``3m 10s``."""
+def short_duration(milliseconds: float) -> str:
+    """Format milliseconds: ``0.4ms``, ``85ms``, ``1.2s``, ``3m 10s``."""
     if milliseconds < 9.95:
         return f"{milliseconds:.1f}ms"
     if milliseconds < 999.5:
@@ -21,11 +21,11 @@ def brief(milliseconds: float) -> str:
     seconds = milliseconds / 1000
     if seconds < 99.95:
         return f"{seconds:.1f}s"
-    return span(seconds)
+    return long_duration(seconds)
 
 
-def short(count: float) -> str:
-    """``99999``, ``100k``, ``3.2M``."""
+def short_count(count: float) -> str:
+    """Format a count: ``99999``, ``100k``, ``3.2M``."""
     if count < 100_000:
         return f"{count:.0f}"
     if count < 1_000_000:
@@ -33,11 +33,11 @@ def short(count: float) -> str:
     return f"{count / 1_000_000:.1f}M"
 
 
-def share(part: float, whole: float) -> str:
-    """``12.5%``; a dash where there is nothing to have a share of."""
+def percentage(part: float, whole: float) -> str:
+    """Format a share: ``12.5%``; a dash if *whole* is 0."""
     return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
-def several(count: float, noun: str) -> str:
-    """``1 attempt``, ``3 attempts``."""
-    return f"{short(count)} {noun}{'' if count == 1 else 's'}"
+def plural(count: float, noun: str) -> str:
+    """Format a count with its noun: ``1 attempt``, ``3 attempts``."""
+    return f"{short_count(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""How far a command is that does one thing after another."""
+"""Progress of a command with many steps: a bar on a terminal, else one line per step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,9 +13,9 @@ from proxy.cli.render.tables import Cell
 def progress(
     what: str, total: int, *, plain_text: bool
 ) -> AbstractContextManager[Callable[[Cell], None]]:
-    """What it gives is called after each step: a bar grows, or there is one more line."""
+    """Return a context with a function to call after each step: grows a bar or prints a line."""
     if has_colours(plain_text=plain_text):
-        from proxy.cli.render.colours import bar  # noqa: PLC0415 - may be missing elsewhere
+        from proxy.cli.render.colours import bar  # noqa: PLC0415 - rich may be missing
 
         return bar(what, total)
     return _lines(total)

@@ -1,4 +1,4 @@
-"""What the rates of a configuration come to: the most in one window, and how much of it is used."""
+"""Rate limits of a configuration: the most calls in one window, and the part that can be used."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
 
 @dataclass(frozen=True, slots=True)
 class MostInWindow:
-    """One rate of one throttle."""
+    """The most calls that one rate of one throttle lets through in a window."""
 
     of: str
-    """``route NAME`` or ``upstream NAME``."""
+    """The route or upstream: ``route NAME`` or ``upstream NAME``."""
     rate: str
     most: int
-    """Calls in any window of the rate's length."""
+    """The most calls in any window of the rate's length."""
     window: str
     used: float
-    """Which part of the rate goes out at best."""
+    """The part of the rate that can be used at best."""
     key: str
-    """By what callers are told apart, each of whom has so many; empty: they are not."""
+    """The key that distinguishes callers, each of whom has this limit; empty if all share it."""
 
     def __str__(self) -> str:
         each = f" for each {self.key}" if self.key else ""
@@ -32,13 +32,13 @@ class MostInWindow:
 
 
 def most_in_windows(settings: Settings) -> list[MostInWindow]:
-    """For each rate of each route and upstream, as they stand in the file."""
+    """Return the most calls in a window for each rate of each upstream and route, in file order."""
     store = settings.store
     shared = store if isinstance(store, RedisSettings) else None
     found: list[MostInWindow] = []
     for of, throttle in _throttles(settings):
         life = life_of(throttle.rates, shared.permit_life) if shared else 0.0
-        found += (_told(of, throttle, rate, life) for rate in throttle.rates)
+        found += (_most_in_window(of, throttle, rate, life) for rate in throttle.rates)
     return found
 
 
@@ -51,7 +51,7 @@ def _throttles(settings: Settings) -> Iterator[tuple[str, ThrottleSettings]]:
             yield f"route {route.name}", route.throttle
 
 
-def _told(of: str, throttle: ThrottleSettings, rate: Rate, life: float) -> MostInWindow:
+def _most_in_window(of: str, throttle: ThrottleSettings, rate: Rate, life: float) -> MostInWindow:
     window = format_duration(rate.period)
     key = throttle.key
     return MostInWindow(

@@ -1,4 +1,4 @@
-"""Where answers are shown: as plain text, as JSON, or in colour on a terminal."""
+"""Screens: show responses as plain text, as JSON, or in colour on a terminal."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from proxy.cli.render.tables import Cell, Page, plain
 from proxy.cli.untrusted_json import UntrustedJson
 
 _SEPARATOR = "-" * 8
-"""Between the texts of two looks."""
+"""The line between the texts of two responses."""
 
-Look = Callable[[UntrustedJson], Page]
-"""How a person wants to see an answer."""
+PageRenderer = Callable[[UntrustedJson], Page]
+"""Renders the content of a response as a page."""
 
 
 class Screen(Protocol):
-    """Shows what the listener told; it is entered while one answer follows another."""
+    """Shows responses of the admin listener; entered as a context while one follows another."""
 
     def __enter__(self) -> object: ...
 
@@ -34,25 +34,25 @@ class Screen(Protocol):
     ) -> None: ...
 
     def show(self, content: dict[str, object]) -> None:
-        """Show it."""
+        """Show the content of a response."""
 
-    def complain(self, text: str) -> None:
-        """Say why there is nothing to show."""
+    def show_error(self, text: str) -> None:
+        """Show *text*, the reason why there is no response."""
 
 
-def screen_for(look: Look, *, plain_text: bool, as_json: bool) -> Screen:
-    """The one that was asked for, or that suits standard output."""
+def screen_for(render: PageRenderer, *, plain_text: bool, as_json: bool) -> Screen:
+    """Return the screen that the options ask for, or that suits standard output."""
     if as_json:
         return _JsonScreen()
     if has_colours(plain_text=plain_text):
-        from proxy.cli.render.colours import ColourScreen  # noqa: PLC0415 - may be missing elsewhere
+        from proxy.cli.render.colours import ColourScreen  # noqa: PLC0415 - rich may be missing
 
-        return ColourScreen(look)
-    return _PlainScreen(look)
+        return ColourScreen(render)
+    return _PlainScreen(render)
 
 
 def has_colours(*, plain_text: bool) -> bool:
-    """Whether standard output is to be in colour."""
+    """Return whether standard output is to be in colour."""
     no_colour = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if plain_text or no_colour or not sys.stdout.isatty():
         return False
@@ -63,42 +63,42 @@ def has_colours(*, plain_text: bool) -> bool:
     return True
 
 
-def say(cell: Cell, *, plain_text: bool, is_error: bool = False) -> None:
-    """One line by itself."""
+def print_line(cell: Cell, *, plain_text: bool, is_error: bool = False) -> None:
+    """Print one line, in the colour of its tone if the terminal has colours."""
     has_colour = cell.tone.value and has_colours(plain_text=plain_text)
     text = click.style(cell.text, fg=cell.tone.value) if has_colour else cell.text
     click.echo(text, err=is_error)
 
 
-class _Entered:
-    """Knows whether one answer follows another."""
+class _RepeatedScreen:
+    """Remembers whether one response follows another."""
 
-    _many = False
+    _is_repeated = False
 
     def __enter__(self) -> None:
-        self._many = True
+        self._is_repeated = True
 
     def __exit__(self, *_: object) -> None:
-        self._many = False
+        self._is_repeated = False
 
 
-class _PlainScreen(_Entered):
-    """Text without a single escape code, as wide as the terminal, or COLUMNS, or 80."""
+class _PlainScreen(_RepeatedScreen):
+    """Shows text without escape codes, as wide as the terminal, or COLUMNS, or 80."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, render: PageRenderer) -> None:
+        self._render = render
 
     def show(self, content: dict[str, object]) -> None:
         width = shutil.get_terminal_size().columns
-        click.echo("\n".join(_lines(self._look(UntrustedJson(content)), width)))
+        click.echo("\n".join(_lines(self._render(UntrustedJson(content)), width)))
         self._separate()
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         click.echo(text)
         self._separate()
 
     def _separate(self) -> None:
-        if self._many:
+        if self._is_repeated:
             click.echo(_SEPARATOR)
 
 
@@ -109,11 +109,11 @@ def _lines(page: Page, width: int) -> list[str]:
     return lines
 
 
-class _JsonScreen(_Entered):
-    """What the listener said; one line each if there are many."""
+class _JsonScreen(_RepeatedScreen):
+    """Shows responses as JSON; on one line each if one follows another."""
 
     def show(self, content: dict[str, object]) -> None:
-        click.echo(json.dumps(content, indent=None if self._many else 2))
+        click.echo(json.dumps(content, indent=None if self._is_repeated else 2))
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         click.echo(text, err=True)

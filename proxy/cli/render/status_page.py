@@ -1,27 +1,33 @@
-"""``/status`` as a person wants to see it: a few lines on the process, then tables.
+"""The page of ``holdfast status``: a few lines on the process, then tables.
 
-Only what a file uses has a column: without throttles there is no queue, without keys
-there are no duplicates. Green is as it should be, yellow worth a look, red a reason to act.
+Only features in use have a column: without throttles there is no queue, without idempotency
+there are no duplicates. Green is good, yellow worth a look, red a reason to act.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.cli.render.number_format import brief, several, share, short, span
+from proxy.cli.render.number_format import (
+    long_duration,
+    percentage,
+    plural,
+    short_count,
+    short_duration,
+)
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, printable
 
 _MANY_ERRORS = 0.05
-"""From this share of failed requests on it is more than a few."""
+"""The share of failed requests from which the cell is red."""
 _FEW_RECOVERIES = 0.5
-"""Below this share of retries that worked they are mostly in vain."""
+"""The share of successful retries below which the cell is yellow."""
 _DASH = Cell("-")
 
 
 def status_page(status: UntrustedJson) -> Page:
-    """What ``/status`` tells."""
-    # Requests that no route took matter only if there are any.
+    """Return the page for the content of ``/status``."""
+    # The row of requests that no route matched is shown only if there are any.
     routes = [
         (name, route)
         for name, route in status.part("routes").members()
@@ -32,7 +38,7 @@ def status_page(status: UntrustedJson) -> Page:
         _table("Routes", "route", routes, _TOTALS),
         _table("Now", "route", routes, _now(upstreams)),
         _table("Failed attempts", "route", [each for each in routes if _failed(each[1])], _FAILED),
-        _table("Dead letters", "route", _having("dead_letters", routes), _LETTERS),
+        _table("Dead letters", "route", _with_part("dead_letters", routes), _DEAD_LETTERS),
         _table("Throttles", "of", _throttled(routes, upstreams), _THROTTLES),
         _addresses(status.part("addresses")),
         _workers(status.parts("workers")),
@@ -45,12 +51,12 @@ def status_page(status: UntrustedJson) -> Page:
 
 def _lines(status: UntrustedJson) -> Iterator[Line]:
     state = status.text("state")
-    uptime = span(status.number("uptime_seconds") or 0.0)
+    uptime = long_duration(status.number("uptime_seconds") or 0.0)
     reloads = status.part("reloads")
     yield (
         Cell(f"holdfast {status.text('version')}: "),
         Cell(state, Tone.GOOD if state == "ready" else Tone.WARNING),
-        Cell(f", up {uptime}, {several(status.count('connections'), 'connection')}"),
+        Cell(f", up {uptime}, {plural(status.count('connections'), 'connection')}"),
     )
     failed = reloads.count("failure")
     yield (
@@ -61,7 +67,7 @@ def _lines(status: UntrustedJson) -> Iterator[Line]:
     if "workers" in status:
         yield (
             Cell(f"workers: {len(status.parts('workers'))}, "),
-            Cell(several(restarts, "restart"), Tone.WARNING if restarts else Tone.PLAIN),
+            Cell(plural(restarts, "restart"), Tone.WARNING if restarts else Tone.PLAIN),
         )
     yield (
         _store(status.part("store"))
@@ -75,13 +81,13 @@ def _lines(status: UntrustedJson) -> Iterator[Line]:
         yield _known_keys(known)
     lost = status.count("access_log_dropped")
     if lost:
-        yield (Cell(f"access log: {several(lost, 'line')} lost", Tone.WARNING),)
+        yield (Cell(f"access log: {plural(lost, 'line')} lost", Tone.WARNING),)
 
 
 def _known_keys(keys: UntrustedJson) -> Line:
-    """How far back this process remembers."""
+    """Format the number of known keys, the age of the oldest, and how many are held."""
     oldest, held = keys.number("oldest_seconds"), keys.count("held")
-    age = "" if oldest is None else f", the oldest of {span(oldest)} ago"
+    age = "" if oldest is None else f", the oldest of {long_duration(oldest)} ago"
     return (
         Cell(f"known keys: {keys.count('count')}{age}, "),
         Cell(f"{held} held", Tone.WARNING if held else Tone.PLAIN),
@@ -95,11 +101,11 @@ def _store(store: UntrustedJson) -> Line:
         Cell("store: "),
         Cell(state, Tone.GOOD if state == "up" else Tone.BAD),
         Cell(", "),
-        Cell(several(errors, "error"), Tone.WARNING if errors else Tone.PLAIN),
+        Cell(plural(errors, "error"), Tone.WARNING if errors else Tone.PLAIN),
     )
 
 
-# Tables: a column knows its cell, and says None where it has nothing to show.
+# Tables: a field makes the cell of a row, or None if the row has no such value.
 
 _Named = tuple[str, UntrustedJson]
 
@@ -111,28 +117,26 @@ class _Field:
     is_text: bool = False
 
 
-def _table(title: str, who: str, members: Sequence[_Named], fields: Sequence[_Field]) -> Table:
-    """A row for each member, a column for each field that any of them has."""
+def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequence[_Field]) -> Table:
+    """Return a table with the *rows*, and a column for each field that any of them has."""
     shown = [
-        (field, cells)
-        for field in fields
-        if any(cells := [field.cell(told) for _, told in members])
+        (field, cells) for field in fields if any(cells := [field.cell(stats) for _, stats in rows])
     ]
-    columns = [Column(who, is_text=True)]
+    columns = [Column(row_heading, is_text=True)]
     columns += [Column(field.heading, is_text=field.is_text) for field, _ in shown]
     table = Table(title, columns)
     if shown:
-        for at, (name, _) in enumerate(members):
+        for at, (name, _) in enumerate(rows):
             table.rows.append([Cell(printable(name)), *(cells[at] or _DASH for _, cells in shown)])
     return table
 
 
-def _having(part: str, members: Iterator[_Named] | Sequence[_Named]) -> list[_Named]:
-    """Those of *members* that have such a part."""
-    return [(name, told) for name, told in members if part in told]
+def _with_part(part: str, rows: Iterator[_Named] | Sequence[_Named]) -> list[_Named]:
+    """Return those of *rows* that have such a part."""
+    return [(name, stats) for name, stats in rows if part in stats]
 
 
-# All that happened so far.
+# Totals since the start.
 
 
 def _requests(route: UntrustedJson) -> int:
@@ -147,15 +151,15 @@ def _error_rate(route: UntrustedJson) -> Cell:
         tone = Tone.GOOD
     else:
         tone = Tone.BAD if errors / requests >= _MANY_ERRORS else Tone.WARNING
-    return Cell(share(errors, requests), tone)
+    return Cell(percentage(errors, requests), tone)
 
 
 def _retries(route: UntrustedJson) -> Cell | None:
-    return Cell(short(route.count("retries"))) if "retries" in route else None
+    return Cell(short_count(route.count("retries"))) if "retries" in route else None
 
 
-def _worked(route: UntrustedJson) -> Cell | None:
-    """How many of the retries ended well."""
+def _recovery_rate(route: UntrustedJson) -> Cell | None:
+    """Return the share of retries that succeeded."""
     if "retries" not in route:
         return None
     retries, recovered = route.count("retries"), route.count("recovered")
@@ -165,13 +169,17 @@ def _worked(route: UntrustedJson) -> Cell | None:
         tone = Tone.BAD
     else:
         tone = Tone.GOOD if recovered / retries >= _FEW_RECOVERIES else Tone.WARNING
-    return Cell(share(recovered, retries), tone)
+    return Cell(percentage(recovered, retries), tone)
 
 
 def _quantiles(figures: UntrustedJson) -> Cell:
-    """The median, and what 95 of 100 stay below."""
+    """Return the median and the 95th percentile."""
     median, most = figures.number("p50"), figures.number("p95")
-    return _DASH if median is None or most is None else Cell(f"{brief(median)}/{brief(most)}")
+    return (
+        _DASH
+        if median is None or most is None
+        else Cell(f"{short_duration(median)}/{short_duration(most)}")
+    )
 
 
 def _waits(route: UntrustedJson) -> Cell | None:
@@ -179,94 +187,97 @@ def _waits(route: UntrustedJson) -> Cell | None:
 
 
 def _duplicates(route: UntrustedJson) -> Cell | None:
-    """How many of those with a key got another one's result."""
+    """Return the share of keyed requests that got the response of another one."""
     if "idempotency" not in route:
         return None
     results = dict(route.part("idempotency").counts())
     again = results.get("replayed", 0) + results.get("joined", 0)
-    return Cell(share(again, sum(results.values())))
+    return Cell(percentage(again, sum(results.values())))
 
 
 _TOTALS = (
-    _Field("requests", lambda route: Cell(short(_requests(route)))),
+    _Field("requests", lambda route: Cell(short_count(_requests(route)))),
     _Field("errors", _error_rate),
     _Field("retries", _retries),
-    _Field("worked", _worked),
+    _Field("worked", _recovery_rate),
     _Field("waits p50/p95", _waits),
     _Field("duplicates", _duplicates),
 )
 
 
-# What goes on.
+# The present state.
 
 
-def _waiting(told: UntrustedJson) -> Cell | None:
-    if "throttle" not in told:
+def _waiting(stats: UntrustedJson) -> Cell | None:
+    if "throttle" not in stats:
         return None
-    waiting = told.part("throttle").count("waiting")
-    return Cell(short(waiting), Tone.WARNING if waiting else Tone.PLAIN)
+    waiting = stats.part("throttle").count("waiting")
+    return Cell(short_count(waiting), Tone.WARNING if waiting else Tone.PLAIN)
 
 
-def _paused(told: UntrustedJson) -> Cell | None:
-    """For how long the upstream asked to be left alone."""
-    if "throttle" not in told:
+def _paused(stats: UntrustedJson) -> Cell | None:
+    """Return how long the throttle is still paused, as the upstream asked."""
+    if "throttle" not in stats:
         return None
-    throttle = told.part("throttle")
+    throttle = stats.part("throttle")
     if not throttle.count("paused"):
         return Cell("no")
     left = throttle.number("paused_for_seconds") or 0.0
-    return Cell(f"for {brief(left * 1000)}", Tone.WARNING)
+    return Cell(f"for {short_duration(left * 1000)}", Tone.WARNING)
 
 
-def _decided(word: str, tone: Tone = Tone.PLAIN) -> _Field:
-    def cell(told: UntrustedJson) -> Cell:
-        count = told.part("throttle").count(word)
-        return Cell(short(count), tone if count else Tone.PLAIN)
+def _throttle_count(word: str, tone: Tone = Tone.PLAIN) -> _Field:
+    def cell(stats: UntrustedJson) -> Cell:
+        count = stats.part("throttle").count(word)
+        return Cell(short_count(count), tone if count else Tone.PLAIN)
 
     return _Field(word, cell)
 
 
-_LINE = (_Field("queue", _waiting), _Field("paused", _paused))
+_QUEUE = (_Field("queue", _waiting), _Field("paused", _paused))
 _THROTTLES = (
-    _decided("passed"),
-    _decided("delayed"),
-    _decided("refused", Tone.WARNING),
-    *_LINE,
-    _Field("waits p50/p95", lambda told: _quantiles(told.part("throttle").part("wait_ms"))),
+    _throttle_count("passed"),
+    _throttle_count("delayed"),
+    _throttle_count("refused", Tone.WARNING),
+    *_QUEUE,
+    _Field("waits p50/p95", lambda stats: _quantiles(stats.part("throttle").part("wait_ms"))),
 )
 
 
 def _throttled(routes: Sequence[_Named], upstreams: UntrustedJson) -> list[_Named]:
-    """Routes and upstreams that have a throttle; one may be called as the other is."""
+    """Return routes and upstreams with a throttle; the prefix tells equal names apart."""
     return [
-        *((f"route {name}", told) for name, told in _having("throttle", routes)),
-        *((f"upstream {name}", told) for name, told in _having("throttle", upstreams.members())),
+        *((f"route {name}", stats) for name, stats in _with_part("throttle", routes)),
+        *(
+            (f"upstream {name}", stats)
+            for name, stats in _with_part("throttle", upstreams.members())
+        ),
     ]
 
 
 _BREAKERS = {"closed": Tone.GOOD, "half_open": Tone.WARNING, "open": Tone.BAD}
 
 
-def _breaker(told: UntrustedJson) -> Cell | None:
-    word = told.text("breaker")
+def _breaker(stats: UntrustedJson) -> Cell | None:
+    word = stats.text("breaker")
     return Cell(word.replace("_", "-"), _BREAKERS.get(word, Tone.PLAIN)) if word else None
 
 
 def _budget(upstream: UntrustedJson) -> Cell | None:
-    """Retries that would be allowed now."""
+    """Return the number of retries that the budget would allow now."""
     left = upstream.number("budget_remaining")
     return None if left is None else Cell(f"{left:.0f}", Tone.GOOD if left >= 1 else Tone.BAD)
 
 
 def _now(upstreams: UntrustedJson) -> tuple[_Field, ...]:
     def first(route: UntrustedJson) -> UntrustedJson:
-        """The route's own upstream; another one only stands in for it."""
+        """Return the route's own upstream; others are only fallbacks."""
         names = route.texts("upstreams")
         return upstreams.part(names[0]) if names else UntrustedJson(None)
 
     return (
-        _Field("in flight", lambda route: Cell(short(route.count("in_flight")))),
-        *_LINE,
+        _Field("in flight", lambda route: Cell(short_count(route.count("in_flight")))),
+        *_QUEUE,
         _Field("breaker", lambda route: _breaker(first(route))),
         _Field("budget", lambda route: _budget(first(route)) if "retries" in route else None),
     )
@@ -286,17 +297,19 @@ def _endings(route: UntrustedJson, category: str) -> dict[str, int]:
 def _category(name: str, tone: Tone) -> _Field:
     def cell(route: UntrustedJson) -> Cell:
         count = sum(_endings(route, name).values())
-        return Cell(short(count), tone if count else Tone.GOOD)
+        return Cell(short_count(count), tone if count else Tone.GOOD)
 
     return _Field(name, cell)
 
 
 def _which(route: UntrustedJson) -> Cell:
-    """Kinds and statuses, the most frequent first."""
+    """Return kinds of failure and statuses, the most frequent first."""
     counts: Counter[str] = Counter()
     for category in _CATEGORIES:
         counts.update(_endings(route, category))
-    return Cell(", ".join(f"{ending} x{short(count)}" for ending, count in counts.most_common()))
+    return Cell(
+        ", ".join(f"{ending} x{short_count(count)}" for ending, count in counts.most_common())
+    )
 
 
 _CATEGORIES = ("transient", "permanent")
@@ -307,29 +320,29 @@ _FAILED = (
 )
 
 
-def _letters(name: str, tone: Tone) -> Callable[[UntrustedJson], Cell]:
+def _dead_letter_count(name: str, tone: Tone) -> Callable[[UntrustedJson], Cell]:
     def cell(route: UntrustedJson) -> Cell:
         count = route.part("dead_letters").count(name)
-        return Cell(short(count), tone if count else Tone.GOOD)
+        return Cell(short_count(count), tone if count else Tone.GOOD)
 
     return cell
 
 
-def _gone(name: str) -> Callable[[UntrustedJson], Cell | None]:
-    """A column that is there once there is something in it: nobody is to look for it."""
+def _dead_letter_losses(name: str) -> Callable[[UntrustedJson], Cell | None]:
+    """Return a column that is shown only once it has a count: normally there is nothing to see."""
 
     def cell(route: UntrustedJson) -> Cell | None:
         count = route.part("dead_letters").count(name)
-        return Cell(short(count), Tone.BAD) if count else None
+        return Cell(short_count(count), Tone.BAD) if count else None
 
     return cell
 
 
-_LETTERS = (
-    _Field("waiting", _letters("waiting", Tone.BAD)),
-    _Field("can be replayed", _letters("replayable", Tone.WARNING)),
-    _Field("lost", _gone("lost")),
-    _Field("expired", _gone("expired")),
+_DEAD_LETTERS = (
+    _Field("waiting", _dead_letter_count("waiting", Tone.BAD)),
+    _Field("can be replayed", _dead_letter_count("replayable", Tone.WARNING)),
+    _Field("lost", _dead_letter_losses("lost")),
+    _Field("expired", _dead_letter_losses("expired")),
 )
 
 
@@ -337,7 +350,7 @@ _LETTERS = (
 
 
 def _addresses(addresses: UntrustedJson) -> Table:
-    """A row for each address of each upstream."""
+    """Return a table with a row for each address of each upstream."""
     table = Table(
         "Upstreams",
         (
@@ -357,8 +370,8 @@ def _addresses(addresses: UntrustedJson) -> Table:
                     Cell(printable(name)),
                     Cell(address.text("address")),
                     _breaker(address) or state,
-                    Cell(short(address.count("open"))),
-                    Cell(short(address.count("idle"))),
+                    Cell(short_count(address.count("open"))),
+                    Cell(short_count(address.count("idle"))),
                 )
             )
     return table
@@ -368,7 +381,7 @@ _WORKERS = {"ready": Tone.GOOD, "starting": Tone.WARNING, "silent": Tone.BAD}
 
 
 def _workers(workers: Sequence[UntrustedJson]) -> Table:
-    """A row for each, where there are several."""
+    """Return a table with a row for each worker, if there are several."""
     table = Table(
         "Workers",
         (
@@ -386,8 +399,8 @@ def _workers(workers: Sequence[UntrustedJson]) -> Table:
                 Cell(str(worker.count("number"))),
                 Cell(str(worker.count("pid"))),
                 Cell(state, _WORKERS.get(state, Tone.PLAIN)),
-                Cell(span(worker.number("uptime_seconds") or 0.0)),
-                Cell(short(worker.count("connections"))),
+                Cell(long_duration(worker.number("uptime_seconds") or 0.0)),
+                Cell(short_count(worker.count("connections"))),
             )
         )
     return table

@@ -1,4 +1,4 @@
-"""What the reasons mean, and what to write in the file to get another answer."""
+"""Suggestions of ``explain``: what a reason means, and what to write to get another outcome."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from proxy.policy.settings import HonouredKey
 _NAMEABLE = frozenset(
     {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT, FailureKind.PROTOCOL}
 )
-"""Kinds that can stand in ``on``."""
+"""Kinds of failure that can be listed in ``on``."""
 
 MEANINGS = {
     VerdictReason.SUCCESS: "it is an answer for the client",
@@ -37,32 +37,36 @@ MEANINGS = {
     VerdictReason.RESPONSE_STARTED: "the client has part of the response",
     VerdictReason.THROTTLED: "another attempt would not get its turn in time",
 }
-"""Of those that a request without company can meet with."""
+"""The reasons that a request without concurrent ones can get."""
 
 
-def meaning(why: VerdictReason, status: int, refused: frozenset[int]) -> str:
-    """What *why* says of an attempt that ended with *status*; 0 if no response came."""
-    if why is VerdictReason.NOT_REPEATABLE and status and not status_may_have_run(status, refused):
+def meaning(reason: VerdictReason, status: int, refused: frozenset[int]) -> str:
+    """Return what *reason* means for an attempt that ended with *status* (0: no response)."""
+    if (
+        reason is VerdictReason.NOT_REPEATABLE
+        and status
+        and not status_may_have_run(status, refused)
+    ):
         if status in refused:
             return "unsafe: never repeats it only if nothing of it was sent"
         return f"after a {status} only what may run twice is repeated"
-    return MEANINGS[why]
+    return MEANINGS[reason]
 
 
 @dataclass(frozen=True, slots=True)
 class LastAttempt:
-    """The attempt after which none follows, and all that bears on that."""
+    """The last attempt of a request, with everything that affects why none follows."""
 
     subject: Subject
     attempt: Attempt
     hint: float | None
     """Seconds that the upstream asked to wait."""
     policy: Sequence[Setting]
-    """Of the route."""
+    """The effective settings of the route."""
 
-    def remedies(self) -> list[str]:
-        """What to do if another one shall follow: one of these. None if nothing need be done."""
-        find = _REMEDIES.get(self.attempt.verdict)
+    def suggestions(self) -> list[str]:
+        """Return alternatives of what to write for another attempt; empty if none is needed."""
+        find = _SUGGESTIONS.get(self.attempt.verdict)
         return [] if find is None else find(self)
 
 
@@ -116,7 +120,7 @@ def _make_it_repeatable(last: LastAttempt) -> list[str]:
 
 
 def _honoured_key(subject: Subject, auto: str) -> str:
-    """What is missing for the upstream to know the request again."""
+    """Return what is missing for the upstream to recognise the request by its key."""
     upstream = subject.upstream
     header = (upstream.honours_key or HonouredKey()).header
     steps = []
@@ -158,9 +162,9 @@ def _larger_budget(last: LastAttempt) -> list[str]:
 
 
 def _more_time(last: LastAttempt) -> list[str]:
-    route, asked = last.subject.route, last.subject.head.timeout
+    route, client_timeout = last.subject.route, last.subject.head.timeout
     retry, limit = route.retry, route.timeout
-    if asked is not None and (limit is None or asked < limit):
+    if client_timeout is not None and (limit is None or client_timeout < limit):
         return ["have the client send a longer Holdfast-Timeout"]
     if last.attempt.kind is FailureKind.TIMEOUT and retry is not None and limit is not None:
         if retry.attempt_timeout is None:
@@ -185,7 +189,7 @@ def _wider_throttle(_: LastAttempt) -> list[str]:
     return ["write a higher rate, a larger burst or a longer max_wait in the throttle"]
 
 
-_REMEDIES: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
+_SUGGESTIONS: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
     None: _none_if_off,
     VerdictReason.SUCCESS: _if_it_shall_fail,
     VerdictReason.RECOVERED: _if_it_shall_fail,
@@ -205,7 +209,7 @@ _REMEDIES: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
 
 
 def _with(last: LastAttempt, outcome: str | int) -> str:
-    """``retry: {on: [default, 500]}``: the list as it is, and one more."""
+    """Return the list as it is with one more outcome: ``retry: {on: [default, 500]}``."""
     on = next((setting for setting in last.policy if setting.keys == ("retry", "on")), None)
     written = on.value if on is not None and isinstance(on.value, list) else []
     present = ["default"] if on is None or on.is_built_in else written

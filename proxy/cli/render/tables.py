@@ -1,8 +1,8 @@
-"""Lines and tables for a person: what stands in them, and how they look as plain text.
+"""Pages, lines and tables: their content, and their layout as plain text.
 
 A cell has a tone instead of a colour, so that the same tables can be drawn with colours
 (``colours.py``) and without. Plain tables are ASCII, without escape codes, and fit the
-width that they are given: long names give way.
+given width: long names are cut.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 _GAP = "  "
-_LEAST = 8
-"""Characters of a name that are always left of it."""
+_MIN_WIDTH = 8
+"""Characters of a name that are always shown."""
 _CUT = ".."
 
 
 class Tone(Enum):
-    """What a cell is to its reader; the values are colours."""
+    """How good a cell's value is; the values are colours."""
 
     PLAIN = ""
     GOOD = "green"
@@ -34,18 +34,18 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, and how its cells are set."""
+    """A heading, and how its cells are aligned and cut."""
 
     heading: str
     is_text: bool = False
-    """Text is set to the left and may be cut; a number to the right, whole."""
+    """Whether cells are text: aligned left, may be cut. Numbers are aligned right and never cut."""
     is_whole: bool = False
-    """Not even text is cut: it is there to be copied."""
+    """Whether the text is never cut, because it is meant to be copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A title, columns, and as many cells per row."""
+    """A title, columns, and rows with one cell per column."""
 
     title: str
     columns: Sequence[Column]
@@ -53,22 +53,22 @@ class Table:
 
 
 Line = Sequence[Cell]
-"""Pieces of text that follow each other."""
+"""The cells of a line, printed one after another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that is shown: lines, and tables below them."""
+    """The whole output: lines, and tables below them."""
 
     lines: Sequence[Line]
     tables: Sequence[Table] = ()
 
 
 def cut(text: str, width: int) -> str:
-    """*text* in at most *width* characters.
+    """Cut *text* to at most *width* characters.
 
-    It gives way in the middle: long names are often alike at their beginning, and
-    sometimes at their end.
+    Characters in the middle are left out: long names often share their beginning, and
+    sometimes their end.
     """
     if len(text) <= width:
         return text
@@ -79,29 +79,29 @@ def cut(text: str, width: int) -> str:
     return text[: left - end] + _CUT + (text[-end:] if end else "")
 
 
-def widths(table: Table, room: int) -> list[int]:
-    """How wide each column is for the whole table to have *room* characters, if that can be.
+def widths(table: Table, max_width: int) -> list[int]:
+    """Return the width of each column so that the table fits into *max_width*, if it can.
 
-    What is missing is taken from the widest column with text, again and again.
+    The widest column of text is made narrower until the table fits.
     """
     found = [
         max(len(text) for text in (column.heading, *(row[at].text for row in table.rows)))
         for at, column in enumerate(table.columns)
     ]
     texts = [at for at, of in enumerate(table.columns) if of.is_text and not of.is_whole]
-    spare = room - sum(found) - len(_GAP) * (len(found) - 1)
+    spare = max_width - sum(found) - len(_GAP) * (len(found) - 1)
     while spare < 0:
         widest = max(texts, key=lambda at: found[at], default=None)
-        if widest is None or found[widest] <= _LEAST:
+        if widest is None or found[widest] <= _MIN_WIDTH:
             break
         found[widest] -= 1
         spare += 1
     return found
 
 
-def plain(table: Table, room: int) -> list[str]:
-    """The lines of a table without colours."""
-    wide = widths(table, room)
+def plain(table: Table, max_width: int) -> list[str]:
+    """Return the lines of a table without colours."""
+    wide = widths(table, max_width)
     headings = [Cell(column.heading) for column in table.columns]
     lines = [
         _GAP.join(

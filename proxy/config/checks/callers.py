@@ -1,4 +1,4 @@
-"""What is wrong with fields that tell callers apart: those that properly come more than once."""
+"""Checks of header fields that distinguish callers: fields that may come in several lines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from proxy.config.read.typed_tree import TypedScalar
 from proxy.policy.caller_fields import LIST_FIELDS, display_name
 from proxy.policy.settings import ThrottleKey
 
-_TELL_ADDRESSES = frozenset({"x-forwarded-for", "forwarded"})
+_ADDRESS_FIELDS = frozenset({"x-forwarded-for", "forwarded"})
 
 
 def check_list_fields(
@@ -18,42 +18,42 @@ def check_list_fields(
     upstreams: Sequence[EffectiveSection],
     diagnostics: Diagnostics,
 ) -> None:
-    """Warn of a list among the fields of which a request may have one line only."""
+    """Warn of list fields in matches, throttle keys and scopes, where one line is allowed."""
     named = [
         *(pair for draft in drafts for pair in _exact_matches(draft)),
-        *(pair for owner in (*routes, *upstreams) for pair in _throttle_keys(owner)),
+        *(pair for section in (*routes, *upstreams) for pair in _throttle_keys(section)),
         *(pair for route in routes for pair in _scopes(route)),
     ]
-    for name, leaf in named:
+    for name, scalar in named:
         if name not in LIST_FIELDS:
             continue
         instead = "write one that has a single value"
-        if name in _TELL_ADDRESSES and isinstance(leaf.value, ThrottleKey):
+        if name in _ADDRESS_FIELDS and isinstance(scalar.value, ThrottleKey):
             instead = "write key: client_ip, and the proxies before us in trusted_proxies"
         diagnostics.warn(
-            leaf.position,
-            leaf.path,
+            scalar.position,
+            scalar.path,
             f"{display_name(name)} is a list and may come in several lines, and such a request "
             f"gets 400 here, {instead}",
         )
 
 
 def _exact_matches(draft: DraftRoute) -> Iterator[tuple[str, TypedScalar]]:
-    match = draft.written.branch("match")
-    table = match.branch("headers") if match else None
+    match = draft.written.mapping("match")
+    table = match.mapping("headers") if match else None
     for name, entry in table.entries.items() if table else ():
         if isinstance(entry.node, TypedScalar) and not entry.node.value.endswith("*"):
             yield name, entry.node
 
 
-def _throttle_keys(owner: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
-    leaf = owner.leaf("throttle.key") if owner.section.branch("throttle") else None
-    if leaf is not None and leaf.value is not None and leaf.value.source == "header":
-        yield leaf.value.name, leaf
+def _throttle_keys(section: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
+    scalar = section.scalar("throttle.key") if section.typed.mapping("throttle") else None
+    if scalar is not None and scalar.value is not None and scalar.value.source == "header":
+        yield scalar.value.name, scalar
 
 
 def _scopes(route: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
-    items = route.items("idempotency.scope") if route.section.branch("idempotency") else None
+    items = route.items("idempotency.scope") if route.typed.mapping("idempotency") else None
     for item in items.items if items else ():
         if isinstance(item, TypedScalar):
             yield item.value, item

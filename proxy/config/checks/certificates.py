@@ -1,4 +1,4 @@
-"""What is wrong with certificates, keys and authorities, wherever the file names them."""
+"""Checks of TLS files: certificates, keys and authorities, wherever the file names them."""
 
 import ssl
 from pathlib import Path
@@ -9,40 +9,40 @@ from proxy.config.source.files import reason_of
 
 
 class _Encrypted(Exception):
-    """A key that asks for a password, which nobody is there to type."""
+    """The key is encrypted; the proxy has no way to ask for its password."""
 
 
 def certificate_files(file: TypedMapping) -> list[Path]:
-    """Every certificate, key and authority that the file names."""
-    upstreams = file.branch("upstreams")
+    """Return every certificate, key and authority that the file names."""
+    upstreams = file.mapping("upstreams")
     owners = [
         *file.items("listen"),
         *(entry.node for entry in (upstreams.entries if upstreams else {}).values()),
-        file.branch("store"),
+        file.mapping("store"),
     ]
-    sections = [owner.branch("tls") for owner in owners if isinstance(owner, TypedMapping)]
-    leaves = [tls.leaf(key) for tls in sections if tls for key in ("ca", "cert", "key")]
-    return [Path(leaf.value) for leaf in leaves if leaf]
+    sections = [section.mapping("tls") for section in owners if isinstance(section, TypedMapping)]
+    scalars = [tls.scalar(key) for tls in sections if tls for key in ("ca", "cert", "key")]
+    return [Path(scalar.value) for scalar in scalars if scalar]
 
 
 def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """The certificates of the listeners can be used."""
+    """Check that the certificates of the listeners can be used."""
     for item in file.items("listen"):
-        tls = item.branch("tls") if isinstance(item, TypedMapping) else None
+        tls = item.mapping("tls") if isinstance(item, TypedMapping) else None
         if tls is not None:
             _check_chain(tls, diagnostics)
 
 
 def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> None:
-    """What we trust and show when we connect to *peer*, such as ``this upstream``."""
-    verify = tls.leaf("verify")
+    """Check the TLS settings of connections to *peer*, such as ``this upstream``."""
+    verify = tls.scalar("verify")
     if verify is not None and not verify.value:
         diagnostics.warn(
             verify.position,
             verify.path,
             f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate",
         )
-    ca, key = tls.leaf("ca"), tls.leaf("key")
+    ca, key = tls.scalar("ca"), tls.scalar("key")
     if ca is not None and _is_readable(ca, diagnostics):
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
@@ -58,9 +58,9 @@ def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> 
 
 
 def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Whether a certificate can be used with its key, which may be in the same file."""
-    cert, key = tls.leaf("cert"), tls.leaf("key")
-    readable = [_is_readable(leaf, diagnostics) for leaf in (cert, key) if leaf is not None]
+    """Check that a certificate can be used with its key, which may be in the same file."""
+    cert, key = tls.scalar("cert"), tls.scalar("key")
+    readable = [_is_readable(scalar, diagnostics) for scalar in (cert, key) if scalar is not None]
     if cert is None or "key" in tls.broken or not all(readable):
         return
     try:
@@ -68,9 +68,9 @@ def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
             cert.value, None if key is None else key.value, password=_no_password
         )
     except _Encrypted:
-        leaf = key or cert
+        scalar = key or cert
         diagnostics.fault(
-            leaf.position, leaf.path, "the key is encrypted, write a file with a plain key"
+            scalar.position, scalar.path, "the key is encrypted, write a file with a plain key"
         )
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH" and key is not None:
@@ -89,14 +89,14 @@ def _no_password() -> str:
     raise _Encrypted
 
 
-def _is_readable(leaf: TypedScalar, diagnostics: Diagnostics) -> bool:
+def _is_readable(scalar: TypedScalar, diagnostics: Diagnostics) -> bool:
     try:
-        with Path(leaf.value).open("rb"):
+        with Path(scalar.value).open("rb"):
             return True
     except (OSError, ValueError) as error:
         diagnostics.fault(
-            leaf.position,
-            leaf.path,
-            f"cannot read {leaf.scalar.bare} ({reason_of(error)}), mount it or correct the path",
+            scalar.position,
+            scalar.path,
+            f"cannot read {scalar.written.bare} ({reason_of(error)}), mount it or correct the path",
         )
         return False

@@ -1,4 +1,4 @@
-"""What is wrong with dead letters: values that do not go together, and a folder that cannot be."""
+"""Checks of dead letters: methods, outcomes and bodies of a route, and the folder for them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,8 +11,8 @@ from proxy.policy.settings import REFUSALS, Match
 
 
 def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Methods and bodies of a route that keeps what failed for good."""
-    if route.section.branch("dead_letter") is None:
+    """Check methods, outcomes and bodies of a route that keeps dead letters."""
+    if route.typed.mapping("dead_letter") is None:
         return
     _check_methods(route, match, diagnostics)
     _check_list(route, diagnostics)
@@ -20,13 +20,13 @@ def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagno
 
 
 def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route takes could become a letter.
+    """Warn where no request that the route matches could become a dead letter.
 
-    In defaults or a policy it is meant for those routes that have such requests.
+    Not where dead_letter is written in defaults or a policy: it is meant for other routes then.
     """
     entry, items = route.entry("dead_letter"), route.items("dead_letter.methods")
     methods = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
-    if entry is None or not methods or route.writer("dead_letter") != route.home:
+    if entry is None or not methods or route.writer("dead_letter") != route.path:
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
@@ -39,7 +39,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a list that names no response: it takes the place of one that does."""
+    """Warn of an ``on`` that names no response: the built-in list that it replaces does."""
     items = route.items("dead_letter.on")
     listed = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
     if items is None or not listed or not route.writer("dead_letter.on"):
@@ -58,8 +58,8 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of bodies that could be kept on disk, but not in memory until then."""
-    largest, buffer = route.leaf("dead_letter.max_body"), route.leaf("buffer")
+    """Warn of a ``max_body`` above ``buffer``: a body is kept in memory before it goes to disk."""
+    largest, buffer = route.scalar("dead_letter.max_body"), route.scalar("buffer")
     if largest is None or buffer is None or not route.writer("dead_letter.max_body"):
         return
     if largest.value <= buffer.value:
@@ -67,7 +67,7 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     diagnostics.warn(
         largest.position,
         largest.path,
-        f"{largest.scalar.bare} is above buffer {buffer.scalar.bare}"
+        f"{largest.written.bare} is above buffer {buffer.written.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
         f"write a larger buffer or a smaller max_body",
     )
@@ -76,9 +76,9 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 def check_state_dir(
     routes: Sequence[EffectiveSection], file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
-    """Where a route keeps letters there can be a folder for them."""
-    folder = file.leaf("state_dir")
-    if folder is None or not any(route.section.branch("dead_letter") for route in routes):
+    """Check that ``state_dir`` can be made, if a route keeps dead letters."""
+    folder = file.scalar("state_dir")
+    if folder is None or not any(route.typed.mapping("dead_letter") for route in routes):
         return
     path = Path(folder.value)
     if _is_folder(path):
@@ -89,7 +89,7 @@ def check_state_dir(
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    diagnostics.fault(folder.position, folder.path, f"{folder.scalar.bare} {problem}")
+    diagnostics.fault(folder.position, folder.path, f"{folder.written.bare} {problem}")
 
 
 def _is_folder(path: Path) -> bool:

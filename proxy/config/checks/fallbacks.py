@@ -1,4 +1,4 @@
-"""What is wrong with what a client gets in place of a failure."""
+"""Checks of the fallback of a route."""
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down, rounded_up
@@ -9,8 +9,8 @@ _WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
 
 
 def check_fallback(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """It says what to answer, and can be reached."""
-    fallback = route.section.branch("fallback")
+    """Check that a fallback has a response or an upstream, and time to be reached."""
+    fallback = route.typed.mapping("fallback")
     if fallback is None:
         return
     if fallback.is_whole:
@@ -20,9 +20,9 @@ def check_fallback(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    entry = route.section.entries["fallback"]
-    status, body = route.leaf("fallback.status"), route.leaf("fallback.body")
-    if status is None and route.leaf("fallback.upstream") is None:
+    entry = route.typed.entries["fallback"]
+    status, body = route.scalar("fallback.status"), route.scalar("fallback.body")
+    if status is None and route.scalar("fallback.upstream") is None:
         diagnostics.fault(
             entry.position,
             entry.node.path,
@@ -38,28 +38,28 @@ def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_upstream(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    first, other = route.leaf("upstream"), route.leaf("fallback.upstream")
+    first, other = route.scalar("upstream"), route.scalar("fallback.upstream")
     if first is None or other is None or first.value != other.value:
         return
-    where = "the route" if route.writer("fallback.upstream") == route.home else route.home
+    where = "the route" if route.writer("fallback.upstream") == route.path else route.path
     diagnostics.fault(
         other.position,
         other.path,
-        f"{where} sends to {other.scalar.shown} already, write another upstream or, in the route, "
+        f"{where} sends to {other.written.shown} already, write another upstream or, in the route, "
         f"fallback: false",
     )
 
 
 def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn if the attempts before it may take all the time that there is."""
-    entry = route.section.entries["fallback"]
-    limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
-    attempts = route.leaf("retry.attempts")
-    if route.leaf("fallback.upstream") is None or not (limit and timeout and attempts):
+    """Warn if the attempts before the fallback may use up the timeout."""
+    entry = route.typed.entries["fallback"]
+    limit, timeout = route.scalar("retry.attempt_timeout"), route.scalar("timeout")
+    attempts = route.scalar("retry.attempts")
+    if route.scalar("fallback.upstream") is None or not (limit and timeout and attempts):
         return
     if limit.value is None or timeout.value is None or limit.value >= timeout.value:
         return
-    # Rounded: three times 0.3 is a little less than 0.9 to a computer.
+    # Rounded: as floats, three times 0.3 is a little less than 0.9.
     if round(attempts.value * limit.value, 6) < timeout.value:
         return
     tries = attempts.value + 1
@@ -67,13 +67,13 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     instead = f"timeout: {format_duration(longer)}"
     if shorter:
         instead = f"attempt_timeout: {format_duration(shorter)} or {instead}"
-    if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
+    if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter attempt_timeout or a longer timeout"
     diagnostics.warn(
         entry.position,
         entry.node.path,
-        f"{attempts.scalar.bare} attempts of {limit.scalar.bare} use up timeout "
-        f"{timeout.scalar.bare}"
+        f"{attempts.written.bare} attempts of {limit.written.bare} use up timeout "
+        f"{timeout.written.bare}"
         f"{route.named('fallback', 'timeout', 'retry.attempts', 'retry.attempt_timeout')}, so the "
         f"fallback may never run, write {instead}",
     )

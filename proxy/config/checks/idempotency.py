@@ -1,4 +1,4 @@
-"""What is wrong with the idempotency of a route: values that do not go together."""
+"""Checks of the idempotency of a route."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,8 +17,8 @@ _USUAL = frozenset[int]().union(*map(kept_statuses, KEPT_CLASSES))
 def check_idempotency(
     route: EffectiveSection, match: Match, file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
-    """Methods, callers and results of a route whose duplicates get the first result."""
-    if route.section.branch("idempotency") is None:
+    """Check methods, scope, stored responses and times of a route with idempotency."""
+    if route.typed.mapping("idempotency") is None:
         return
     _check_methods(route, match, diagnostics)
     _check_scope(route, diagnostics)
@@ -34,9 +34,9 @@ def check_held_by_503(
 ) -> None:
     """Warn where each 503 of a load balancer would hold a key.
 
-    *upstream* honours none, and says by *refused* that it did not do the work.
+    *upstream* honours no keys, and says by the statuses *refused* that it did not do the work.
     """
-    ambiguous = route.leaf("idempotency.on_ambiguous")
+    ambiguous = route.scalar("idempotency.on_ambiguous")
     if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
         return
     kept = _values(route, "idempotency.keep")
@@ -54,12 +54,12 @@ def check_held_by_503(
 
 
 def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route takes could have a key.
+    """Warn where no request that the route matches could have a key.
 
-    In defaults or a policy it is meant for those routes that have such requests.
+    Not where idempotency is written in defaults or a policy: it is meant for other routes then.
     """
     entry, methods = route.entry("idempotency"), _values(route, "idempotency.methods")
-    if entry is None or not methods or route.writer("idempotency") != route.home:
+    if entry is None or not methods or route.writer("idempotency") != route.path:
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
@@ -72,8 +72,8 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
 
 def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Who has to show by a header who it is must be given one to show it by."""
-    required, scope = route.leaf("idempotency.scope_required"), route.items("idempotency.scope")
+    """Check that ``scope`` names a header if callers must identify themselves by one."""
+    required, scope = route.scalar("idempotency.scope_required"), route.items("idempotency.scope")
     if required is None or not required.value or scope is None or scope.items:
         return
     diagnostics.fault(
@@ -86,7 +86,7 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``keep`` that was probably meant to add to the built-in list."""
     entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
     if entry is None or not kept or not route.writer("idempotency.keep"):
         return
@@ -104,8 +104,8 @@ def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn where a restart forgets what was to be held until a person has looked."""
-    ambiguous, store = route.leaf("idempotency.on_ambiguous"), file.leaf("store.url")
+    """Warn where a restart forgets keys that are to be held until a person releases them."""
+    ambiguous, store = route.scalar("idempotency.on_ambiguous"), file.scalar("store.url")
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
     diagnostics.warn(
@@ -117,9 +117,9 @@ def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
 
 
 def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """A response that may be kept fits into the memory for all of them."""
-    largest, memory = route.leaf("idempotency.max_response"), file.leaf("store.bytes")
-    store = file.leaf("store.url")
+    """Warn if the largest response that may be kept exceeds the memory for all of them."""
+    largest, memory = route.scalar("idempotency.max_response"), file.scalar("store.bytes")
+    store = file.scalar("store.url")
     if largest is None or memory is None or store is None or store.value is not None:
         return
     if largest.value <= memory.value:
@@ -129,21 +129,21 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
         diagnostics.warn(
             largest.position,
             largest.path,
-            f"{largest.scalar.bare} is above store.bytes {memory.scalar.bare}, so a response that "
-            f"large is never kept, {instead}",
+            f"{largest.written.bare} is above store.bytes {memory.written.bare}, so a response "
+            f"that large is never kept, {instead}",
         )
     else:
         diagnostics.warn(
             memory.position,
             memory.path,
-            f"{memory.scalar.bare} is below idempotency.max_response {largest.scalar.bare}, so a "
+            f"{memory.written.bare} is below idempotency.max_response {largest.written.bare}, so a "
             f"response that large is never kept, {instead}",
         )
 
 
 def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn where a request may take longer than its key is known: it is over after ``ttl``."""
-    ttl, timeout = route.leaf("idempotency.ttl"), route.leaf("timeout")
+    """Warn where a request may take longer than ``ttl``, after which its key is forgotten."""
+    ttl, timeout = route.scalar("idempotency.ttl"), route.scalar("timeout")
     if ttl is None or timeout is None or timeout.value is None or ttl.value >= timeout.value:
         return
     of = route.named("idempotency.ttl", "timeout")
@@ -151,21 +151,22 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         diagnostics.warn(
             ttl.position,
             ttl.path,
-            f"{ttl.scalar.bare} is below timeout {timeout.scalar.bare}{of}, so a request that "
+            f"{ttl.written.bare} is below timeout {timeout.written.bare}{of}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
     else:
         diagnostics.warn(
             timeout.position,
             timeout.path,
-            f"{timeout.scalar.bare} is above idempotency.ttl {ttl.scalar.bare}, so a request that "
-            f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
+            f"{timeout.written.bare} is above idempotency.ttl {ttl.written.bare}, so a request "
+            f"that takes longer loses its key while it runs, write a longer ttl or a shorter "
+            f"timeout",
         )
 
 
 def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn where the upstream would not get the key that the caller sent."""
-    header = route.leaf("idempotency.header")
+    header = route.scalar("idempotency.header")
     if header is None:
         return
     name = header.value.lower()
@@ -186,7 +187,7 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
             diagnostics.warn(
                 item.position,
                 item.path,
-                f"{item.scalar.bare} carries the caller's key{edit}, and the upstream would not "
+                f"{item.written.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",
             )
 

@@ -1,4 +1,4 @@
-"""What is wrong with the addresses that the proxy itself listens on."""
+"""Checks of the addresses that the proxy listens on, and of the peers it trusts."""
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.typed_tree import TypedMapping, TypedScalar
@@ -7,29 +7,33 @@ from proxy.policy.settings import Listen
 
 
 def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Each address is used once, and the admin listener is not open to everybody."""
+    """Check that each address is used once, and that the admin listener is protected."""
     taken: dict[Listen, str] = {}
     addresses = [
-        item.leaf("address") for item in file.items("listen") if isinstance(item, TypedMapping)
+        item.scalar("address") for item in file.items("listen") if isinstance(item, TypedMapping)
     ]
-    admin = file.leaf("admin")
-    for leaf in (*addresses, admin):
-        # Port 0 is another free port each time.
-        if leaf is None or leaf.value is None or (not leaf.value.port and not leaf.value.path):
+    admin = file.scalar("admin")
+    for scalar in (*addresses, admin):
+        # Port 0 gets another free port each time, so it may be repeated.
+        if (
+            scalar is None
+            or scalar.value is None
+            or (not scalar.value.port and not scalar.value.path)
+        ):
             continue
-        if leaf.value in taken:
+        if scalar.value in taken:
             diagnostics.fault(
-                leaf.position,
-                leaf.path,
-                f"already the address of {taken[leaf.value]}, write another",
+                scalar.position,
+                scalar.path,
+                f"already the address of {taken[scalar.value]}, write another",
             )
-        taken.setdefault(leaf.value, leaf.path)
+        taken.setdefault(scalar.value, scalar.path)
     if admin is not None and admin.value is not None:
         _check_admin(file, admin, diagnostics)
 
 
 def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn if everybody is believed."""
+    """Warn if every peer is trusted."""
     for item in file.items("trusted_proxies"):
         if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
             diagnostics.warn(
@@ -42,8 +46,8 @@ def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
 def _check_admin(file: TypedMapping, admin: TypedScalar, diagnostics: Diagnostics) -> None:
     if is_loopback(admin.value) or "admin_token" in file.entries or "admin_token" in file.broken:
         return
-    referenced = bool(admin.scalar.references)
-    host, port = (admin.scalar.bare, 9901) if referenced else (admin.value.host, admin.value.port)
+    referenced = bool(admin.written.references)
+    host, port = (admin.written.bare, 9901) if referenced else (admin.value.host, admin.value.port)
     diagnostics.fault(
         admin.position,
         admin.path,

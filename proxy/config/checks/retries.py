@@ -1,4 +1,4 @@
-"""What is wrong with the retries of a route: values that do not go together."""
+"""Checks of the retries of a route."""
 
 from collections.abc import Iterable
 
@@ -12,8 +12,8 @@ from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
 from proxy.policy.settings import USUAL_REFUSALS, Match
 
-# Who names one of these knows what else is in the built-in list.
-_TELLING = frozenset({"connect", "reset", "timeout", "default"})
+# A list that names one of these was written by an author who knows the built-in list.
+_SHOWS_KNOWLEDGE = frozenset({"connect", "reset", "timeout", "default"})
 _MAY_HAVE_RUN = frozenset({"reset", "timeout", "protocol"})
 _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
 
@@ -21,8 +21,8 @@ _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
 def check_retry(
     route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
-    """Lists, times and waits of a route, whose upstream refuses work by the statuses *refused*."""
-    if route.section.branch("retry") is None:
+    """Check the retries of a route whose upstream refuses work by the statuses *refused*."""
+    if route.typed.mapping("retry") is None:
         return
     _check_list(route, diagnostics)
     _check_unsafe(route, match, refused, diagnostics)
@@ -31,12 +31,13 @@ def check_retry(
 
 
 def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """A body that is kept for another attempt fits into the memory for all of them.
+    """Warn if a body that is kept for a retry can exceed the memory for all of them.
 
-    Of several workers each has its part of that; how many ``auto`` stands for nobody knows here.
+    Each of several workers has its share of that memory; ``auto`` counts as one worker, because
+    the number of cores is unknown here.
     """
-    buffer, memory = route.leaf("buffer"), file.leaf("limits.replay_memory")
-    workers = file.leaf("workers")
+    buffer, memory = route.scalar("buffer"), file.scalar("limits.replay_memory")
+    workers = file.scalar("workers")
     count = (workers.value if workers is not None else None) or 1
     if buffer is None or memory is None or buffer.value <= memory.value // count:
         return
@@ -45,58 +46,58 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: D
         diagnostics.warn(
             buffer.position,
             buffer.path,
-            f"{buffer.scalar.bare} is above limits.replay_memory {memory.scalar.bare}{divided}, so "
-            f"a body that large is never kept, write a larger replay_memory or a smaller buffer",
+            f"{buffer.written.bare} is above limits.replay_memory {memory.written.bare}{divided}, "
+            f"so a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
-    elif memory.value:  # zero is said on purpose
+    elif memory.value:  # zero is intended
         diagnostics.warn(
             memory.position,
             memory.path,
-            f"{memory.scalar.bare}{divided} is below buffer {buffer.scalar.bare}, so a body that "
+            f"{memory.written.bare}{divided} is below buffer {buffer.written.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
 
 
 def check_key_memory(
-    route: EffectiveSection, promise: TypedMapping, diagnostics: Diagnostics
+    route: EffectiveSection, honoured: TypedMapping, diagnostics: Diagnostics
 ) -> None:
     """Warn where an upstream forgets a key before a second attempt could arrive."""
-    if route.section.branch("retry") is None or "for" not in promise.entries:
+    if route.typed.mapping("retry") is None or "for" not in honoured.entries:
         return
-    memory = promise.leaf("for")
-    leaves = [route.leaf("retry.attempt_timeout"), route.leaf("timeout")]
-    limits = [leaf for leaf in leaves if leaf is not None and leaf.value is not None]
+    memory = honoured.scalar("for")
+    scalars = [route.scalar("retry.attempt_timeout"), route.scalar("timeout")]
+    limits = [scalar for scalar in scalars if scalar is not None and scalar.value is not None]
     if memory is None or not limits:
         return
-    shortest = min(limits, key=lambda leaf: leaf.value)
+    shortest = min(limits, key=lambda scalar: scalar.value)
     if shortest.value < memory.value:
         return
     diagnostics.warn(
         memory.position,
         memory.path,
-        f"{memory.scalar.bare} is not above {shortest.scalar.bare}, the longest attempt of "
-        f"{route.home}, so nothing is repeated by its key, write a longer for or a shorter "
+        f"{memory.written.bare} is not above {shortest.written.bare}, the longest attempt of "
+        f"{route.path}, so nothing is repeated by its key, write a longer for or a shorter "
         f"retry.attempt_timeout",
     )
 
 
 def with_fitting_base(route: EffectiveSection) -> TypedMapping:
-    """The route with a first wait that is no longer than the longest, if only that was written."""
-    base, longest = route.leaf("retry.backoff.base"), route.leaf("retry.backoff.max")
+    """Return the route with ``backoff.base`` lowered to ``max``, if only ``max`` was written."""
+    base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
     if base is None or longest is None or route.writer("retry.backoff.base"):
-        return route.section
+        return route.typed
     if base.value <= longest.value:
-        return route.section
-    return with_entry(route.section, ("retry", "backoff"), Entry("base", longest.position, longest))
+        return route.typed
+    return with_entry(route.typed, ("retry", "backoff"), Entry("base", longest.position, longest))
 
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``retry.on`` that was probably meant to add to the built-in list."""
     entry, items = route.entry("retry.on"), route.items("retry.on")
     if entry is None or items is None or not route.writer("retry.on"):
         return
     listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
-    if not _TELLING.isdisjoint(listed):
+    if not _SHOWS_KNOWLEDGE.isdisjoint(listed):
         return
     covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
     if not covered.isdisjoint(USUAL_REFUSALS):
@@ -119,7 +120,7 @@ def _check_unsafe(
     route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Warn of requests that may run twice."""
-    unsafe, items = route.leaf("retry.unsafe"), route.items("retry.on")
+    unsafe, items = route.scalar("retry.unsafe"), route.items("retry.on")
     if unsafe is None or unsafe.value != "always" or items is None:
         return
     methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
@@ -140,7 +141,7 @@ def _check_unsafe(
 
 
 def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
-    """Whether the upstream is likely to have begun: a 4xx says that it would not."""
+    """Return whether the upstream may have begun the work: a 4xx says that it did not."""
     if outcome in _MAY_HAVE_RUN:
         return True
     hinted = hinted_status(outcome)
@@ -149,49 +150,49 @@ def _may_have_run(outcome: str | int, refused: frozenset[int]) -> bool:
 
 
 def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    limit, timeout = route.leaf("retry.attempt_timeout"), route.leaf("timeout")
-    attempts = route.leaf("retry.attempts")
+    limit, timeout = route.scalar("retry.attempt_timeout"), route.scalar("timeout")
+    attempts = route.scalar("retry.attempts")
     if limit is None or timeout is None or attempts is None or attempts.value == 1:
         return
     if limit.value is None or timeout.value is None or limit.value < timeout.value:
         return
     shorter = rounded_down(timeout.value / attempts.value)
     instead = f"{format_duration(shorter)} for {attempts.value} attempts or " if shorter else ""
-    if limit.scalar.references or timeout.scalar.references or attempts.scalar.references:
+    if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter one or "
     diagnostics.fault(
         limit.position,
         limit.path,
-        f"{limit.scalar.bare} is not below timeout {timeout.scalar.bare}"
+        f"{limit.written.bare} is not below timeout {timeout.written.bare}"
         f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
         f"write {instead}a longer timeout",
     )
 
 
 def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    base, longest = route.leaf("retry.backoff.base"), route.leaf("retry.backoff.max")
+    base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
     is_written = bool(route.writer("retry.backoff.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
         diagnostics.fault(
             base.position,
             base.path,
-            f"{base.scalar.bare} is above max {longest.scalar.bare}"
+            f"{base.written.bare} is above max {longest.written.bare}"
             f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
-            f"{longest.scalar.bare} or a larger max",
+            f"{longest.written.bare} or a larger max",
         )
-    strategy = route.leaf("retry.backoff.strategy")
-    for key, user in _ONLY_FOR.items():
+    strategy = route.scalar("retry.backoff.strategy")
+    for key, needed in _ONLY_FOR.items():
         keys = f"retry.backoff.{key}"
-        leaf, writer = route.leaf(keys), route.writer(keys)
-        if leaf is None or strategy is None or strategy.value == user or not writer:
+        scalar, writer = route.scalar(keys), route.writer(keys)
+        if scalar is None or strategy is None or strategy.value == needed or not writer:
             continue
-        # What a policy says for another strategy does no harm to a route that chose its own.
-        if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.home:
+        # A policy's key for another strategy is harmless to a route that sets its own strategy.
+        if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
             diagnostics.warn(
-                leaf.position,
-                leaf.path,
-                f"the strategy is {strategy.value} and only {user} uses it, write strategy: "
-                f"{user} or remove it",
+                scalar.position,
+                scalar.path,
+                f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "
+                f"{needed} or remove it",
             )
 
 

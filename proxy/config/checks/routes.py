@@ -1,4 +1,4 @@
-"""Routes with their policies merged in, and what is wrong between them.
+"""Merging of policies into routes, and checks of routes against each other.
 
 Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
 several the later) < the route itself.
@@ -13,8 +13,8 @@ from proxy.config.read.typed_tree import (
     TypedMapping,
     TypedNode,
     TypedScalar,
-    leaves,
-    merge_branches,
+    merge_mappings,
+    scalars,
 )
 from proxy.config.source.nodes import Entry, Scalar
 from proxy.config.values.base import Name
@@ -31,7 +31,7 @@ class DraftRoute:
     written: TypedMapping
     merged: TypedMapping
     match: Match
-    """As wide as it could be: what could not be read does not narrow it."""
+    """The match without the parts that could not be read, so at least as wide as it is meant."""
 
     @property
     def path(self) -> str:
@@ -47,49 +47,49 @@ class DraftRoute:
 
 
 def draft_routes(file: TypedMapping) -> list[DraftRoute]:
-    """The routes in order, each over its policies over the defaults."""
-    defaults = file.branch("defaults")
-    policies = file.branch("policies")
+    """Return the routes in order, each merged over its policies and the defaults."""
+    defaults = file.mapping("defaults")
+    policies = file.mapping("policies")
     drafts = []
     for route in file.items("routes"):
         if not isinstance(route, TypedMapping):
             continue
         layers = [] if defaults is None else [defaults]
         for name in route.values("policy"):
-            policy = None if policies is None else policies.branch(name)
+            policy = None if policies is None else policies.mapping(name)
             layers += [] if policy is None else [policy]
         merged = route
         for layer in reversed(layers):
-            merged = merge_branches(layer, merged)
+            merged = merge_mappings(layer, merged)
         drafts.append(DraftRoute(route, merged, _match(route)))
     return drafts
 
 
 def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[TypedMapping]:
-    """The merged routes, each with a name of its own."""
+    """Return the merged routes, each with a unique name."""
     lines: dict[str, int] = {}
     named = []
     for draft in drafts:
-        leaf = _name(draft, diagnostics)
-        if leaf is None:
+        scalar = _name(draft, diagnostics)
+        if scalar is None:
             continue
-        if leaf.value not in lines:
-            lines[leaf.value] = draft.line
+        if scalar.value not in lines:
+            lines[scalar.value] = draft.line
         elif "name" in draft.written.entries:
             diagnostics.fault(
-                leaf.position,
-                leaf.path,
-                f"already the name of the route at line {lines[leaf.value]}, write another "
+                scalar.position,
+                scalar.path,
+                f"already the name of the route at line {lines[scalar.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
         else:
             diagnostics.fault(
-                leaf.position,
+                scalar.position,
                 draft.path,
-                f"this route would be called by its path, as the one at line {lines[leaf.value]} "
+                f"this route would be called by its path, as the one at line {lines[scalar.value]} "
                 f"is, write a name",
             )
-        entry: Entry[TypedNode] = Entry("name", leaf.position, leaf)
+        entry: Entry[TypedNode] = Entry("name", scalar.position, scalar)
         named.append(replace(draft.merged, entries={"name": entry} | draft.merged.entries))
     return named
 
@@ -97,9 +97,9 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
 def check_references(
     file: TypedMapping, drafts: list[DraftRoute], diagnostics: Diagnostics
 ) -> None:
-    """Each upstream and policy that a route names is there; each that is there is named."""
+    """Check that each upstream and policy that a route names exists, and that each is used."""
     for group, key in (("upstreams", "upstream"), ("policies", "policy")):
-        table = file.branch(group)
+        table = file.mapping(group)
         if table is None and group in file.broken:
             continue
         names = {} if table is None else table.entries.keys() | table.broken
@@ -107,12 +107,14 @@ def check_references(
         is_sure = "routes" not in file.broken or "routes" in file.entries
         for draft in drafts:
             is_sure = is_sure and draft.merged.broken.isdisjoint({key, "fallback"})
-            for leaf in _references(draft, key):
-                used.add(leaf.value)
-                if leaf.value not in names:
-                    diagnostics.fault(leaf.position, leaf.path, _no_such(key, group, leaf, names))
+            for scalar in _references(draft, key):
+                used.add(scalar.value)
+                if scalar.value not in names:
+                    diagnostics.fault(
+                        scalar.position, scalar.path, _no_such(key, group, scalar, names)
+                    )
                     is_sure = False
-        # Where a reference is wrong, it may be the one that is missing here.
+        # If any reference is wrong, it may be the one that uses this entry: no warning then.
         for entry in table.entries.values() if table and is_sure else ():
             if entry.key not in used:
                 diagnostics.warn(
@@ -145,7 +147,7 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
         frozenset(),
     )
     for number, later in enumerate(drafts):
-        # Of thousands of routes only those are compared that take the path's beginning.
+        # Compare only routes that match the beginning of the path: there may be thousands.
         beginning = later.match.paths[0].removesuffix(ANY_PATH)
         for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
             earlier = drafts[candidate]
@@ -165,35 +167,35 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
 def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of a prefix that no path of its route begins with."""
     for draft in drafts:
-        leaf = draft.merged.leaf("strip_prefix")
-        # In defaults it is meant for those routes that it fits.
-        if leaf is None or leaf.path.startswith("defaults.") or not draft.has_whole_match:
+        scalar = draft.merged.scalar("strip_prefix")
+        # A prefix in defaults is meant for those routes that it fits.
+        if scalar is None or scalar.path.startswith("defaults.") or not draft.has_whole_match:
             continue
-        if not any(_may_begin_with(pattern, leaf.value) for pattern in draft.match.paths):
+        if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
             diagnostics.warn(
-                leaf.position,
-                leaf.path,
-                f"no path of {draft.path} begins with {leaf.scalar.bare}, so nothing "
+                scalar.position,
+                scalar.path,
+                f"no path of {draft.path} begins with {scalar.written.bare}, so nothing "
                 f"is stripped, correct it or remove it",
             )
 
 
 def _references(draft: DraftRoute, key: str) -> Iterator[TypedScalar]:
-    """Every value by which a route names an upstream or, with *key* so, a policy."""
+    """Yield every value by which a route names an upstream or a policy, depending on *key*."""
     node = draft.written.node(key)
-    for _, leaf in leaves(node) if node else ():
-        yield leaf
-    fallback = draft.merged.branch("fallback")
-    asked = fallback.leaf(key) if fallback else None
-    if asked is not None:
-        yield asked
+    for _, scalar in scalars(node) if node else ():
+        yield scalar
+    fallback = draft.merged.mapping("fallback")
+    named_by_fallback = fallback.scalar(key) if fallback else None
+    if named_by_fallback is not None:
+        yield named_by_fallback
 
 
 def _match(route: TypedMapping) -> Match:
-    match = route.branch("match")
+    match = route.mapping("match")
     if match is None:
         return Match()
-    table = match.branch("headers")
+    table = match.mapping("headers")
     headers = {} if table is None or "headers" in match.broken else table.entries
     return Match(
         paths=_readable(match, "path") or Match().paths,
@@ -212,45 +214,45 @@ def _readable(match: TypedMapping, key: str) -> tuple[str, ...]:
 
 
 def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
-    """The name as written, or else the first path."""
-    written = draft.written.leaf("name")
+    """Return the name as written, or else the first path; None if neither is usable."""
+    written = draft.written.scalar("name")
     if written is not None or "name" in draft.written.broken:
         return written
-    match = draft.written.branch("match")
+    match = draft.written.mapping("match")
     first = next(iter(match.items("path")), None) if match and draft.has_whole_match else None
     if not isinstance(first, TypedScalar):
-        # No path at all means any, and is called so.
+        # A match without a path takes any path, and the route is named after that pattern.
         first = TypedScalar(draft.path, Name(), Scalar(ANY_PATH, draft.written.position), ANY_PATH)
         return first if draft.has_whole_match else None
-    if first.scalar.references:
+    if first.written.references:
         problem = "the path may hold a secret, and metrics would show it"
     else:
         try:
-            return TypedScalar(draft.path, Name(), first.scalar, Name().read(first.scalar))
+            return TypedScalar(draft.path, Name(), first.written, Name().read(first.written))
         except InvalidValue:
             problem = "the path is too long to be a name"
     diagnostics.fault(first.position, draft.path, f"{problem}, write name: hooks (say)")
     return None
 
 
-def _no_such(key: str, group: str, leaf: TypedScalar, names: Collection[str]) -> str:
-    if "://" in leaf.value:
+def _no_such(key: str, group: str, scalar: TypedScalar, names: Collection[str]) -> str:
+    if "://" in scalar.value:
         return f"a URL stands where a name belongs, write the URL in {group} and its name here"
-    near = nearest(leaf.value, sorted(names))
+    near = nearest(scalar.value, sorted(names))
     if near:
         hint = f'did you mean "{near}"?'
     else:
         hint = f"write one of {', '.join(sorted(names))}" if names else f"write it in {group}"
-    return f"no {key} is called {leaf.scalar.shown}, {hint}"
+    return f"no {key} is called {scalar.written.shown}, {hint}"
 
 
 def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnostics) -> None:
-    match = draft.written.branch("match")
+    match = draft.written.mapping("match")
     for item in match.items("path") if match else ():
         if (
             not isinstance(item, TypedScalar)
             or not item.value.endswith("/*")
-            or item.scalar.references
+            or item.written.references
         ):
             continue
         probe = item.value.replace("*", "a") + "/b"
@@ -266,7 +268,7 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnost
 
 
 def _may_begin_with(pattern: str, prefix: str) -> bool:
-    """Whether some path that *pattern* takes begins with *prefix*."""
+    """Return whether some path that *pattern* matches begins with *prefix*."""
     wanted = prefix.split("/")
     offered = pattern.split("/")
     if offered[-1] == "**":

@@ -1,4 +1,4 @@
-"""What is wrong with the store as a whole."""
+"""Checks of the store."""
 
 import re
 from pathlib import Path
@@ -13,19 +13,19 @@ _FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
 
 
 def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """It can be there; each key has a use; credentials are complete; TLS settings make sense."""
-    store = file.branch("store")
-    url = store.leaf("url") if store else None
+    """Check the folder, unused keys, credentials and TLS settings of the store."""
+    store = file.mapping("store")
+    url = store.scalar("url") if store else None
     if store is None or url is None:
         return
-    # What memory has no use for waits for the day that it is redis.
+    # Keys for redis are allowed beside `memory`: another environment may use redis.
     if isinstance(url.value, RedisUrl):
         _check_credentials(store, url.value, diagnostics)
-        _check_idle(store, url, _FOR_MEMORY, diagnostics)
+        _check_unused(store, url, _FOR_MEMORY, diagnostics)
     elif isinstance(url.value, SqliteFile):
         _check_folder(url, diagnostics)
-        _check_idle(store, url, (*_FOR_MEMORY, *_FOR_REDIS), diagnostics)
-    tls = store.branch("tls")
+        _check_unused(store, url, (*_FOR_MEMORY, *_FOR_REDIS), diagnostics)
+    tls = store.mapping("tls")
     if tls is None or not tls.entries:
         return
     if isinstance(url.value, RedisUrl) and not url.value.is_encrypted:
@@ -38,8 +38,8 @@ def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
-    """The file is made when it is needed; the folder that it is in is not."""
-    shown = re.sub("^sqlite:", "", url.scalar.bare, flags=re.IGNORECASE)
+    """Check that the folder of the SQLite file exists: the file is created, the folder is not."""
+    shown = re.sub("^sqlite:", "", url.written.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
     if _is_folder(path):
         diagnostics.fault(
@@ -62,41 +62,41 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _check_idle(
+def _check_unused(
     store: TypedMapping, url: TypedScalar, keys: tuple[str, ...], diagnostics: Diagnostics
 ) -> None:
-    """Warn of keys that this store has no use for.
+    """Warn of keys that this store does not use.
 
-    Where another file chose the store, they wait for the one that they were written for.
+    Not where another file chose the store: the keys may be meant for the store of their file.
     """
     for key in keys:
         entry = store.entries.get(key)
         if entry is None or entry.position.source != url.position.source:
             continue
         is_bound = key in _FOR_MEMORY
-        what = "it bounds the memory store and" if is_bound else "it is for redis and"
+        effect = "it bounds the memory store and" if is_bound else "it is for redis and"
         instead = "url: memory" if is_bound else "url: redis://…"
         diagnostics.warn(
             entry.position,
             entry.node.path,
-            f"{what} has no effect on this one, write {instead} or remove it",
+            f"{effect} has no effect on this one, write {instead} or remove it",
         )
 
 
 def _check_credentials(store: TypedMapping, url: RedisUrl, diagnostics: Diagnostics) -> None:
-    for key, within in (("username", url.username), ("password", url.password)):
-        leaf = store.leaf(key)
-        if leaf is not None and within is not None:
+    for key, in_url in (("username", url.username), ("password", url.password)):
+        scalar = store.scalar(key)
+        if scalar is not None and in_url is not None:
             diagnostics.fault(
-                leaf.position, leaf.path, f"the URL has a {key} too, remove one of them"
+                scalar.position, scalar.path, f"the URL has a {key} too, remove one of them"
             )
     if url.password is not None or "password" in store.entries.keys() | store.broken:
         return
-    leaf = store.leaf("username") or (store.leaf("url") if url.username else None)
-    if leaf is not None:
+    scalar = store.scalar("username") or (store.scalar("url") if url.username else None)
+    if scalar is not None:
         diagnostics.fault(
-            leaf.position,
-            leaf.path,
+            scalar.position,
+            scalar.path,
             'a user needs a password, write password: "${REDIS_PASSWORD}" in store, or '
             "redis://:PASSWORD@HOST if there is no user",
         )

@@ -1,4 +1,4 @@
-"""What is wrong with the throttles of routes and upstreams: values that do not go together."""
+"""Checks of the throttles (rate limits, concurrency, waits) of routes and upstreams."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from proxy.config.values.stores import RedisUrl
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import pace
 
-_LONGEST_LOG = 100_000
-"""Calls whose times a window can be asked to remember."""
+_MAX_WINDOW_CALLS = 100_000
+"""The most calls whose times a sliding window may have to remember."""
 
 
 def check_throttles(
@@ -23,16 +23,16 @@ def check_throttles(
     file: EffectiveSection,
     diagnostics: Diagnostics,
 ) -> None:
-    """Rates, bursts, keys and waits of every throttle that is switched on."""
-    on = [owner for owner in (*routes, *upstreams) if owner.section.branch("throttle")]
-    store = file.leaf("store.url")
-    for owner in on:
-        _check_hidden_rates(owner, store, diagnostics)
-        _check_repeated_rates(owner, diagnostics)
-        _check_window(owner, store, diagnostics)
-        _check_margin(owner, diagnostics)
-        _check_purpose(owner, diagnostics)
-    _check_idle_keys(on, diagnostics)
+    """Check rates, bursts, keys and waits of every throttle that is switched on."""
+    on = [section for section in (*routes, *upstreams) if section.typed.mapping("throttle")]
+    store = file.scalar("store.url")
+    for section in on:
+        _check_hidden_rates(section, store, diagnostics)
+        _check_repeated_rates(section, diagnostics)
+        _check_window(section, store, diagnostics)
+        _check_margin(section, diagnostics)
+        _check_purpose(section, diagnostics)
+    _check_unused_keys(on, diagnostics)
     for route in routes:
         _check_wait(route, diagnostics)
     for upstream in upstreams:
@@ -40,51 +40,51 @@ def check_throttles(
 
 
 def _check_hidden_rates(
-    owner: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
+    section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
-    """Warn of a rate that another one in the same list never lets come to bear.
+    """Warn of a rate that has no effect because of another one in the same list.
 
-    A smooth rate is hidden by one that is slower and lets no more out at once.
+    A GCRA rate is hidden by one that is slower and lets no larger burst out.
     """
-    algorithm, rates, burst = owner.leaf("throttle.algorithm"), _rates(owner), _burst(owner)
+    algorithm, rates, burst = section.scalar("throttle.algorithm"), _rates(section), _burst(section)
     if algorithm is None or algorithm.value != "gcra" or not rates:
         return
     settings = ThrottleSettings(burst=burst)
-    slowest = min(rates, key=lambda leaf: leaf.value.count / leaf.value.period)
+    slowest = min(rates, key=lambda scalar: scalar.value.count / scalar.value.period)
     is_shared = store is None or isinstance(store.value, RedisUrl)
     instead = "remove it" if is_shared else "remove it or write algorithm: window to have both"
     at_once = pace(settings, slowest.value).burst
-    for leaf in rates:
-        is_hidden = pace(settings, leaf.value).burst >= at_once
-        if leaf is not slowest and leaf.value != slowest.value and is_hidden:
+    for scalar in rates:
+        is_hidden = pace(settings, scalar.value).burst >= at_once
+        if scalar is not slowest and scalar.value != slowest.value and is_hidden:
             diagnostics.warn(
-                leaf.position,
-                leaf.path,
-                f"{leaf.scalar.bare}{owner.named('throttle.rate', 'throttle.algorithm')} has no "
-                f"effect, {slowest.scalar.bare} lets less through at any time, {instead}",
+                scalar.position,
+                scalar.path,
+                f"{scalar.written.bare}{section.named('throttle.rate', 'throttle.algorithm')} has "
+                f"no effect, {slowest.written.bare} lets less through at any time, {instead}",
             )
 
 
-def _burst(owner: EffectiveSection) -> int | None:
-    leaf = owner.leaf("throttle.burst")
-    return None if leaf is None else leaf.value
+def _burst(section: EffectiveSection) -> int | None:
+    scalar = section.scalar("throttle.burst")
+    return None if scalar is None else scalar.value
 
 
-def _check_repeated_rates(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
+def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     seen = set()
-    for leaf in _rates(owner):
-        if leaf.value in seen:
+    for scalar in _rates(section):
+        if scalar.value in seen:
             diagnostics.fault(
-                leaf.position, leaf.path, "this rate is already in the list, remove it"
+                scalar.position, scalar.path, "this rate is already in the list, remove it"
             )
-        seen.add(leaf.value)
+        seen.add(scalar.value)
 
 
 def _check_window(
-    owner: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
+    section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
-    """A window is exact because it remembers every call; that is not for any size or place."""
-    algorithm, rates = owner.leaf("throttle.algorithm"), _rates(owner)
+    """Check that a window is not too large and not shared: it remembers every call, in memory."""
+    algorithm, rates = section.scalar("throttle.algorithm"), _rates(section)
     if algorithm is None or algorithm.value != "window" or not rates:
         return
     if store is not None and isinstance(store.value, RedisUrl):
@@ -94,42 +94,43 @@ def _check_window(
             "a window is counted in one process and cannot be shared over redis, write algorithm: "
             "gcra, or store: memory",
         )
-    for leaf in rates:
-        if leaf.value.count > _LONGEST_LOG:
+    for scalar in rates:
+        if scalar.value.count > _MAX_WINDOW_CALLS:
             diagnostics.fault(
-                leaf.position,
-                leaf.path,
-                f"a window remembers every call{owner.named('throttle.rate', 'throttle.algorithm')}"
-                f", at most {_LONGEST_LOG}, write algorithm: gcra for more",
+                scalar.position,
+                scalar.path,
+                f"a window remembers every call"
+                f"{section.named('throttle.rate', 'throttle.algorithm')}, at most "
+                f"{_MAX_WINDOW_CALLS}, write algorithm: gcra for more",
             )
 
 
-def _check_margin(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a margin that takes more than half of a rate: a wrong unit, most likely."""
-    margin, rates = owner.leaf("throttle.margin"), _rates(owner)
-    if margin is None or margin.value is None or not rates or not owner.writer("throttle.margin"):
+def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
+    """Warn of a margin that takes more than half of a rate: most likely a wrong unit."""
+    margin, rates = section.scalar("throttle.margin"), _rates(section)
+    if margin is None or margin.value is None or not rates or not section.writer("throttle.margin"):
         return
-    shortest = min(rates, key=lambda leaf: leaf.value.period)
+    shortest = min(rates, key=lambda scalar: scalar.value.period)
     if margin.value >= shortest.value.period:
         diagnostics.warn(
             margin.position,
             margin.path,
-            f"{margin.scalar.bare} is not below the time of {shortest.scalar.bare}"
-            f"{owner.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
+            f"{margin.written.bare} is not below the time of {shortest.written.bare}"
+            f"{section.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
             "used, write auto, or 20ms (say)",
         )
 
 
-def _check_purpose(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
+def _check_purpose(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a throttle that does nothing."""
-    items, concurrency = owner.items("throttle.rate"), owner.leaf("throttle.concurrency")
-    pause, entry = owner.entry("throttle.pause"), owner.entry("throttle")
+    items, concurrency = section.items("throttle.rate"), section.scalar("throttle.concurrency")
+    pause, entry = section.entry("throttle.pause"), section.entry("throttle")
     if items is None or items.items or concurrency is None or concurrency.value is not None:
         return
     if pause is None or entry is None or not isinstance(pause.node, TypedMapping):
         return
-    # Where a policy leaves pauses out, it may be for routes that have a rate.
-    if pause.node.is_off and owner.writer("throttle.pause") == owner.home:
+    # A policy that switches pauses off may be meant for routes that have a rate.
+    if pause.node.is_off and section.writer("throttle.pause") == section.path:
         diagnostics.warn(
             entry.position,
             entry.node.path,
@@ -139,58 +140,58 @@ def _check_purpose(owner: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Idle:
+class _UnusedKey:
     """A key that has no effect beside what another key says."""
 
     key: str
     other: str
-    is_idle: Callable[[EffectiveSection], bool]
+    is_unused: Callable[[EffectiveSection], bool]
     text: str
 
 
-def _has_no_rate(owner: EffectiveSection) -> bool:
-    # Who writes none has said so.
-    items = owner.items("throttle.rate")
-    return items is not None and not items.items and not owner.writer("throttle.rate")
+def _has_no_rate(section: EffectiveSection) -> bool:
+    # An empty list that is written is intended.
+    items = section.items("throttle.rate")
+    return items is not None and not items.items and not section.writer("throttle.rate")
 
 
-def _has_nothing_to_burst(owner: EffectiveSection) -> bool:
-    return _burst(owner) is not None and _has_no_rate(owner)
+def _has_nothing_to_burst(section: EffectiveSection) -> bool:
+    return _burst(section) is not None and _has_no_rate(section)
 
 
-def _is_window(owner: EffectiveSection) -> bool:
-    algorithm = owner.leaf("throttle.algorithm")
-    if algorithm is None or _burst(owner) is None:
+def _is_window(section: EffectiveSection) -> bool:
+    algorithm = section.scalar("throttle.algorithm")
+    if algorithm is None or _burst(section) is None:
         return False
-    return algorithm.value == "window" and not _has_no_rate(owner)
+    return algorithm.value == "window" and not _has_no_rate(section)
 
 
-def _has_no_key(owner: EffectiveSection) -> bool:
-    key = owner.leaf("throttle.key")
-    return key is not None and key.value is None and not owner.writer("throttle.key")
+def _has_no_key(section: EffectiveSection) -> bool:
+    key = section.scalar("throttle.key")
+    return key is not None and key.value is None and not section.writer("throttle.key")
 
 
-_IDLE_KEYS = (
-    _Idle(
+_UNUSED_KEYS = (
+    _UnusedKey(
         "throttle.burst",
         "throttle.rate",
         _has_nothing_to_burst,
         "there is no rate that could burst, write rate: 100/s (say) beside it",
     ),
-    _Idle(
+    _UnusedKey(
         "throttle.burst",
         "throttle.algorithm",
         _is_window,
         "a window has no burst (the whole rate may go out at once), remove it or write algorithm: "
         "gcra",
     ),
-    _Idle(
+    _UnusedKey(
         "throttle.margin",
         "throttle.rate",
         _has_no_rate,
         "there is no rate whose calls could arrive late, write rate: 100/s (say) beside it",
     ),
-    _Idle(
+    _UnusedKey(
         "throttle.max_keys",
         "throttle.key",
         _has_no_key,
@@ -199,31 +200,31 @@ _IDLE_KEYS = (
 )
 
 
-def _check_idle_keys(owners: Sequence[EffectiveSection], diagnostics: Diagnostics) -> None:
-    """Refuse keys that have no effect on anything.
+def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagnostics) -> None:
+    """Refuse keys that have no effect on any route or upstream.
 
-    What defaults or a policy say may be meant for some routes only: it is enough
-    that one of them has a use for it, or that those without one chose so.
+    A key in defaults or a policy may be meant for some routes only: it is accepted if one
+    of them uses it, or if those that do not use it made that choice themselves.
     """
-    for idle in _IDLE_KEYS:
-        useless: dict[tuple[Position, str], bool] = {}
-        for owner in owners:
-            entry, writer = owner.entry(idle.key), owner.writer(idle.key)
+    for unused in _UNUSED_KEYS:
+        unused_at: dict[tuple[Position, str], bool] = {}
+        for section in sections:
+            entry, writer = section.entry(unused.key), section.writer(unused.key)
             if entry is None or not writer:
                 continue
-            is_useless = idle.is_idle(owner) and (
-                owner.writer(idle.other) in {writer, ""} or writer == owner.home
+            has_no_effect = unused.is_unused(section) and (
+                section.writer(unused.other) in {writer, ""} or writer == section.path
             )
-            place = entry.position, entry.node.path
-            useless[place] = useless.get(place, True) and is_useless
-        for (position, path), is_useless in useless.items():
-            if is_useless:
-                diagnostics.fault(position, path, idle.text)
+            written_at = entry.position, entry.node.path
+            unused_at[written_at] = unused_at.get(written_at, True) and has_no_effect
+        for (position, path), has_no_effect in unused_at.items():
+            if has_no_effect:
+                diagnostics.fault(position, path, unused.text)
 
 
 def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a wait that is longer than a request may take."""
-    wait, timeout = route.leaf("throttle.max_wait"), route.leaf("timeout")
+    wait, timeout = route.scalar("throttle.max_wait"), route.scalar("timeout")
     if wait is None or timeout is None or not route.writer("throttle.max_wait"):
         return
     if wait.value is None or timeout.value is None or wait.value < timeout.value:
@@ -231,12 +232,12 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     shorter = rounded_down(timeout.value * 2 / 3)
     longer = format_in_seconds(wait.value + timeout.value)
     instead = f"max_wait: {format_duration(shorter)} or timeout: {longer}"
-    if wait.scalar.references or timeout.scalar.references:
+    if wait.written.references or timeout.written.references:
         instead = "a shorter one or a longer timeout"
     diagnostics.warn(
         wait.position,
         wait.path,
-        f"a wait of {wait.scalar.bare} cannot fit into timeout {timeout.scalar.bare}"
+        f"a wait of {wait.written.bare} cannot fit into timeout {timeout.written.bare}"
         f"{route.named('throttle.max_wait', 'timeout')}, write {instead}",
     )
 
@@ -244,36 +245,36 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 def _check_shared_wait(
     upstream: EffectiveSection, routes: Sequence[EffectiveSection], diagnostics: Diagnostics
 ) -> None:
-    """The same for an upstream, whose wait has to fit into one route at least."""
-    wait = upstream.leaf("throttle.max_wait")
-    timeouts = [route.leaf("timeout") for route in routes]
-    known = [leaf for leaf in timeouts if leaf is not None and leaf.value is not None]
+    """Warn of an upstream's wait that is longer than a request may take on all of its routes."""
+    wait = upstream.scalar("throttle.max_wait")
+    timeouts = [route.scalar("timeout") for route in routes]
+    known = [scalar for scalar in timeouts if scalar is not None and scalar.value is not None]
     if wait is None or wait.value is None or not upstream.writer("throttle.max_wait"):
         return
-    if not known or len(known) < len(timeouts):  # one has no limit, or one that nobody can read
+    if not known or len(known) < len(timeouts):  # one has no limit, or could not be read
         return
-    longest = max(known, key=lambda leaf: leaf.value)
+    longest = max(known, key=lambda scalar: scalar.value)
     if wait.value < longest.value:
         return
     diagnostics.warn(
         wait.position,
         wait.path,
-        f"a wait of {wait.scalar.bare} fits into no route's timeout (the longest is "
-        f"{longest.scalar.bare}), write a shorter one or a longer timeout",
+        f"a wait of {wait.written.bare} fits into no route's timeout (the longest is "
+        f"{longest.written.bare}), write a shorter one or a longer timeout",
     )
 
 
 def _routes_to(
     upstream: EffectiveSection, routes: Sequence[EffectiveSection]
 ) -> list[EffectiveSection]:
-    """Those that send to it, in the first place or as a fallback."""
-    name = upstream.home.removeprefix("upstreams.")
-    leaves = (
-        (route, route.leaf(key)) for route in routes for key in ("upstream", "fallback.upstream")
+    """Return the routes that send to *upstream*, directly or as a fallback."""
+    name = upstream.path.removeprefix("upstreams.")
+    scalars = (
+        (route, route.scalar(key)) for route in routes for key in ("upstream", "fallback.upstream")
     )
-    return [route for route, leaf in leaves if leaf is not None and leaf.value == name]
+    return [route for route, scalar in scalars if scalar is not None and scalar.value == name]
 
 
-def _rates(owner: EffectiveSection) -> list[TypedScalar]:
-    items = owner.items("throttle.rate")
+def _rates(section: EffectiveSection) -> list[TypedScalar]:
+    items = section.items("throttle.rate")
     return [item for item in items.items if isinstance(item, TypedScalar)] if items else []

@@ -1,4 +1,4 @@
-"""What is wrong with an upstream as a whole."""
+"""Checks of upstreams."""
 
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
@@ -6,12 +6,12 @@ from proxy.config.read.typed_tree import TypedMapping, TypedScalar
 from proxy.policy.settings import USUAL_REFUSALS
 
 _PERHAPS_PERCENT = 10
-"""A ratio from here on was written by somebody who thinks in percent."""
+"""The ratio from which the author probably meant percent."""
 
 
 def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """URLs differ; TLS settings, refusals and budget make sense."""
-    upstreams = file.branch("upstreams")
+    """Check URLs, TLS settings, refusals and the retry budget of each upstream."""
+    upstreams = file.mapping("upstreams")
     for entry in upstreams.entries.values() if upstreams else ():
         if isinstance(entry.node, TypedMapping):
             _check_urls(entry.node, diagnostics)
@@ -21,18 +21,18 @@ def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
-    """The statuses by which the upstream called *name* says that it did nothing."""
-    upstreams = file.branch("upstreams")
-    upstream = upstreams.branch(name.value) if upstreams and name else None
+    """Return the statuses by which the upstream called *name* says that it did nothing."""
+    upstreams = file.mapping("upstreams")
+    upstream = upstreams.mapping(name.value) if upstreams and name else None
     is_written = upstream is not None and "refused" in upstream.entries
     return frozenset(upstream.values("refused") if upstream and is_written else USUAL_REFUSALS)
 
 
 def honoured_key(file: TypedMapping, name: TypedScalar | None) -> TypedMapping | None:
-    """What the upstream called *name* promises about keys; None if nothing."""
-    upstreams = file.branch("upstreams")
-    upstream = upstreams.branch(name.value) if upstreams and name else None
-    return None if upstream is None else upstream.branch("honours_key")
+    """Return the ``honours_key`` of the upstream called *name*; None if it honours no keys."""
+    upstreams = file.mapping("upstreams")
+    upstream = upstreams.mapping(name.value) if upstreams and name else None
+    return None if upstream is None else upstream.mapping("honours_key")
 
 
 def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
@@ -47,7 +47,7 @@ def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
-    tls = upstream.branch("tls")
+    tls = upstream.mapping("tls")
     if tls is None or not tls.entries:
         return
     if upstream.is_whole and all(origin.scheme == "http" for origin in upstream.values("urls")):
@@ -60,7 +60,7 @@ def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of a list that was probably meant to add to the built-in one."""
+    """Warn of a ``refused`` that was probably meant to add to the built-in list."""
     written = upstream.values("refused")
     if not written or not set(written).isdisjoint(USUAL_REFUSALS) or "refused" in upstream.broken:
         return
@@ -74,12 +74,12 @@ def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
 
 
 def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of a budget that allows nothing, or everything."""
-    budget = upstream.branch("budget")
-    ratio = budget.leaf("ratio") if budget else None
+    """Warn of a retry budget that allows no retry, or any number."""
+    budget = upstream.mapping("budget")
+    ratio = budget.scalar("ratio") if budget else None
     if budget is None or ratio is None:
         return
-    least = budget.leaf("min_per_second")
+    least = budget.scalar("min_per_second")
     if ratio.value == 0 and least is not None and least.value == 0:
         diagnostics.warn(
             upstream.entries["budget"].position,
@@ -90,6 +90,6 @@ def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
         diagnostics.warn(
             ratio.position,
             ratio.path,
-            f"{ratio.scalar.bare} retries for each request are no limit, write a ratio such as "
+            f"{ratio.written.bare} retries for each request are no limit, write a ratio such as "
             f"0.2, or budget: false if that is meant",
         )

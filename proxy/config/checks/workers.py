@@ -1,4 +1,4 @@
-"""What several worker processes cannot share: state that each would have for itself."""
+"""Checks of several worker processes: state that they cannot share, limits they cannot divide."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from proxy.config.read.typed_tree import TypedScalar
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
 _MOST_NAMED = 3
-"""Of those that have the same trouble."""
+"""The number of paths that a message names."""
 
 
 def check_workers(
@@ -17,16 +17,16 @@ def check_workers(
     file: EffectiveSection,
     diagnostics: Diagnostics,
 ) -> None:
-    """Limits and keys are where all workers see them, and what is split leaves each a part.
+    """Check that limits and keys are in a shared store, and that each worker gets a share.
 
-    ``auto`` counts as several on every machine: a file that is good on a small one must not
-    become faulty on a larger one.
+    ``auto`` counts as several on every machine: a file that is valid on a small machine must
+    not become invalid on a larger one.
     """
-    workers, store = file.leaf("workers"), file.leaf("store.url")
+    workers, store = file.scalar("workers"), file.scalar("store.url")
     if workers is None or store is None or workers.value == 1:
         return
     several = "auto may be several workers, which" if workers.value is None else _counted(workers)
-    limited = _having("throttle", (*routes, *upstreams))
+    limited = _paths_with("throttle", (*routes, *upstreams))
     if limited and not isinstance(store.value, RedisUrl):
         diagnostics.fault(
             workers.position,
@@ -34,7 +34,7 @@ def check_workers(
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
-    keyed = _having("idempotency", routes)
+    keyed = _paths_with("idempotency", routes)
     if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
         diagnostics.fault(
             workers.position,
@@ -50,31 +50,33 @@ def check_workers(
 def _split(
     upstreams: Sequence[EffectiveSection], file: EffectiveSection
 ) -> Iterator[TypedScalar | None]:
-    """The numbers that are divided among the workers, and of which each needs at least one."""
-    yield file.leaf("limits.connections")
-    yield from (upstream.leaf("max_connections") for upstream in upstreams)
+    """Yield the limits that are divided among the workers; each worker needs at least one."""
+    yield file.scalar("limits.connections")
+    yield from (upstream.scalar("max_connections") for upstream in upstreams)
 
 
 def _check_share(limit: TypedScalar | None, workers: TypedScalar, diagnostics: Diagnostics) -> None:
     if limit is None or limit.value >= workers.value:
         return
-    number = workers.scalar.bare
+    number = workers.written.bare
     diagnostics.fault(
         limit.position,
         limit.path,
-        f"{limit.scalar.bare} cannot be divided among {number} workers, write {number} or more, or "
-        f"fewer workers",
+        f"{limit.written.bare} cannot be divided among {number} workers, write {number} or more, "
+        f"or fewer workers",
     )
 
 
 def _counted(workers: TypedScalar) -> str:
-    return f"{workers.scalar.bare} workers"
+    return f"{workers.written.bare} workers"
 
 
-def _having(policy: str, owners: Sequence[EffectiveSection]) -> list[str]:
-    """The paths of the *policy* of those for whom it is switched on."""
+def _paths_with(policy: str, sections: Sequence[EffectiveSection]) -> list[str]:
+    """Return the paths of *policy* in those sections in which it is switched on."""
     return [
-        f"{owner.home}.{policy}" for owner in owners if owner.section.branch(policy) is not None
+        f"{section.path}.{policy}"
+        for section in sections
+        if section.typed.mapping(policy) is not None
     ]
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, and where it stands.
+"""Faults and warnings of a configuration, each with its position.
 
-A fault is one line that says where, what is wrong and what to write instead. It
-never shows a class, a library or a secret.
+A fault is one line that says where, what is wrong and what to write instead. A fault
+never shows the name of a class or a library, nor a secret.
 """
 
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from proxy.config.diagnostics.position import Position, Source
 
 
 class InvalidValue(Exception):
-    """A value that cannot be read. Its text is what the user is told."""
+    """A value that cannot be read. The text of the exception is shown to the user."""
 
 
 class InvalidSecret(InvalidValue):
-    """The same, with a text that shows nothing of the value, even if that is a secret."""
+    """An invalid value whose text may be shown even if the value is a secret: it quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong, or with *warning* one that is probably not meant."""
+    """One error in a configuration, or with *warning* something that is probably not meant."""
 
     file: str
     line: int
     column: int
     path: str
-    """Keys joined by dots, such as ``routes.charges.timeout``; may be empty."""
+    """Path of the key, joined by dots, such as ``routes.charges.timeout``; may be empty."""
     text: str
     warning: bool = False
 
     def __str__(self) -> str:
-        """The line that users, editors and CI read."""
+        """Format the fault as the one line that users, editors and CI read."""
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         parts = [where, self.path, "warning" if self.warning else "", self.text]
         return _on_one_line(": ".join(part for part in parts if part))
@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Everything that was found, in the order of the files."""
+    """All faults and warnings of one configuration, in the order of its files."""
 
     files: tuple[str, ...]
     diagnostics: tuple[Fault, ...]
@@ -46,15 +46,15 @@ class CheckReport:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.diagnostics if not finding.warning)
+        return tuple(fault for fault in self.diagnostics if not fault.warning)
 
     @property
     def warnings(self) -> tuple[Fault, ...]:
-        return tuple(finding for finding in self.diagnostics if finding.warning)
+        return tuple(fault for fault in self.diagnostics if fault.warning)
 
-    def summary(self, praise: str = "ok") -> str:
-        """The last line: what *praise* says if there are no faults, and the counts."""
-        counts = [] if self.faults else [praise]
+    def summary(self, verdict: str = "ok") -> str:
+        """Format the last line: *verdict* if there are no faults, then the counts."""
+        counts = [] if self.faults else [verdict]
         counts += [
             f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
             for found, noun in ((self.faults, "fault"), (self.warnings, "warning"))
@@ -64,40 +64,40 @@ class CheckReport:
 
 
 class ConfigError(Exception):
-    """The configuration has faults, so there is nothing to run with."""
+    """The configuration has faults and cannot be used; carries the report."""
 
     def __init__(self, report: CheckReport) -> None:
-        super().__init__("\n".join(str(finding) for finding in report.diagnostics))
+        super().__init__("\n".join(str(fault) for fault in report.diagnostics))
         self.report = report
 
 
 class Diagnostics:
-    """Collects what is wrong while a configuration is read."""
+    """Collects faults and warnings while a configuration is read."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Position, Fault]] = []
+        self._faults: list[tuple[Position, Fault]] = []
 
     def fault(self, position: Position, path: str, text: str) -> None:
-        """Note something that must be put right."""
+        """Record a fault: the configuration cannot be used until it is corrected."""
         self._add(position, path, text, warning=False)
 
     def warn(self, position: Position, path: str, text: str) -> None:
-        """Note something that is allowed but probably not meant."""
+        """Record a warning: the value is allowed, but probably not meant."""
         self._add(position, path, text, warning=True)
 
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
-        """All findings, sorted by where they stand."""
+        """Return all faults and warnings, sorted by source, line and column."""
         in_order = sorted(
-            self._found, key=lambda found: (found[0].source.order, found[0].line, found[0].column)
+            self._faults, key=lambda found: (found[0].source.order, found[0].line, found[0].column)
         )
-        # An alias shows one value in several places: the same words once are enough.
+        # A YAML alias shows one value under several keys: report the same text once.
         unique = dict.fromkeys(fault for _, fault in in_order)
         return CheckReport(tuple(source.name for source in sources), tuple(unique))
 
     def _add(self, position: Position, path: str, text: str, *, warning: bool) -> None:
-        # An option of the command line is its own path.
+        # A command-line option has no line, and its name already says which key is meant.
         path = path if position.line else ""
-        self._found.append(
+        self._faults.append(
             (
                 position,
                 Fault(position.source.name, position.line, position.column, path, text, warning),
@@ -106,7 +106,7 @@ class Diagnostics:
 
 
 def _on_one_line(text: str) -> str:
-    """*text* with everything escaped that could break the line or the terminal."""
+    """Escape everything in *text* that could break the line or control the terminal."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

@@ -1,17 +1,17 @@
-"""Which known word was probably meant by one that is nearly right."""
+"""Spelling suggestions: the known word nearest to an unknown one."""
 
 from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of *known* that was probably meant; empty if none is near."""
+    """Return the word of *known* that *word* probably stands for; empty if none is near."""
     distance, name = min(((_distance(word, name), name) for name in known), default=(3, ""))
-    # Two letters of three are another word, not a slip.
+    # A word of three letters that differs in two is another word, not a typing error.
     return name if distance <= 2 and 2 * distance < max(len(word), len(name)) else ""
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters differ: put in, left out, replaced or swapped; 3 means many."""
+    """Return the edit distance (inserted, missing, replaced or swapped letters); 3 means many."""
     if abs(len(one) - len(other)) > 2:
         return 3
     before: list[int] = []

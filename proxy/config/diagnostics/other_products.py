@@ -1,4 +1,4 @@
-"""Words that mean something in another product, and ours in their place."""
+"""Keys and switches as other products call them, and ours in their place."""
 
 _ATTEMPTS = ("attempts", "retry.attempts")
 _ON = ("on", "retry.on")
@@ -15,7 +15,7 @@ _TTL = ("ttl", "idempotency.ttl", "for")
 _LEASE = ("lease", "idempotency.lease")
 _MAX_RESPONSE = ("max_response", "idempotency.max_response")
 
-ELSEWHERE = {
+SYNONYMS = {
     "services": ("upstreams",),
     "clusters": ("upstreams",),
     "backends": ("upstreams", "urls"),
@@ -95,8 +95,8 @@ ELSEWHERE = {
     "min_body_rate": ("body_rate",),
     "body_min_rate": ("body_rate",),
 }
-"""Words of other products, and ours: the first that exists where they stand."""
+"""Keys of other products → our keys; the first that exists in the section at hand is suggested."""
 
 OFF = frozenset({"off", "no", "none", "disabled"})
 ON = frozenset({"on", "yes", "enabled"})
-"""Words of YAML 1.1 and of people for false and true."""
+"""Words that YAML 1.1 and people use for false and true."""

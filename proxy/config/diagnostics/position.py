@@ -1,4 +1,4 @@
-"""Where something stands: a source and a place in it."""
+"""Positions in the configuration: a source, a line and a column."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,24 +6,24 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something that holds configuration: a file, or an option of the command line."""
+    """An origin of configuration values: a file, or an option of the command line."""
 
     name: str
-    """As the user wrote it."""
+    """The name as the user wrote it."""
     order: int = 0
-    """Its place among the sources; faults are sorted by it."""
+    """The number of this source among all; faults are sorted by it."""
     path: Path = field(default_factory=Path)
-    """Of a file: where it is."""
+    """The absolute path of a file; unused for options."""
 
     @property
     def directory(self) -> Path:
-        """What relative paths in it are relative to."""
+        """The folder to which relative paths in this source are relative."""
         return self.path.parent
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a source, counted from 1; line 0 where a source has no lines."""
+    """A line and column of a source, counted from 1; line 0 where a source has no lines."""
 
     source: Source
     line: int = 0

@@ -1,4 +1,7 @@
-"""Durations and sizes as people write them: ``1m30s``, ``64KiB``."""
+"""Units of durations and sizes: formatting, parsing, and what to write for unknown units.
+
+Durations are written ``1m30s``, sizes ``64KiB``.
+"""
 
 import re
 from fractions import Fraction
@@ -32,14 +35,14 @@ _OTHER_TIMES = {
     "week": 7 * SECONDS["d"],
     "weeks": 7 * SECONDS["d"],
 }
-"""Units of elsewhere, to say what to write instead."""
+"""Time units that other products accept, for suggestions of what to write instead."""
 
 SIZE_PATTERN = rf"({NUMBER_PATTERN})(B|KiB|MiB|GiB|TiB)"
 _QUANTITY = re.compile(rf"({NUMBER_PATTERN})\s*([^\W\d_]+)")
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest usual way to write it: ``1m30s``, ``250ms``."""
+    """Format a duration in its shortest usual form: ``1m30s``, ``250ms``."""
     milliseconds = round(Fraction(seconds) * 1000)
     if milliseconds == 0:
         return "0s"
@@ -51,15 +54,18 @@ def format_duration(seconds: float) -> str:
 
 
 def format_in_seconds(seconds: float) -> str:
-    """``90s`` rather than ``1m30s``, as people write a time of more than a minute or two."""
+    """Format a duration in seconds: ``90s`` rather than ``1m30s``.
+
+    People write a time of a minute or two so.
+    """
     is_handy = 60 < seconds < 180 and seconds % 60 and seconds.is_integer()
     return f"{seconds:.0f}s" if is_handy else format_duration(seconds)
 
 
 def duration_with_other_unit(text: str) -> tuple[str, str] | None:
-    """The unit that *text* carries but should not, and the duration to write instead.
+    """Return the unsupported unit of *text*, and the duration to write instead.
 
-    The second is empty if nobody knows what the unit means.
+    The duration is empty if the unit is unknown.
     """
     found = _QUANTITY.fullmatch(text)
     if found is None:
@@ -68,26 +74,26 @@ def duration_with_other_unit(text: str) -> tuple[str, str] | None:
     factor = SECONDS.get(unit.lower()) or _OTHER_TIMES.get(unit.lower())
     if factor is None:
         return unit, ""
-    # Days are what is left of a week; 2w is 14d rather than anything with hours.
+    # Weeks become days: 2w is 14d rather than anything with hours.
     return unit, format_duration(max(float(Fraction(number) * factor), 0.001))
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes, or None if *text* is no size."""
+    """Parse a size into bytes; None if *text* is no size."""
     found = re.fullmatch(SIZE_PATTERN, text)
     return None if found is None else int(Fraction(found[1]) * BYTES[found[2]])
 
 
 def format_size(size: int) -> str:
-    """In the largest unit that divides it."""
+    """Format a size in the largest unit that divides it."""
     unit = next((unit for unit in reversed(BYTES) if size and size % BYTES[unit] == 0), "B")
     return f"{size // BYTES[unit]}{unit}"
 
 
 def size_with_other_unit(text: str) -> tuple[str, str] | None:
-    """The unit that *text* carries but should not, and the size to write instead.
+    """Return the unsupported unit of *text*, and the size to write instead.
 
-    Both 10MB and 10M become 10MiB: who writes a limit means that order of size.
+    Both 10MB and 10M become 10MiB: a limit is meant as an order of magnitude.
     """
     found = _QUANTITY.fullmatch(text)
     if found is None:

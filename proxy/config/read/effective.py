@@ -1,4 +1,4 @@
-"""Values as they are in force: written somewhere, or else built in."""
+"""Effective values of a section: as written in the file, or else the built-in default."""
 
 from proxy.config.read.reader import BUILT_IN, Reader
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar
@@ -6,64 +6,67 @@ from proxy.config.source.nodes import Entry
 
 
 class EffectiveSection:
-    """What a section says once the built-in values are in, and where each value was written."""
+    """A section with its built-in defaults filled in, and where each value was written."""
 
-    def __init__(self, section: TypedMapping, home: str, reader: Reader) -> None:
-        self.section = section
-        """For a route: with its policies and the defaults merged in."""
-        self.home = home
-        """The path of the section itself."""
+    def __init__(self, section: TypedMapping, path: str, reader: Reader) -> None:
+        self.typed = section
+        """The section as read; a route has its policies and ``defaults`` merged in."""
+        self.path = path
+        """The path of the section itself, such as ``routes.api``."""
         self._reader = reader
 
     def entry(self, keys: str) -> Entry[TypedNode] | None:
-        """What stands under *keys*, such as ``retry.on``.
+        """Return the effective entry under *keys*, such as ``retry.on``.
 
-        None if nothing does, or if nobody can tell because it could not be read.
+        None if there is none, or if it is unknown because it could not be read.
         """
-        branch = self.section
+        mapping = self.typed
         *outer, last = keys.split(".")
         for key in outer:
-            entry = self._entry(branch, key)
+            entry = self._entry(mapping, key)
             if entry is None or not isinstance(entry.node, TypedMapping) or entry.node.is_off:
                 return None
-            branch = entry.node
-        return self._entry(branch, last)
+            mapping = entry.node
+        return self._entry(mapping, last)
 
-    def leaf(self, keys: str) -> TypedScalar | None:
-        """The same, if it is a single value."""
+    def scalar(self, keys: str) -> TypedScalar | None:
+        """Return the effective scalar under *keys*; None if there is none."""
         entry = self.entry(keys)
         return entry.node if entry is not None and isinstance(entry.node, TypedScalar) else None
 
     def items(self, keys: str) -> TypedList | None:
-        """The same, if it is a list."""
+        """Return the effective list under *keys*; None if there is none."""
         entry = self.entry(keys)
         return entry.node if entry is not None and isinstance(entry.node, TypedList) else None
 
     def writer(self, keys: str) -> str:
-        """What wrote *keys*: ``routes.api``, ``policies.patient``, ``defaults``; empty: nobody."""
+        """Return the section that wrote *keys*; empty if the value is built in.
+
+        Such as ``routes.api``, ``policies.patient`` or ``defaults``.
+        """
         entry = self.entry(keys)
         if entry is None or entry.position == BUILT_IN:
             return ""
         return entry.node.path.removesuffix(f".{keys}")
 
     def named(self, keys: str, *others: str) -> str:
-        """`` of routes.api``, for a message at *keys* that would not show whom it harms.
+        """Return `` of routes.api``, for a message at *keys* that would not name the route.
 
-        Nobody needs to be named where *keys* is written in the section itself, nor
-        where it is wrong whoever uses it: *others* are then written in the same place.
+        Empty where *keys* is written in the section itself, and where *others* are written
+        in the same section as *keys*: that is wrong for every route that uses it.
         """
         writer = self.writer(keys)
-        if writer == self.home or {self.writer(other) for other in others} <= {writer, ""}:
+        if writer == self.path or {self.writer(other) for other in others} <= {writer, ""}:
             return ""
-        return f" of {self.home}"
+        return f" of {self.path}"
 
-    def _entry(self, branch: TypedMapping, key: str) -> Entry[TypedNode] | None:
-        entry = branch.entries.get(key)
-        if key in branch.broken:
-            # Of a mapping some keys may be sound; it knows which.
+    def _entry(self, mapping: TypedMapping, key: str) -> Entry[TypedNode] | None:
+        entry = mapping.entries.get(key)
+        if key in mapping.broken:
+            # A mapping that is partly broken may have sound keys; its own `broken` lists the rest.
             is_mapping = entry is not None and isinstance(entry.node, TypedMapping)
             return entry if is_mapping and entry and not entry.node.is_whole else None
-        if entry is not None or branch.section is None:
+        if entry is not None or mapping.section is None:
             return entry
-        built_in = self._reader.built_in(branch.section, key)
+        built_in = self._reader.built_in(mapping.section, key)
         return None if built_in is None else Entry(key, BUILT_IN, built_in)

@@ -1,7 +1,7 @@
-"""Who said so: every value that is in force, with the place where it was written.
+"""Provenance: every effective value, with the position at which it was written.
 
-Values keep their places while files, defaults, policies and routes are merged, so
-that a value tells by itself which of them won.
+Values keep their positions while files, defaults, policies and routes are merged, so
+that each value shows which of them won.
 """
 
 from collections.abc import Iterator
@@ -18,20 +18,21 @@ from proxy.config.source.nodes import Entry
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key, what it stands for, and who said so."""
+    """One key, its effective value, and where that was written."""
 
     keys: tuple[str, ...]
-    """``("retry", "backoff", "base")``, counted from its route or upstream."""
+    """The path of the key below its route or upstream: ``("retry", "backoff", "base")``."""
     value: object
-    """As it could stand in a file, in long form and with secrets masked.
+    """The value as it could be written in a file, in long form and with secrets masked.
 
-    For a mapping whose own keys follow: True. For one that is switched off: False."""
+    True for a mapping whose own keys follow, False for one that is switched off."""
     where: str
     """``built-in``, or file and line: ``holdfast.yaml:12``."""
     writer: str
-    """``defaults``, ``policies.patient``, ``routes.api``, ``upstreams.search``; empty: nobody."""
+    """The section that wrote it: ``defaults``, ``policies.patient``, ``routes.api``,
+    ``upstreams.search``; empty if it is built in."""
     is_section: bool = False
-    """Whether it is a mapping, be it switched off."""
+    """Whether the key takes a mapping, even if that is switched off."""
 
     @property
     def is_built_in(self) -> bool:
@@ -39,14 +40,14 @@ class Setting:
 
 
 class Provenance:
-    """A configuration without faults that remembers where each of its values was written."""
+    """The effective values of a configuration without faults, each with where it was written."""
 
     def __init__(self, whole: TypedMapping) -> None:
-        """*whole* is complete: its routes are merged, and what is built in is there."""
+        """Take the complete typed tree *whole*: routes merged, built-in defaults filled in."""
         self._whole = whole
 
     def of_route(self, name: str) -> list[Setting]:
-        """What holds for the route called *name*, in the order of the reference."""
+        """Return the effective settings of the route called *name*, in the schema's order."""
         route = next(
             item
             for item in self._whole.items("routes")
@@ -57,26 +58,26 @@ class Provenance:
         return list(_settings(route, writers, [*RouteKeys.model_fields]))
 
     def of_upstream(self, name: str) -> list[Setting]:
-        """The same for the upstream called *name*."""
-        upstreams = self._whole.branch("upstreams")
-        upstream = None if upstreams is None else upstreams.branch(name)
+        """Return the effective settings of the upstream called *name*, in the schema's order."""
+        upstreams = self._whole.mapping("upstreams")
+        upstream = None if upstreams is None else upstreams.mapping(name)
         if upstream is None:
             raise KeyError(name)
         return list(_settings(upstream, [upstream.path], [*UpstreamKeys.model_fields]))
 
 
 def _name(route: TypedMapping) -> object:
-    leaf = route.leaf("name")
-    return None if leaf is None else leaf.value
+    scalar = route.scalar("name")
+    return None if scalar is None else scalar.value
 
 
 def _settings(
-    branch: TypedMapping, writers: list[str], order: list[str], outer: tuple[str, ...] = ()
+    mapping: TypedMapping, writers: list[str], order: list[str], outer: tuple[str, ...] = ()
 ) -> Iterator[Setting]:
-    """Every key of *branch* and of the mappings in it."""
+    """Yield every key of *mapping* and of the mappings in it."""
     rank = {key: number for number, key in enumerate(order)}
-    # Names that somebody chose, such as those of header fields, stay as they were written.
-    for entry in sorted(branch.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
+    # Names that the user chose, such as those of header fields, keep the order of the file.
+    for entry in sorted(mapping.entries.values(), key=lambda entry: rank.get(entry.key, 0)):
         keys, node = (*outer, entry.key), entry.node
         where, writer = _where(entry.position), _writer(entry, writers)
         if not isinstance(node, TypedMapping) or not (node.section or node.entries):
@@ -95,10 +96,10 @@ def _where(position: Position) -> str:
 
 
 def _writer(entry: Entry[TypedNode], writers: list[str]) -> str:
-    """Which of *writers* wrote it; empty: none of them, it is built in."""
+    """Return which of *writers* wrote *entry*; empty if it is built in."""
     if entry.position == BUILT_IN:
         return ""
     path = entry.node.path
     found = [name for name in writers if path == name or path.startswith((f"{name}.", f"{name}["))]
-    # The longest: policies may be called `slow` and `slow.api`.
+    # The longest match: policies may be called `slow` and `slow.api`.
     return max(found, key=len, default=writers[-1])

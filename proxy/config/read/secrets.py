@@ -1,51 +1,51 @@
-"""What must not be seen: in the file in clear, or in the effective configuration."""
+"""Secrets: a warning where the file has one in clear text, masks in the effective configuration."""
 
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar, leaves
+from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar, scalars
 from proxy.config.values.base import Token
 from proxy.config.values.headers import HeaderValue, looks_secret
 from proxy.config.values.stores import Password, RedisUrl, StoreUrl
 
 
 def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
-    """Warn of secrets that stand in the file itself."""
-    for key, leaf in leaves(file):
-        if _is_secret(key, leaf) and not leaf.scalar.references:
+    """Warn of secrets that are written in the file itself."""
+    for key, scalar in scalars(file):
+        if _is_secret(key, scalar) and not scalar.written.references:
             diagnostics.warn(
-                leaf.position,
-                leaf.path,
-                f"a secret stands in the file, write {_reference(key, leaf)} or ${{file:PATH}}",
+                scalar.position,
+                scalar.path,
+                f"a secret stands in the file, write {_reference(key, scalar)} or ${{file:PATH}}",
             )
 
 
-def effective(branch: TypedMapping) -> dict[str, Any]:
-    """*branch* as it could stand in a file, in long form, with every secret masked."""
-    return {entry.key: shown(entry.node, entry.key) for entry in branch.entries.values()}
+def effective(mapping: TypedMapping) -> dict[str, Any]:
+    """Return *mapping* as it could be written in a file, in long form, with secrets masked."""
+    return {entry.key: shown(entry.node, entry.key) for entry in mapping.entries.values()}
 
 
-def shown(read: TypedNode, key: str) -> object:
-    """What stands under *key*, the same way."""
-    if isinstance(read, TypedMapping):
-        return False if read.is_off else effective(read)
-    if isinstance(read, TypedList):
-        return [shown(item, key) for item in read.items]
-    is_hidden = read.scalar.references or _is_secret(key, read)
-    return (read.kind.masked if is_hidden else read.kind.write)(read.value)
+def shown(node: TypedNode, key: str) -> object:
+    """Return *node*, the value of *key*, as it could be written, with secrets masked."""
+    if isinstance(node, TypedMapping):
+        return False if node.is_off else effective(node)
+    if isinstance(node, TypedList):
+        return [shown(item, key) for item in node.items]
+    is_hidden = node.written.references or _is_secret(key, node)
+    return (node.value_type.masked if is_hidden else node.value_type.write)(node.value)
 
 
-def _is_secret(key: str, leaf: TypedScalar) -> bool:
-    if isinstance(leaf.kind, HeaderValue):
-        return looks_secret(key, leaf.value)
-    if isinstance(leaf.kind, StoreUrl):
-        return isinstance(leaf.value, RedisUrl) and leaf.value.password is not None
-    return isinstance(leaf.kind, Token | Password)
+def _is_secret(key: str, scalar: TypedScalar) -> bool:
+    if isinstance(scalar.value_type, HeaderValue):
+        return looks_secret(key, scalar.value)
+    if isinstance(scalar.value_type, StoreUrl):
+        return isinstance(scalar.value, RedisUrl) and scalar.value.password is not None
+    return isinstance(scalar.value_type, Token | Password)
 
 
-def _reference(key: str, leaf: TypedScalar) -> str:
-    """What to write in place of a secret: ``${X_API_KEY}`` for a header X-Api-Key."""
-    if isinstance(leaf.kind, HeaderValue):
+def _reference(key: str, scalar: TypedScalar) -> str:
+    """Return what to write in place of a secret: ``${X_API_KEY}`` for a header X-Api-Key."""
+    if isinstance(scalar.value_type, HeaderValue):
         name = "".join(char if char.isalnum() else "_" for char in key.upper())
         return f"${{{name}}}"
-    return "${REDIS_URL}" if isinstance(leaf.kind, StoreUrl) else leaf.kind.example
+    return "${REDIS_URL}" if isinstance(scalar.value_type, StoreUrl) else scalar.value_type.example

@@ -1,8 +1,9 @@
-"""What a file says once it has been read: values that know where they were written.
+"""The typed tree: values that have been read, each with the position where it was written.
 
-The same shape as :mod:`proxy.config.source.nodes`, one step further: the keys are known
-and the values have their types. Parts that could not be read are left out, and
-what holds them says so; whoever compares values waits for those.
+Has the shape of :mod:`proxy.config.source.nodes`, one step further: the keys are known
+and the values have their types. Parts that could not be read are left out, and the
+mapping or list around them is marked (``broken``, ``is_whole``); a check that compares
+such values is skipped.
 """
 
 from collections.abc import Iterator
@@ -17,16 +18,17 @@ from proxy.config.values.base import ValueType
 
 @dataclass(frozen=True, slots=True)
 class TypedScalar:
-    """A value that was read."""
+    """A single value that was read."""
 
     path: str
-    kind: ValueType[Any]
-    scalar: Scalar
+    value_type: ValueType[Any]
+    written: Scalar
+    """The scalar as it stands in the file, after interpolation."""
     value: Any
 
     @property
     def position(self) -> Position:
-        return self.scalar.position
+        return self.written.position
 
     @property
     def is_whole(self) -> bool:
@@ -41,43 +43,43 @@ class TypedList:
     position: Position
     items: tuple["TypedNode", ...]
     is_whole: bool = True
-    """False if something in it could not be read."""
+    """False if an item could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedMapping:
-    """A mapping that was read: a section, or names with what belongs to each."""
+    """A mapping that was read: a section, or a table of names chosen by the user."""
 
     path: str
     position: Position
     entries: dict[str, "Entry[TypedNode]"]
     section: type[Section] | None = None
     broken: frozenset[str] = field(default_factory=frozenset)
-    """Keys that are there, but could not be read or not wholly."""
+    """Keys that are written, but could not be read, or only in part."""
     is_off: bool = False
-    """Switched off. What it holds waits for whoever switches it on again."""
+    """Switched off by ``false``. The entries are kept for a later layer that switches it on."""
 
     @property
     def is_whole(self) -> bool:
         return not self.broken
 
-    def leaf(self, key: str) -> TypedScalar | None:
-        """The value under *key*, if there is one."""
+    def scalar(self, key: str) -> TypedScalar | None:
+        """Return the scalar under *key*; None if there is none."""
         node = self.node(key)
         return node if isinstance(node, TypedScalar) else None
 
-    def branch(self, key: str) -> "TypedMapping | None":
-        """The mapping under *key*, if there is one and it is not switched off."""
+    def mapping(self, key: str) -> "TypedMapping | None":
+        """Return the mapping under *key*; None if there is none or it is switched off."""
         node = self.node(key)
         return node if isinstance(node, TypedMapping) and not node.is_off else None
 
     def items(self, key: str) -> tuple["TypedNode", ...]:
-        """The list under *key*; empty if there is none."""
+        """Return the items of the list under *key*; empty if there is none."""
         node = self.node(key)
         return node.items if isinstance(node, TypedList) else ()
 
     def values(self, key: str) -> tuple[Any, ...]:
-        """What the list under *key* holds, if it holds plain values."""
+        """Return the values of the scalars in the list under *key*."""
         return tuple(item.value for item in self.items(key) if isinstance(item, TypedScalar))
 
     def node(self, key: str) -> "TypedNode | None":
@@ -88,62 +90,62 @@ class TypedMapping:
 TypedNode = TypedScalar | TypedList | TypedMapping
 
 
-def merge(under: TypedNode, over: TypedNode) -> TypedNode:
-    """*over* where it says something, else *under*: key by key, at every depth."""
-    if isinstance(under, TypedMapping) and isinstance(over, TypedMapping):
-        return merge_branches(under, over)
-    return over
+def merge(base: TypedNode, override: TypedNode) -> TypedNode:
+    """Merge two nodes key by key at every depth; where both have a value *override* wins."""
+    if isinstance(base, TypedMapping) and isinstance(override, TypedMapping):
+        return merge_mappings(base, override)
+    return override
 
 
-def merge_branches(under: TypedMapping, over: TypedMapping) -> TypedMapping:
-    """As :func:`merge`."""
-    displaced = _displaced_by(over)
-    kept = {key: entry for key, entry in under.entries.items() if key not in displaced}
+def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
+    """Merge two mappings key by key at every depth; where both have a value *override* wins."""
+    displaced = _displaced_by(override)
+    kept = {key: entry for key, entry in base.entries.items() if key not in displaced}
     return replace(
-        over,
-        entries=overlay(kept, over.entries, merge),
-        broken=over.broken | (under.broken - over.entries.keys() - displaced),
+        override,
+        entries=overlay(kept, override.entries, merge),
+        broken=override.broken | (base.broken - override.entries.keys() - displaced),
     )
 
 
-def _displaced_by(over: TypedMapping) -> frozenset[str]:
-    """Keys that mean nothing any more beside what *over* says."""
-    groups = over.section.alternatives if over.section else ()
-    chosen = [group for group in groups if not group.isdisjoint(over.entries)]
+def _displaced_by(override: TypedMapping) -> frozenset[str]:
+    """Return the keys that those in *override* exclude (see ``Section.alternatives``)."""
+    groups = override.section.alternatives if override.section else ()
+    chosen = [group for group in groups if not group.isdisjoint(override.entries)]
     return frozenset[str]().union(*groups).difference(*chosen) if chosen else frozenset()
 
 
 def with_entry(
-    branch: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
+    mapping: TypedMapping, keys: tuple[str, ...], entry: "Entry[TypedNode]"
 ) -> TypedMapping:
-    """*branch* with one more entry, in the mapping below it to which *keys* lead."""
+    """Return *mapping* with *entry* added in the mapping below it at the path *keys*."""
     if keys:
         outer, *rest = keys
-        below = branch.branch(outer)
+        below = mapping.mapping(outer)
         if below is None:
-            return branch
-        entry = replace(branch.entries[outer], node=with_entry(below, tuple(rest), entry))
-    return replace(branch, entries=branch.entries | {entry.key: entry})
+            return mapping
+        entry = replace(mapping.entries[outer], node=with_entry(below, tuple(rest), entry))
+    return replace(mapping, entries=mapping.entries | {entry.key: entry})
 
 
-def leaves(read: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
-    """Every value that counts, with the key that it stands under."""
-    if isinstance(read, TypedScalar):
-        yield key, read
-    elif isinstance(read, TypedList):
-        for item in read.items:
-            yield from leaves(item, key)
-    elif not read.is_off:
-        for entry in read.entries.values():
-            yield from leaves(entry.node, entry.key)
+def scalars(node: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]:
+    """Yield every scalar that is not switched off, with its key."""
+    if isinstance(node, TypedScalar):
+        yield key, node
+    elif isinstance(node, TypedList):
+        for item in node.items:
+            yield from scalars(item, key)
+    elif not node.is_off:
+        for entry in node.entries.values():
+            yield from scalars(entry.node, entry.key)
 
 
-def plain(read: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
-    """The values alone, as the models take them."""
-    if isinstance(read, TypedScalar):
-        return read.value
-    if isinstance(read, TypedList):
-        return [plain(item) for item in read.items]
-    if read.is_off:
+def plain(node: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
+    """Return the values alone, as the models take them."""
+    if isinstance(node, TypedScalar):
+        return node.value
+    if isinstance(node, TypedList):
+        return [plain(item) for item in node.items]
+    if node.is_off:
         return False
-    return {entry.key: plain(entry.node) for entry in read.entries.values()}
+    return {entry.key: plain(entry.node) for entry in node.entries.values()}

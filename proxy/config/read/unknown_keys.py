@@ -1,4 +1,4 @@
-"""What to write in place of a key that does not exist."""
+"""Unknown keys: the suggestion of what to write instead."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import ELSEWHERE
+from proxy.config.diagnostics.other_products import SYNONYMS
 from proxy.config.schema.file import FileKeys
 from proxy.config.schema.route import HeadersKeys
 from proxy.config.schema.section import Section
@@ -21,7 +21,7 @@ from proxy.http.durations import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class KeySuggestion:
-    """What to say to a key that does not exist, and which key was meant."""
+    """The text for an unknown key, and the known key that was probably meant."""
 
     text: str
     """The second half of ``unknown key, …``."""
@@ -29,19 +29,19 @@ class KeySuggestion:
 
 
 def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
-    """What the author of *entry* should write instead of it."""
+    """Suggest what to write instead of the unknown key of *entry*."""
     key, known = entry.key, section.model_fields
-    for ours in ELSEWHERE.get(key, ()):
+    for ours in SYNONYMS.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
             return KeySuggestion(f"write {_rewritten(ours, entry.node)}", outermost)
-    # Two letters make scope of store, but who writes it knows what it is.
+    # `store` is two letters from `scope`, but is a key of its own, in the wrong section.
     near = "" if key == "store" else nearest(key, known)
     if near:
         return KeySuggestion(f"did you mean {near}?", near)
     if section is StoreKeys:
         return KeySuggestion(_for_store(key), "url")
-    return KeySuggestion(_place_for(entry, section))
+    return KeySuggestion(_where_it_belongs(entry, section))
 
 
 def _for_store(key: str) -> str:
@@ -51,18 +51,18 @@ def _for_store(key: str) -> str:
     return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
 
 
-def _place_for(entry: Entry[Node], section: type[Section]) -> str:
+def _where_it_belongs(entry: Entry[Node], section: type[Section]) -> str:
     key = entry.key
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
     if section is HeadersKeys:
         return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
-    # What lies below is nearer than what lies elsewhere.
+    # Sections below this one come first: they are the nearer explanation.
     others = [*_sections(section), *_sections(FileKeys)]
     for other in others:
         if key in other.model_fields:
             return f"it belongs to {other.belongs_to}, write it there"
-    for ours in ELSEWHERE.get(key, ()):
+    for ours in SYNONYMS.get(key, ()):
         for other in others:
             if ours in other.model_fields:
                 return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
@@ -70,7 +70,7 @@ def _place_for(entry: Entry[Node], section: type[Section]) -> str:
 
 
 def _rewritten(ours: str, node: Node) -> str:
-    """Our key, with the value that was written where that is sure to be harmless."""
+    """Return our key, with the value that was written if it is certainly no secret."""
     value = node.text if isinstance(node, Scalar) else ""
     *outer, key = ours.split(".")
     if key == "urls":
@@ -82,7 +82,7 @@ def _rewritten(ours: str, node: Node) -> str:
     if key in {"match", "path"}:
         return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
     if key == "attempts":
-        text = f"attempts: {_one_more(node)}"
+        text = f"attempts: {_attempts_for(node)}"
         return f"{_within(outer, text)} (attempts counts the first call)"
     number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
     if key == "rate" or (key == "throttle" and number):
@@ -95,13 +95,13 @@ def _rewritten(ours: str, node: Node) -> str:
 
 
 def _store_of(node: Node) -> str:
-    """A store as it was written, where that is sure to be harmless."""
+    """Return a store as it was written, if it is certainly no secret."""
     written = node.text if isinstance(node, Scalar) else ""
     return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
 
 
-def _one_more(retries: Node) -> str:
-    """How many attempts a number of retries makes."""
+def _attempts_for(retries: Node) -> str:
+    """Return the number of attempts that corresponds to a number of retries."""
     try:
         return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
     except InvalidValue:
@@ -109,19 +109,19 @@ def _one_more(retries: Node) -> str:
 
 
 def _within(keys: list[str], text: str) -> str:
-    """``retry: {backoff: {text}}``."""
+    """Nest *text* below *keys*: ``retry: {backoff: {text}}``."""
     for key in reversed(keys):
         text = f"{key}: {{{text}}}"
     return text
 
 
 def _sections(top: type[Section]) -> Iterator[type[Section]]:
-    """*top* and every section below it, the outer ones first."""
-    waiting: list[Any] = [top]
-    while waiting:
-        shape = waiting.pop(0)
+    """Yield *top* and every section below it, the outer ones first."""
+    queue: list[Any] = [top]
+    while queue:
+        shape = queue.pop(0)
         if isinstance(shape, type) and issubclass(shape, Section):
             yield shape
-            waiting += [field.annotation for field in shape.model_fields.values()]
+            queue += [field.annotation for field in shape.model_fields.values()]
         else:
-            waiting += get_args(shape)
+            queue += get_args(shape)

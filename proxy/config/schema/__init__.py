@@ -1,9 +1,11 @@
 """Every key of the file: its value type, its default and its text, one module per section.
 
 The only place where keys are listed. The reader walks these sections to check a file, ``holdfast
-schema`` prints them as JSON Schema (``json_schema.py``), and the settings are made from them.
-Defaults are written as a user would write them, so that the schema shows them so; the reader
-reads them like any other value. May import ``config/values/`` and ``policy/settings/``.
+schema`` prints them as JSON Schema (``json_schema.py``), and the settings are built from them.
+Defaults are written as a user would write them, so that the schema shows them in that form; the
+reader reads them like any other value. The docstring of a section is its description in the JSON
+Schema, so users see it. May import ``values/``, ``source/``, ``diagnostics/`` and
+``policy/settings/``.
 """
 
 from proxy.config.schema.dead_letter import DeadLetterKeys, LetterHeaderKeys

@@ -11,10 +11,10 @@ from proxy.config.values.paths import Method
 from proxy.config.values.quantities import Duration, Size
 from proxy.policy.settings import REFUSALS
 
-_NO_LETTER = "keeps no letter, write 7d (say), or dead_letter: false if that is meant"
+_NO_DEAD_LETTER = "keeps no letter, write 7d (say), or dead_letter: false if that is meant"
 
 
-_LetterOutcomes = list[Annotated[str | int, OutcomeName("kept", (REFUSALS,))]]
+_DeadLetterOutcomes = list[Annotated[str | int, OutcomeName("kept", (REFUSALS,))]]
 
 
 class LetterHeaderKeys(Section):
@@ -42,13 +42,13 @@ class DeadLetterKeys(Section):
         "and cannot be sent again.",
         "1MiB",
     )
-    on: Annotated[_LetterOutcomes | None, MinLen(1)] = described(
+    on: Annotated[_DeadLetterOutcomes | None, MinLen(1)] = described(
         "After which responses, in the words of retry.on; refusals: what Holdfast refused itself. "
         "A request that failed without a response is kept in any case. Default, and what default "
         "stands for: the route's retry.on, or the built-in list.",
         None,
     )
-    ttl: Annotated[float, Duration(zero=_NO_LETTER)] = described(
+    ttl: Annotated[float, Duration(zero=_NO_DEAD_LETTER)] = described(
         "How long a letter is kept; then it is deleted, and counted.", "7d"
     )
     headers: LetterHeaderKeys = described("Header fields that are kept or not.", {})

@@ -79,7 +79,7 @@ class FileKeys(Section):
         "The same, by name, for the routes that ask for it.", {}
     )
     routes: list[RouteKeys] = described("The first that matches takes the request; none: 404.", [])
-    # Last, so that a stray `timeout` is said to belong to a route rather than here.
+    # Last, so that a misplaced `timeout` is said to belong to a route rather than to store.
     store: Annotated[StoreKeys, SetsKey("url", StoreUrl())] = described(
         "Where limits are counted and idempotency keys are kept: memory; sqlite:PATH for keys that "
         "outlive the process; redis://… for all instances together; or a mapping.",

@@ -1,4 +1,4 @@
-"""The JSON Schema of the file, for editors: the models in another notation."""
+"""JSON Schema of the configuration file, generated from the models, for editors."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """What an editor needs to complete and check the file as users write it."""
+    """Return the JSON Schema with which an editor completes and checks the file."""
     schema = _tidied(FileKeys.model_json_schema())
     return {"$schema": _DIALECT, **schema, "title": "Holdfast"}
 
 
 def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
-    """*part* closed to unknown names, and without titles that only repeat the key."""
+    """Return *part* closed to unknown names, and without titles that only repeat the key."""
     if isinstance(part, list):
         return [_tidied(item) for item in part]
     if not isinstance(part, dict):
         return part
     tidy: dict[str, Any] = {
-        # Under `properties` a key is a name of the file, even one called title.
+        # Under `properties` every name is a key of the file, even one called title.
         key: {name: _tidied(value) for name, value in inner.items()}
         if key in {"properties", "$defs"}
         else _tidied(inner)
@@ -29,7 +29,7 @@ def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
     }
     if "patternProperties" in tidy:
         tidy["additionalProperties"] = False
-    # None in a model is a key that is not there; nobody writes null.
+    # None in a model means that the key is absent; null is never written.
     if tidy.get("default", ...) is None:
         del tidy["default"]
     if "anyOf" in tidy:
@@ -41,7 +41,7 @@ def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _forms(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What can be written, each form once: shorthands pile up alternatives of alternatives."""
+    """Return each form that can be written once: shorthands nest alternatives in alternatives."""
     flat: list[dict[str, Any]] = []
     for form in written:
         flat += form["anyOf"] if form.keys() == {"anyOf"} else [form]

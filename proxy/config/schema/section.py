@@ -1,4 +1,4 @@
-"""What all sections of the file have in common."""
+"""Base of all sections of the file."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 def described(description: str, default: object = ...) -> Any:  # noqa: ANN401 - the model says the type
-    """Describe a key. Without *default* it must be there; None: nothing unless it is."""
+    """Describe a key. Without *default* it is required; with None it has no value if absent."""
     return Field(default, description=description)
 
 
@@ -16,6 +16,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     belongs_to: ClassVar[str]
-    """Where its keys go, for someone who wrote one elsewhere."""
+    """Name of the section for the message about a key that was written in another section."""
     alternatives: ClassVar[tuple[frozenset[str], ...]] = ()
-    """Groups of keys that make no sense together: those of one displace those of another."""
+    """Groups of keys that exclude each other: on merging, those of one displace the others."""

@@ -1,4 +1,4 @@
-"""Short ways to write a section, spelled out before it is read."""
+"""Shorthands: short forms of a section or list, expanded before it is read."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.other_products import OFF, ON
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 from proxy.config.values.base import JsonSchema, Switch, ValueType, string_schema
-from proxy.config.values.throttling import two_keys
+from proxy.config.values.throttling import two_keys_error
 
 
 class Shorthand(ABC):
-    """Turns a short form into the long one, and leaves the long one alone."""
+    """Expands a short form into the long one, and leaves the long one unchanged."""
 
     @abstractmethod
     def expand(self, node: Node) -> Node:
-        """The long form; :class:`InvalidValue` if *node* is neither."""
+        """Return the long form of *node*; raise :class:`InvalidValue` if it is neither form."""
 
     @abstractmethod
     def json_schema(self, long: JsonSchema) -> JsonSchema:
-        """What to accept besides *long*."""
+        """Return the JSON Schema of the short form, which is accepted besides *long*."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -34,12 +34,12 @@ class Shorthand(ABC):
 
 @dataclass(frozen=True, slots=True)
 class OneOrMore(Shorthand):
-    """A single item where a list is meant."""
+    """A single item in place of a list."""
 
     none: bool = False
     """Whether ``none`` can be written for an empty list."""
     nothing: str = ""
-    """What to write for an empty list that must be meant: a key without a value is none."""
+    """What to write for an empty list, where a key without a value is refused; empty: it is not."""
 
     def expand(self, node: Node) -> Node:
         is_nothing = isinstance(node, Scalar) and node.type == "null"
@@ -63,12 +63,12 @@ class SetsKey(Shorthand):
     """A single value in place of a mapping: the value of its most important key."""
 
     key: str
-    kind: ValueType[Any]
-    """Of the value."""
+    value_type: ValueType[Any]
+    """The type of the value."""
     listed: bool = False
     """Whether the key takes a list."""
     named: bool = False
-    """Whether messages name the key, as if it had been written."""
+    """Whether messages name the key as if it had been written."""
 
     def expand(self, node: Node) -> Node:
         if not isinstance(node, Scalar) or node.type == "null":
@@ -76,12 +76,12 @@ class SetsKey(Shorthand):
         value: Node = Sequence(node.position, (node,), implied=True) if self.listed else node
         return replace(_implied(node, {self.key: value}), implied=not self.named)
 
-    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the kind knows
-        return self.kind.json_schema()
+    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the value type knows
+        return self.value_type.json_schema()
 
 
 class Switchable(Shorthand):
-    """``false`` switches a section off, ``true`` on with whatever the rest of the file says."""
+    """``false`` switches a section off, ``true`` on, with the values of the rest of the file."""
 
     def expand(self, node: Node) -> Node:
         if not isinstance(node, Scalar):
@@ -106,16 +106,16 @@ class Switchable(Shorthand):
 
 @dataclass(frozen=True, slots=True)
 class JoinedByColon(Shorthand):
-    """No short form: says what to write for ``{header: X-Tenant}``, where one value is meant."""
+    """No short form: suggests what to write for ``{header: X-Tenant}`` where one value belongs."""
 
     before: str = "key: "
-    """What stands before the value; nothing for an item of a list."""
+    """The text before the value in the suggestion; empty for an item of a list."""
 
     def expand(self, node: Node) -> Node:
         entry = next(iter(node.entries.values()), None) if isinstance(node, Mapping) else None
         if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
             return node
-        raise InvalidValue(two_keys(entry.key, entry.node.text, self.before))
+        raise InvalidValue(two_keys_error(entry.key, entry.node.text, self.before))
 
     def json_schema(self, long: JsonSchema) -> JsonSchema:
         return long

@@ -75,7 +75,7 @@ class BreakerKeys(Section):
     )
 
 
-# Made, since one of its keys is a word of Python's own.
+# Made by create_model, because one of its keys (`for`) is a keyword of Python.
 _HONOURED: dict[str, Any] = {
     "header": (
         Annotated[str, HonouredHeader()],

@@ -1,4 +1,4 @@
-"""Reading the files that a configuration names, with reasons a user understands."""
+"""Reading of the files that a configuration names, with errors that a user understands."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _REASONS = {
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Why a file could not be opened, in plain words."""
+    """Return in plain words why a file could not be opened."""
     if isinstance(error, ValueError):  # a NUL in its name
         return "no such file"
     number = error.errno or 0
@@ -23,7 +23,7 @@ def reason_of(error: OSError | ValueError) -> str:
 
 
 def read_file(path: Path, written: str, limit: int) -> str:
-    """The text of a small regular file; :class:`InvalidValue` if there is none.
+    """Return the text of a small regular file; raise :class:`InvalidValue` if it cannot be read.
 
     *written* is the path as the user knows it. Pipes and devices are refused:
     reading one may never end.

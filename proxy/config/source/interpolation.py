@@ -1,15 +1,15 @@
-"""``${…}`` in values: the environment and files put into a scalar after parsing.
+"""Interpolation of ``${…}``: variables and files put into a scalar after parsing.
 
 =================== ======================================================
 ``${NAME}``         the variable; a fault if it is not set
 ``${NAME:-text}``   *text* if the variable is not set or empty
 ``${NAME:?text}``   a fault that says *text* if it is not set or empty
-``${file:PATH}``    what the file holds, without one newline at its end
+``${file:PATH}``    the content of the file, without one newline at its end
 ``$$``              a plain ``$``
 =================== ======================================================
 
-What comes out is text and never YAML, so no value can add a key. It may be a
-secret: the scalar remembers what it was made of, and messages name that instead.
+The result is text and never YAML, so no value can add a key. The text may be a
+secret: the scalar remembers its references, and messages show those instead.
 """
 
 import re
@@ -36,14 +36,14 @@ _REFERENCE = re.compile(
 
 
 class Interpolation:
-    """Puts variables and files into scalars; *on_read* hears of each file before it is read."""
+    """Puts variables and files into scalars; calls *on_read* with each file before reading it."""
 
     def __init__(self, environ: Mapping[str, str], on_read: Callable[[Path], object]) -> None:
         self._environ = environ
         self._on_read = on_read
 
     def apply(self, scalar: Scalar) -> Scalar:
-        """*scalar* with every reference replaced; :class:`InvalidValue` if one cannot be."""
+        """Return *scalar* with every reference replaced; raise InvalidValue if one cannot be."""
         if "$" not in scalar.text or scalar.is_final:
             return scalar
         references: list[str] = []

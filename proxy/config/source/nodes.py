@@ -1,8 +1,8 @@
-"""A YAML file as a tree whose every part knows where it was written.
+"""Nodes: a YAML file as a tree in which every node has its position.
 
-Scalars keep the text as written; what it means is decided by the key that it
-stands under (:mod:`proxy.config.values`). Only the YAML 1.2 core types are told
-apart, so ``on``, ``yes`` and ``no`` are words like any other.
+Scalars keep the text as written; the key above them decides what it means
+(:mod:`proxy.config.values`). Only the YAML 1.2 core types are distinguished,
+so ``on``, ``yes`` and ``no`` are plain strings.
 """
 
 import re
@@ -31,38 +31,39 @@ _CORE_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value, as text."""
+    """A single value, as text."""
 
     text: str
     position: Position
     plain: bool = True
-    """Written without quotes: it may be a number, a boolean or null."""
+    """Whether it is written without quotes, and so may be a number, a boolean or null."""
     references: tuple[str, ...] = ()
-    """What it was made of, such as ``${TOKEN}``. If any, the text may be a secret."""
+    """The references that were interpolated, such as ``${TOKEN}``. If any, the text may be a
+    secret."""
     is_final: bool = False
-    """Everything is put in: a ``$`` that is left means itself."""
+    """Whether interpolation is done: a ``$`` that is left stands for itself."""
 
     @property
     def type(self) -> str:
-        """``null``, ``bool``, ``int``, ``float`` or ``str``."""
+        """The YAML core type: ``null``, ``bool``, ``int``, ``float`` or ``str``."""
         if not (self.plain or self.references):
             return "str"
         name = next((name for name, form in _CORE_TYPES if form.fullmatch(self.text)), "str")
-        # An empty variable is an empty text: somebody did write a value.
+        # An empty variable is an empty string, not null: a value was written.
         return "str" if name == "null" and self.references else name
 
     @property
     def shown(self) -> str:
-        """How to call this value in a message."""
+        """The value as a message may quote it."""
         return f'"{self.bare}"' if self.type == "str" and not self.references else self.bare
 
     @property
     def bare(self) -> str:
-        """The same without quotes, for what explains itself, such as a path."""
+        """The value as a message may show it without quotes, such as a path or a number."""
         if self.references:
             return f"the value of {' and '.join(self.references)}"
         before, at, after = self.text.rpartition("@")
-        # What stands before an @ may be a password.
+        # The text before an @ may be a password.
         text = f"***@{after}" if at and before else self.text
         return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
@@ -72,27 +73,27 @@ NodeT = TypeVar("NodeT")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[NodeT]):
-    """A key and what stands under it."""
+    """A key and the node under it."""
 
     key: str
     position: Position
-    """Of the key."""
+    """The position of the key."""
     node: NodeT
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Keys and values. Of a key that is written twice the first counts."""
+    """Keys and values. If a key is written twice, the first one counts."""
 
     position: Position
-    """Of the first key."""
+    """The position of the first key."""
     entries: dict[str, "Entry[Node]"]
     repeated: tuple[tuple["Entry[Node]", Position], ...] = ()
-    """Keys that were already there, each with where."""
+    """Entries whose key was already written, each with the position of the first."""
     implied: bool = False
-    """Not in the file: a shorthand, spelled out."""
+    """Whether the mapping is not in the file, but the long form of a shorthand."""
     is_off: bool = False
-    """``false`` stands there: what belongs here is switched off."""
+    """Whether ``false`` is written in its place: the section is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,37 +103,37 @@ class Sequence:
     position: Position
     items: tuple["Node", ...]
     implied: bool = False
-    """Not in the file: a shorthand, spelled out."""
+    """Whether the list is not in the file, but the long form of a shorthand."""
 
 
 Node = Scalar | Mapping | Sequence
 
 
 def overlay(
-    under: dict[str, Entry[NodeT]],
-    over: dict[str, Entry[NodeT]],
+    base: dict[str, Entry[NodeT]],
+    override: dict[str, Entry[NodeT]],
     merge: Callable[[NodeT, NodeT], NodeT],
 ) -> dict[str, Entry[NodeT]]:
-    """Entries of both; where a key is in both, *merge* decides."""
-    merged = dict(under)
-    for name, entry in over.items():
-        below = under.get(name)
+    """Return the entries of both; *merge* combines the nodes of a key that is in both."""
+    merged = dict(base)
+    for name, entry in override.items():
+        below = base.get(name)
         merged[name] = (
             entry if below is None else replace(entry, node=merge(below.node, entry.node))
         )
     return merged
 
 
-def merge_files(under: Mapping, over: Mapping) -> Mapping:
-    """What two files say together: mappings merge, anything else replaces."""
+def merge_files(base: Mapping, override: Mapping) -> Mapping:
+    """Merge two files: mappings are merged key by key, anything else is replaced."""
     return replace(
-        under,
-        entries=overlay(under.entries, over.entries, _merge),
-        repeated=under.repeated + over.repeated,
+        base,
+        entries=overlay(base.entries, override.entries, _merge),
+        repeated=base.repeated + override.repeated,
     )
 
 
-def _merge(under: Node, over: Node) -> Node:
-    if isinstance(under, Mapping) and isinstance(over, Mapping):
-        return merge_files(under, over)
-    return over
+def _merge(base: Node, override: Node) -> Node:
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        return merge_files(base, override)
+    return override

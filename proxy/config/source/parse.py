@@ -1,7 +1,7 @@
-"""Text → tree. Knows YAML, and nothing about what the keys mean.
+"""YAML parser: text → nodes. Knows nothing about what the keys mean.
 
-The tree is composed here rather than by the library, because a stranger's file
-must cost little whatever is in it: depth, size and what aliases multiply are
+The tree is composed here rather than by the library, because an untrusted file
+must cost little whatever it contains: depth, size and the expansion of aliases are
 bounded while the file is read, not afterwards.
 """
 
@@ -18,8 +18,8 @@ from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 try:
     from yaml import CBaseLoader as _Loader
-except ImportError:  # built without libyaml: slower, otherwise the same
-    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # as good, and slower
+except ImportError:  # PyYAML built without libyaml: slower, otherwise the same
+    from yaml import BaseLoader as _Loader  # type: ignore[assignment]  # same interface, slower
 
 MAX_BYTES = 1024 * 1024
 _MAX_DEPTH = 40
@@ -27,8 +27,8 @@ _MAX_NODES = 100_000
 
 _STANDARD_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))
 
-# The library's words for common slips, and what we say instead.
-_SYNTAX_ADVICE = (
+# The library's messages for common errors, and what we say instead.
+_SYNTAX_SUGGESTIONS = (
     ("mapping values are not allowed", 'a ":" is not expected here, put the value in quotes'),
     ("cannot start any token", "a value cannot begin with this character, put it in quotes"),
     ("expected ',' or ']'", 'a list is not closed, write "]" at its end'),
@@ -40,14 +40,14 @@ _SYNTAX_ADVICE = (
 )
 _SYNTAX_FALLBACK = "this is not valid YAML, correct the indentation or the quotes here"
 
-# `key: header: X-Tenant` is a slip that YAML cannot read. With another character for the second
-# colon it can, so that whoever knows the key can say what to write, and what else is wrong.
+# `key: header: X-Tenant` is an error that YAML cannot parse. With another character for the second
+# colon it can, so that the value type of the key suggests what to write, and the rest is checked.
 _TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 
 class _Unreadable(Exception):
-    """Reading ends here: what follows cannot be understood."""
+    """The file cannot be parsed beyond this position."""
 
     def __init__(self, position: Position, text: str) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class _Unreadable(Exception):
 
 
 def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
-    """The tree of one file, or None if it could not be read; *diagnostics* say why."""
+    """Parse one file; return None if it cannot be read, and report why to *diagnostics*."""
     try:
         return _parse(_read(source), source)
     except _Unreadable as unreadable:
@@ -66,7 +66,7 @@ def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
 
 def _read(source: Source) -> bytes:
     try:
-        # A pipe is fine, as in `-c /dev/stdin`: one byte too many ends the reading.
+        # A pipe is allowed, as in `-c /dev/stdin`: reading stops one byte above the limit.
         with source.path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -93,10 +93,10 @@ def _tree(text: str, source: Source) -> Mapping:
             return _tree(mended, source)
         raise _syntax_error(error, text, source) from None
     except yaml.YAMLError:
-        # What is left is the reader's complaint about a control character.
+        # The only YAMLError without a mark is the library's complaint about a control character.
         index = next((i for i, char in enumerate(text) if _is_control(char)), 0)
         raise _Unreadable(
-            _spot_of(source, text[:index]), "a control character stands here, remove it"
+            _position_after(source, text[:index]), "a control character stands here, remove it"
         ) from None
     if root is None or (isinstance(root, Scalar) and root.type == "null"):
         raise _Unreadable(Position(source, 1, 1), "the file is empty, write upstreams and routes")
@@ -113,7 +113,7 @@ def _decode(data: bytes, source: Source) -> str:
     except UnicodeDecodeError as error:
         good = data[: error.start].decode("utf-8")
         raise _Unreadable(
-            _spot_of(source, good), "the file is not UTF-8 text, save it as UTF-8"
+            _position_after(source, good), "the file is not UTF-8 text, save it as UTF-8"
         ) from None
 
 
@@ -121,8 +121,8 @@ def _is_control(char: str) -> bool:
     return not char.isprintable() and char not in "\t\n\r\x85\u2028\u2029" and not char.isspace()
 
 
-def _spot_of(source: Source, before: str) -> Position:
-    """Where the text goes on after *before*."""
+def _position_after(source: Source, before: str) -> Position:
+    """Return the position right after the text *before*."""
     return Position(source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
@@ -145,20 +145,22 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             'within {} and [] a value with ${…} needs quotes, write "${…}"',
         )
     problem = error.problem or ""
-    advice = next((ours for theirs, ours in _SYNTAX_ADVICE if theirs in problem), _SYNTAX_FALLBACK)
+    suggestion = next(
+        (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
+    )
     if "end of stream" in problem and error.context_mark is not None:
         mark = error.context_mark  # the quote that was opened, not the end of the file
-    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), advice)
+    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
 
 
 class _Composer:
-    """Builds the tree from the parser's events."""
+    """Composes the tree of nodes from the parser's events."""
 
     def __init__(self, events: Iterator[yaml.Event], source: Source) -> None:
         self._events = events
         self._source = source
         self._anchors: dict[str, tuple[Node, int] | None] = {}
-        """Each with how many nodes it stands for; None while it is being built."""
+        """Anchor → its node and the number of nodes in it; None while it is being built."""
         self._count = 0
 
     def document(self) -> Node | None:
@@ -167,7 +169,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     raise _Unreadable(
-                        self._spot(event),
+                        self._position(event),
                         "a second document begins here, write it to a file of its own and "
                         "repeat -c",
                     )
@@ -178,10 +180,10 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if not isinstance(event, yaml.NodeEvent | yaml.CollectionStartEvent):  # pragma: no cover
-            raise _Unreadable(self._spot(event), _SYNTAX_FALLBACK)
+            raise _Unreadable(self._position(event), _SYNTAX_FALLBACK)
         if depth > _MAX_DEPTH:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"this is nested deeper than {_MAX_DEPTH} levels, make it flatter",
             )
         anchor = event.anchor
@@ -203,22 +205,24 @@ class _Composer:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         if event.anchor not in self._anchors:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"there is no anchor &{event.anchor} above, write *{event.anchor} in quotes if no "
                 f"alias is meant",
             )
         known = self._anchors[event.anchor]
         if known is None:
-            raise _Unreadable(self._spot(event), f"&{event.anchor} contains itself, write it out")
+            raise _Unreadable(
+                self._position(event), f"&{event.anchor} contains itself, write it out"
+            )
         node, size = known
         self._add(size, event)
         return node
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         self._refuse_tag(event, event.tag)
-        # In the plain style no tag was written, or `!!str` was, which quotes would say too.
+        # Plain only without a tag: `!!str` means a string, as quotes do.
         plain = event.style in (None, "") and event.tag is None
-        position, value = self._spot(event), event.value
+        position, value = self._position(event), event.value
         if plain and _MENDED_COLON in value:
             position = replace(position, column=position.column + value.index(_MENDED_COLON))
         return Scalar(value.replace(_MENDED_COLON, ":"), position, plain)
@@ -230,7 +234,7 @@ class _Composer:
             if isinstance(following, yaml.SequenceEndEvent):
                 break
             items.append(self._node(following, depth + 1))
-        return Sequence(self._spot(event), tuple(items))
+        return Sequence(self._position(event), tuple(items))
 
     def _mapping(self, event: yaml.Event, depth: int) -> Mapping:
         self._refuse_tag(event, getattr(event, "tag", None))
@@ -239,7 +243,7 @@ class _Composer:
         for following in self._events:
             if isinstance(following, yaml.MappingEndEvent):
                 break
-            position = self._spot(following)
+            position = self._position(following)
             key = self._key(self._node(following, depth + 1), position)
             entry = Entry(key, position, self._node(next(self._events), depth + 1))
             if key in entries:
@@ -247,7 +251,7 @@ class _Composer:
             else:
                 entries[key] = entry
         first = next(iter(entries.values()), None)
-        return Mapping(first.position if first else self._spot(event), entries, tuple(repeated))
+        return Mapping(first.position if first else self._position(event), entries, tuple(repeated))
 
     @staticmethod
     def _key(node: Node, position: Position) -> str:
@@ -257,17 +261,17 @@ class _Composer:
 
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
         if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:
-            raise _Unreadable(self._spot(event), "a tag (!…) has no meaning here, remove it")
+            raise _Unreadable(self._position(event), "a tag (!…) has no meaning here, remove it")
 
     def _add(self, count: int, event: yaml.Event) -> None:
         self._count += count
         if self._count > _MAX_NODES:
             raise _Unreadable(
-                self._spot(event),
+                self._position(event),
                 f"with its aliases the file has more than {_MAX_NODES} values, make it smaller",
             )
 
-    def _spot(self, event: yaml.Event) -> Position:
+    def _position(self, event: yaml.Event) -> Position:
         mark = event.start_mark
         if mark is None:  # pragma: no cover - the parser always sets it
             return Position(self._source, 1, 1)

@@ -1,6 +1,6 @@
-"""What a single value can be: one class for each kind of value in the file.
+"""Value types: one class for each type of scalar in the file.
 
-A kind reads a scalar, writes the value back as a user would, and describes
-itself to editors in JSON Schema. The models of :mod:`proxy.config.schema.file` say
-which key takes which kind.
+A value type reads a scalar, writes the value back as a user would, masks it, and describes
+itself to editors in JSON Schema. The sections in ``schema/`` say which key takes which type.
+May import ``diagnostics/``, ``source/nodes``, ``policy/settings/`` and ``http/``.
 """

@@ -1,4 +1,4 @@
-"""Where to listen, whom to believe, and where upstreams are."""
+"""Value types of addresses: listeners, trusted peers, URLs of upstreams."""
 
 import re
 from contextlib import suppress
@@ -22,7 +22,7 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*\.?")
 
 _LONGEST_SOCKET_PATH = 104
-"""What the address of a unix socket can hold, on the stingiest system."""
+"""Bytes that fit into the address of a unix socket on the system with the lowest limit."""
 
 # RFC 3927, RFC 4291 2.5.6, and the address at which AWS serves credentials over IPv6.
 _LINK_LOCAL = (
@@ -34,10 +34,10 @@ _LINK_LOCAL = (
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress(ValueType[Listen]):
-    """``host:port``, ``[::1]:port`` or ``unix:/path``."""
+    """An address to listen on: ``host:port``, ``[::1]:port`` or ``unix:/path``."""
 
-    usual_port: int = 8080
-    """For the advice."""
+    suggested_port: int = 8080
+    """The port in suggestions."""
     noun = "address to listen on"
     example = "127.0.0.1:8080"
 
@@ -46,7 +46,9 @@ class ListenAddress(ValueType[Listen]):
         if text.startswith("unix:"):
             return Listen(path=_socket_path(text.removeprefix("unix:")))
         if "://" in text:
-            raise InvalidValue(f"{scalar.shown} is a URL, write 127.0.0.1:{self.usual_port} (say)")
+            raise InvalidValue(
+                f"{scalar.shown} is a URL, write 127.0.0.1:{self.suggested_port} (say)"
+            )
         alone = re.fullmatch(r":?([0-9]{1,5})", text)
         if alone:
             raise InvalidValue(
@@ -54,10 +56,10 @@ class ListenAddress(ValueType[Listen]):
                 f"0.0.0.0:{alone[1]} to be reachable from outside"
             )
         if _is_ipv6(text):
-            raise InvalidValue(f"{scalar.shown} has no port, write [{text}]:{self.usual_port}")
+            raise InvalidValue(f"{scalar.shown} has no port, write [{text}]:{self.suggested_port}")
         host, colon, port = text.rpartition(":")
         if not colon:
-            raise InvalidValue(f"{scalar.shown} has no port, write {text}:{self.usual_port}")
+            raise InvalidValue(f"{scalar.shown} has no port, write {text}:{self.suggested_port}")
         return Listen(host=self._host(host, port), port=_port(port))
 
     def _host(self, host: str, port: str) -> str:
@@ -125,7 +127,10 @@ class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamUrl(ValueType[Origin]):
-    """``http://host:port/base``. Never quoted where it could hold a credential."""
+    """The URL of an upstream: ``http://host:port/base``.
+
+    Messages do not quote the URL where it could contain a credential.
+    """
 
     noun = "URL of an upstream"
     example = "http://127.0.0.1:9200"
@@ -186,7 +191,7 @@ class ServerName(ValueType[str]):
 
 
 def is_loopback(listen: Listen) -> bool:
-    """Whether only this machine can reach *listen*."""
+    """Return whether only this machine can reach *listen*."""
     if listen.path or listen.host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -212,7 +217,7 @@ def _port(text: str, least: int = 0) -> int:
 
 
 def host_and_port(text: str, default_port: int, example: str) -> tuple[str, int]:
-    """What a URL says between ``://`` and its path; *example* is such a URL."""
+    """Read the authority of a URL (between ``://`` and the path); *example* is a good URL."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or not _is_ipv6(host):
@@ -236,7 +241,7 @@ def host_and_port(text: str, default_port: int, example: str) -> tuple[str, int]
 
 
 def _refuse_link_local(address: IPv4Address | IPv6Address) -> None:
-    """Stop a slip, or a stranger, from exposing the credentials of the machine."""
+    """Refuse link-local addresses: a typing error or an attacker could expose credentials there."""
     real = getattr(address, "ipv4_mapped", None) or address
     if any(real in network for network in _LINK_LOCAL):
         raise InvalidValue(
@@ -247,16 +252,16 @@ def _refuse_link_local(address: IPv4Address | IPv6Address) -> None:
 
 def _is_ipv6(text: str) -> bool:
     try:
-        # A zone (%eth0) only means something for link-local addresses.
+        # A zone (%eth0) has a meaning only for link-local addresses.
         return "%" not in text and ip_address(text).version == 6
     except ValueError:
         return False
 
 
 def _is_broken_ipv4(host: str) -> bool:
-    """Whether resolvers may read *host* as an address that it does not look like.
+    """Return whether a resolver may read *host* as another IPv4 address than it looks like.
 
-    ``2130706433``, ``0x7f.1`` and ``127.1`` all mean 127.0.0.1 to some.
+    ``2130706433``, ``0x7f.1`` and ``127.1`` all mean 127.0.0.1 to some resolvers.
     """
     last = host.rstrip(".").rpartition(".")[2]
     if not re.fullmatch(r"[0-9]+|0[xX][0-9a-fA-F]*", last):
@@ -268,7 +273,7 @@ def _is_broken_ipv4(host: str) -> bool:
 
 
 def _ascii_name(host: str) -> str:
-    """What to write for a name with letters beyond ASCII."""
+    """Return what to write for a host name with characters beyond ASCII."""
     if not host.isascii():
         with suppress(UnicodeError):
             return host.encode("idna").decode()

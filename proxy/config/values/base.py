@@ -1,4 +1,4 @@
-"""What all kinds have in common, and those that know nothing of HTTP."""
+"""Base of all value types, and the types that know nothing of HTTP."""
 
 import re
 from abc import ABC, abstractmethod
@@ -17,22 +17,22 @@ JsonSchema = dict[str, Any]
 ValueT = TypeVar("ValueT")
 
 _REFERENCE_PATTERN = r"\$\{"
-"""Whatever a key takes, it may come from ``${…}``."""
+"""The value of any key may come from ``${…}``."""
 
 # Visible ASCII but " and \\, which would need escapes in metrics; spaces inside only.
 _NAME = r"[!#-\[\]-^`-~](?:[ !#-\[\]-~]*[!#-\[\]-~])?"
 _LONGEST_NAME = 128
 
 
-# No exponents, infinities or the like: nobody means them.
+# No exponents, infinities or the like: in a configuration they are errors.
 _DECIMAL = r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?"
 
 
 class ValueType(ABC, Generic[ValueT]):
-    """How one kind of value is written, read and described.
+    """Reads, writes, masks and describes one type of value.
 
-    A message of :meth:`read` may quote the value: for one that was interpolated
-    the reader says ``is no NOUN, write EXAMPLE (say)`` in its place.
+    A message of :meth:`read` may quote the value: if the value was interpolated,
+    the reader replaces the message by ``is no NOUN, write EXAMPLE (say)``.
     """
 
     noun: str
@@ -40,23 +40,23 @@ class ValueType(ABC, Generic[ValueT]):
 
     @abstractmethod
     def read(self, scalar: Scalar) -> ValueT:
-        """The value; :class:`InvalidValue` if this is none."""
+        """Read the value of *scalar*; raise :class:`InvalidValue` if it has none of this type."""
 
     def write(self, value: ValueT) -> object:
-        """*value* as it could stand in a file."""
+        """Return *value* as it could be written in a file."""
         return str(value)
 
     def masked(self, value: ValueT) -> object:
-        """What may be shown of a *value* that came from ``${…}``."""
+        """Return what may be shown of a *value* that came from ``${…}``."""
         return self.write(value)
 
     def same_key(self, key: str) -> str:
-        """What two keys of this kind must share to be the same key."""
+        """Return the normal form of *key*, equal for two spellings of the same key."""
         return key
 
     @abstractmethod
     def json_schema(self) -> JsonSchema:
-        """What an editor should accept."""
+        """Return the JSON Schema of what an editor should accept."""
 
     def __get_pydantic_json_schema__(
         self, _core_schema: CoreSchema, _handler: GetJsonSchemaHandler
@@ -65,12 +65,12 @@ class ValueType(ABC, Generic[ValueT]):
 
 
 def string_schema(pattern: str) -> JsonSchema:
-    """A string that matches *pattern*, or that is made with ``${…}``."""
+    """Return the schema of a string that matches *pattern*, or contains ``${…}``."""
     return {"type": "string", "pattern": f"{pattern}|{_REFERENCE_PATTERN}"}
 
 
 def or_reference(schema: JsonSchema) -> JsonSchema:
-    """What *schema* accepts, or a string made with ``${…}``."""
+    """Return a schema that accepts what *schema* does, or a string with ``${…}``."""
     return {"anyOf": [schema, {"type": "string", "pattern": _REFERENCE_PATTERN}]}
 
 
@@ -81,7 +81,7 @@ class Integer(ValueType[int]):
     least: int
     most: int = 1_000_000
     zero: str = ""
-    """What to say to 0 where it is too little: what it would mean, and what to write."""
+    """The message for 0 where that is too little: what it would mean, and what to write."""
     noun = "whole number in range"
     example = "64"
 
@@ -113,7 +113,7 @@ class Number(ValueType[float]):
     least: float
     most: float
     above: bool = False
-    """Whether *least* itself is too little."""
+    """Whether *least* itself is excluded."""
     noun = "number in range"
     example = "0.5"
 
@@ -160,18 +160,18 @@ class Switch(ValueType[bool]):
 
 
 class Choice(ValueType[str]):
-    """One of a few words; *elsewhere* are those of other products, each with what to write."""
+    """One of a few words; *synonyms* are words of other products, each with what to write."""
 
     noun = "word that can stand here"
 
-    def __init__(self, *words: str, elsewhere: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words: str, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
         self.example = words[0]
-        self._elsewhere = elsewhere or {}
+        self._synonyms = synonyms or {}
 
     def read(self, scalar: Scalar) -> str:
         if scalar.text not in self.words:
-            ours, near = self._elsewhere.get(scalar.text), nearest(scalar.text, self.words)
+            ours, near = self._synonyms.get(scalar.text), nearest(scalar.text, self.words)
             hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return scalar.text
@@ -182,9 +182,9 @@ class Choice(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Name(ValueType[str]):
-    """What a route, policy or upstream is called: also a metric's label.
+    """The name of a route, policy or upstream, which is also a label of metrics.
 
-    A name of our own, such as ``_unmatched``, begins with an underscore.
+    Names that the proxy itself gives, such as ``_unmatched``, begin with an underscore.
     """
 
     noun = "name"
@@ -216,11 +216,11 @@ class Text(ValueType[str]):
     def read(self, scalar: Scalar) -> str:
         try:
             scalar.text.encode()
-        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+        except UnicodeEncodeError:  # a variable can contain bytes that are no characters
             raise InvalidValue("this is not UTF-8 text, write some") from None
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nobody knows what it is
+    def masked(self, value: str) -> str:  # noqa: ARG002 - any text may be a secret
         return "***"
 
     def json_schema(self) -> JsonSchema:
@@ -229,7 +229,7 @@ class Text(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Token(ValueType[str]):
-    """A credential that clients send as ``Authorization: Bearer``. Never quoted."""
+    """A credential that clients send as ``Authorization: Bearer``. Never quoted in messages."""
 
     noun = "token"
     example = "${HOLDFAST_ADMIN_TOKEN}"
@@ -243,7 +243,7 @@ class Token(ValueType[str]):
             )
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
         return "***"
 
     def json_schema(self) -> JsonSchema:

@@ -1,4 +1,4 @@
-"""Header fields: names that may be touched, and values that fit on one line."""
+"""Value types of header fields: names, editable names, values, and our name in Via."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _NOT_TO_EDIT = {
 
 @dataclass(frozen=True, slots=True)
 class HeaderName(ValueType[str]):
-    """The name of a field, in any case."""
+    """The name of a header field, in upper or lower case."""
 
     noun = "name of a header"
     example = "X-Tenant"
@@ -51,16 +51,16 @@ class HeaderName(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class EditableHeader(HeaderName):
-    """The name of a field that a route may set or remove."""
+    """The name of a header field that a route may set or remove."""
 
     def read(self, scalar: Scalar) -> str:
         # Explicit base: zero-argument super() does not survive slots=True.
         name = HeaderName.read(self, scalar)
-        advice = _NOT_TO_EDIT.get(name.lower())
-        if advice is None and name.lower().encode() in HOP_BY_HOP:
-            advice = "it belongs to one connection, remove it here"
-        if advice is not None:
-            raise InvalidValue(f"{name} cannot be edited, {advice}")
+        suggestion = _NOT_TO_EDIT.get(name.lower())
+        if suggestion is None and name.lower().encode() in HOP_BY_HOP:
+            suggestion = "it belongs to one connection, remove it here"
+        if suggestion is not None:
+            raise InvalidValue(f"{name} cannot be edited, {suggestion}")
         return name
 
 
@@ -69,7 +69,7 @@ _LONGEST_PSEUDONYM = 64
 
 @dataclass(frozen=True, slots=True)
 class Pseudonym(ValueType[str]):
-    """What this proxy is called in Via and Proxy-Status: a token (RFC 9110 7.6.3)."""
+    """The name of this proxy in Via and Proxy-Status: a token (RFC 9110 7.6.3)."""
 
     noun = "name"
     example = "egress"
@@ -93,7 +93,7 @@ class Pseudonym(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue(ValueType[str]):
-    """The value of a field. Never quoted: it may be a secret."""
+    """The value of a header field. Never quoted in messages: it may be a secret."""
 
     noun = "value of a header"
     example = '"text"'
@@ -105,7 +105,7 @@ class HeaderValue(ValueType[str]):
             )
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
         return "***"
 
     def json_schema(self) -> JsonSchema:
@@ -113,5 +113,5 @@ class HeaderValue(ValueType[str]):
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a header with this name or value is likely to hold a credential."""
+    """Return whether a header with this name or value is likely to carry a credential."""
     return bool(value) and bool(_SECRET_NAME.search(name) or _SECRET_VALUE.match(value))

@@ -1,4 +1,4 @@
-"""What can be said about requests with a key: which, whose, and what is kept of them."""
+"""Value types of idempotency: headers and methods of keys, their scope, statuses that are kept."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from proxy.config.values.base import (
 )
 from proxy.config.values.headers import HEADER_NAME, HeaderName
 from proxy.config.values.paths import Method
-from proxy.config.values.throttling import CLIENT_IP_ELSEWHERE, SOURCES_ELSEWHERE, two_keys
+from proxy.config.values.throttling import CLIENT_IP_SYNONYMS, SOURCE_SYNONYMS, two_keys_error
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
 from proxy.policy.settings import NEVER_KEPT_BY_CLASS
@@ -26,7 +26,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
 _MISMATCH_STATUSES = (422, 409)
 
 KEPT_CLASSES = ("2xx", "3xx", "4xx")
-"""What is kept where nothing is listed."""
+"""The default of ``keep``: classes of statuses whose responses are stored."""
 _CLASS = re.compile(r"[2-5]xx")
 
 _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
@@ -34,7 +34,7 @@ _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 IN_FLIGHT = Choice(
     "wait",
     "reject",
-    elsewhere={
+    synonyms={
         "block": "wait",
         "join": "wait",
         "queue": "wait",
@@ -44,19 +44,19 @@ IN_FLIGHT = Choice(
         "409": "reject",
     },
 )
-"""What a duplicate gets while the first one is under way."""
+"""What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
     "release",
     "hold",
-    elsewhere={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
+    synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
 )
-"""What becomes of a key whose request may have run."""
+"""What happens to a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
     "closed",
     "open",
-    elsewhere={
+    synonyms={
         "fail_open": "open",
         "fail-open": "open",
         "allow": "open",
@@ -66,13 +66,14 @@ ON_KEY_STORE_ERROR = Choice(
         "local": "closed (503), or open to run without a record of it",
     },
 )
-"""What to do while the store does not answer."""
+"""How requests with a key are treated while the store does not answer."""
 
 
 def kept_statuses(item: str | int) -> frozenset[int]:
-    """The statuses that an item of ``keep`` stands for.
+    """Return the statuses that an item of ``keep`` stands for.
 
-    A class leaves out those that tell of the moment or of the caller; a number means itself.
+    A class leaves out the statuses that depend on the moment or on the caller; a number
+    stands for itself.
     """
     if isinstance(item, int):
         return frozenset({item})
@@ -82,7 +83,7 @@ def kept_statuses(item: str | int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class RequestKeyHeader(HeaderName):
-    """The name of the field that carries a key."""
+    """The name of the header field that carries an idempotency key."""
 
     example = "Idempotency-Key"
 
@@ -96,10 +97,10 @@ class RequestKeyHeader(HeaderName):
 
 @dataclass(frozen=True, slots=True)
 class HonouredHeader(RequestKeyHeader):
-    """The field by which an upstream knows a key; other values of ``honours_key`` are none.
+    """The header field in which an upstream honours a key; refuses other values of ``honours_key``.
 
-    ``24h`` and ``"true"`` could be names of fields. Nobody means them so, and no request
-    would carry such a key.
+    ``24h`` and ``"true"`` could be names of header fields, but are not meant as such, and no
+    request would carry such a key.
     """
 
     def read(self, scalar: Scalar) -> str:
@@ -118,7 +119,7 @@ class HonouredHeader(RequestKeyHeader):
 
 @dataclass(frozen=True, slots=True)
 class KeyedMethod(ValueType[str]):
-    """A method whose requests can have a key."""
+    """A method whose requests can have an idempotency key."""
 
     noun = "method that can have a key"
     example = "POST"
@@ -142,7 +143,7 @@ class KeyedMethod(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class CallerHeader(ValueType[str]):
-    """A field that tells callers apart, in lower case; written ``header:NAME``."""
+    """A header field that distinguishes callers, in lower case; written ``header:NAME``."""
 
     noun = "scope"
     example = "header:Authorization"
@@ -155,7 +156,7 @@ class CallerHeader(ValueType[str]):
         if name.strip() and name != name.strip() and not scalar.plain:
             raise InvalidValue(f"{scalar.shown} has a space in it, write header:{name.strip()}")
         if name != name.strip() or not name:
-            raise InvalidValue(two_keys(source, name.strip(), ""))
+            raise InvalidValue(two_keys_error(source, name.strip(), ""))
         if not HEADER_NAME.fullmatch(name):
             raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
         return name.lower()
@@ -169,7 +170,7 @@ class CallerHeader(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class MismatchStatus(ValueType[int]):
-    """The status for a key that comes back with another request."""
+    """The status of the response to a key that is reused with another request."""
 
     noun = "status for a mismatch"
     example = "422"
@@ -188,7 +189,7 @@ class MismatchStatus(ValueType[int]):
 
 @dataclass(frozen=True, slots=True)
 class KeptStatus(ValueType[str | int]):
-    """One item of ``keep``: a status is a number, a class of them a word."""
+    """One item of ``keep``: a status as a number, or a class of statuses as a word."""
 
     noun = "status that can be kept"
     example = "2xx"
@@ -219,10 +220,10 @@ def _instead_of_scope(text: str) -> str:
     if text == "none":
         return "write scope: [] if all callers are to share their keys"
     source, _, name = text.partition(":")
-    if SOURCES_ELSEWHERE.get(source.lower()) == "header" and name.strip():
+    if SOURCE_SYNONYMS.get(source.lower()) == "header" and name.strip():
         return f"write header:{name.strip()}"
     looks_like_one = "-" in text or text[:1].isupper() or text in {"authorization", "cookie"}
-    if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_ELSEWHERE:
+    if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_SYNONYMS:
         return f"write header:{text}"
     return "only headers tell callers apart, write header:X-Tenant (say)"
 

@@ -1,4 +1,4 @@
-"""Files that a configuration names."""
+"""Value types of paths to files and folders."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from proxy.config.values.base import JsonSchema, ValueType
 
 @dataclass(frozen=True, slots=True)
 class FilePath(ValueType[str]):
-    """A file; relative to the file that names it."""
+    """The path of a file, relative to the configuration file that names it."""
 
     noun = "path of a file"
     example = "tls/ca.pem"
@@ -25,7 +25,7 @@ class FilePath(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class FolderPath(FilePath):
-    """A folder; relative to the file that names it."""
+    """The path of a folder, relative to the configuration file that names it."""
 
     noun = "path of a folder"
     example = "./state"

@@ -1,4 +1,4 @@
-"""How an attempt can end: kinds of failure, statuses, and classes of them."""
+"""Value types of outcomes of an attempt: kinds of failure, statuses, and classes of statuses."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from proxy.config.values.base import Integer, JsonSchema, ValueType, string_sche
 from proxy.policy.settings import REFUSALS, USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
 
 BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
-"""What is retried where nothing is listed, and what ``default`` stands for in a list."""
+"""The default of ``retry.on``, for which ``default`` stands in a list."""
 
 _KINDS = (*USUAL_KINDS, "protocol")
 
@@ -21,9 +21,9 @@ _NEVER = {
     "unknown": "nobody knows what happened",
     "cancelled": "the client left",
 }
-"""Outcomes that nothing can follow, each with why."""
+"""Outcomes after which nothing can be done, each with the reason."""
 
-_OF_LETTERS = {
+_FOR_DEAD_LETTERS = {
     **dict.fromkeys(("certificate", "busy", "unknown"), "is always kept, remove it"),
     "truncated": "is never kept (the client has the beginning of the answer), remove it",
     "cancelled": "is never kept (the client left), remove it",
@@ -32,9 +32,9 @@ _OF_LETTERS = {
         "is a refusal of our own, write refusals for all of them",
     ),
 }
-"""What to write of these for dead letters."""
+"""What to write for these outcomes in the list of dead letters."""
 
-_ELSEWHERE = {
+_SYNONYMS = {
     "connect-failure": "connect",
     "conn-failure": "connect",
     "empty-response": "reset",
@@ -50,9 +50,9 @@ _ELSEWHERE = {
     "500-599": "5xx",
     "400-499": "4xx",
 }
-"""Words of other products, and ours."""
+"""Words of other products → ours."""
 
-# By these an upstream says that it cannot do this at all: the next time it says so again.
+# With these statuses an upstream says that it can never do this: a retry would get the same.
 _NOT_IN_A_CLASS = frozenset({501, 505})
 
 _HINTED = re.compile(r"([45][0-9]{2})\+hint")
@@ -60,7 +60,7 @@ _CLASS = re.compile(r"[45]xx")
 
 
 def statuses_of(outcome: str | int) -> frozenset[int]:
-    """The statuses that *outcome* stands for, whatever comes with them."""
+    """Return the statuses that *outcome* stands for, with or without a hint."""
     if isinstance(outcome, int):
         return frozenset({outcome})
     if not _CLASS.fullmatch(outcome):
@@ -70,26 +70,26 @@ def statuses_of(outcome: str | int) -> frozenset[int]:
 
 
 def hinted_status(outcome: str | int) -> int | None:
-    """403 for ``403+hint``."""
+    """Return the status of an outcome that needs a hint: 403 for ``403+hint``; else None."""
     found = _HINTED.fullmatch(str(outcome))
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeName(ValueType[str | int]):
-    """One item of ``on``: a status is a number, all else a word."""
+    """One item of ``on``: a status as a number, any other outcome as a word."""
 
-    followed: str = "retried"
-    """What comes after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
-    besides: tuple[str, ...] = ()
-    """Words that only this list takes."""
+    action: str = "retried"
+    """What is done after it: a request is ``retried`` or ``kept``, a response ``replaced``."""
+    extra: tuple[str, ...] = ()
+    """Words that only this list accepts."""
     noun = "outcome"
     example = "503"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Kinds of failure, and ``default``."""
-        return (*_KINDS, *self.besides, "default")
+        """All words that are accepted: kinds of failure, and ``default``."""
+        return (*_KINDS, *self.extra, "default")
 
     def read(self, scalar: Scalar) -> str | int:
         text = scalar.text
@@ -97,25 +97,25 @@ class OutcomeName(ValueType[str | int]):
             return text
         if re.fullmatch(r"[45][0-9]{2}", text):
             return int(text)
-        raise InvalidValue(self._what_is_wrong(scalar))
+        raise InvalidValue(self._error_text(scalar))
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text, shown = scalar.text, scalar.shown
-        if REFUSALS in self.besides and (instead := _OF_LETTERS.get(text)):
+        if REFUSALS in self.extra and (instead := _FOR_DEAD_LETTERS.get(text)):
             return f"{shown} {instead}"
         if text in _NEVER:
-            return f"{shown} is never {self.followed} ({_NEVER[text]}), remove it"
+            return f"{shown} is never {self.action} ({_NEVER[text]}), remove it"
         if text == "breaker_open":
             return f"{shown} is never retried, write it in fallback.on"
         if text == REFUSALS:
-            return f"{shown} are never {self.followed}, write it in dead_letter.on"
+            return f"{shown} are never {self.action}, write it in dead_letter.on"
         if re.fullmatch(r"[0-9]{1,4}|[0-9]xx", text):
             return f"{text} is no failure, write a status from 400 to 599, 4xx or 5xx"
         return f"{shown} is no outcome, {self._instead_of(text)}"
 
     def _instead_of(self, text: str) -> str:
         status = re.fullmatch(r"(?:http_)?([45](?:[0-9]{2}|xx))", text.lower())
-        ours = status[1] if status else _ELSEWHERE.get(text)
+        ours = status[1] if status else _SYNONYMS.get(text)
         if ours:
             return f"write {ours}"
         if re.fullmatch(r"[0-9]xx\+hint", text):

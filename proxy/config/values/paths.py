@@ -1,4 +1,4 @@
-"""What a route matches: paths, methods and hosts."""
+"""Value types of a route's match: paths, methods, hosts and protocols."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import JsonSchema, ValueType, string_schema
 
-# RFC 3986 3.3: what a segment of a path can hold, besides %XX.
+# RFC 3986 3.3: the characters of a path segment, besides %XX.
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*")
 _DOT_SEGMENT = re.compile(r"(?:\.|%2[eE]){1,2}")
 _METHOD = re.compile(r"[A-Z0-9!#$%&'*+.^_`|~-]{1,32}")
@@ -21,7 +21,7 @@ _PREFIX_RULE = re.compile(r"Path(?:Prefix)?\([`'\"](?P<path>/[^`'\"]*)[`'\"]\)")
 
 
 def check_segments(path: str) -> None:
-    """Refuse what could mean another path to somebody else."""
+    """Refuse segments that another server could read as another path."""
     for segment in path.split("/"):
         if not _SEGMENT.fullmatch(segment):
             raise InvalidValue(
@@ -73,7 +73,7 @@ class PathPattern(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class PathPrefix(ValueType[str]):
-    """Whole segments at the beginning of a path."""
+    """A prefix of a path, made of whole segments."""
 
     noun = "path"
     example = "/v1"
@@ -158,7 +158,7 @@ class Protocol(ValueType[str]):
     def read(self, scalar: Scalar) -> str:
         text = scalar.text.lower()
         if text.partition("/")[0] in {"h2c", "h2", "http", "tls"}:
-            # Another request inside the tunnel would pass every rule of this file.
+            # A request inside such a tunnel would bypass every rule of this file.
             raise InvalidValue(f"{scalar.shown} would hide requests from the proxy, remove it")
         if text != "websocket":
             raise InvalidValue(f"{scalar.shown} cannot be tunnelled, write {self.example}")
@@ -169,7 +169,7 @@ class Protocol(ValueType[str]):
 
 
 def below(path: str) -> str:
-    """The pattern for *path* and everything below it."""
+    """Return the pattern for *path* and everything below it."""
     return f"{path.rstrip('/')}/**"
 
 

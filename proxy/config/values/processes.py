@@ -1,4 +1,4 @@
-"""How many processes serve."""
+"""Value type of the number of worker processes."""
 
 import re
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import Integer, JsonSchema, ValueType
 
 MOST_WORKERS = 256
-"""More than any machine has cores for a sidecar."""
+"""Upper bound: more cores than any machine has for a sidecar."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCount(ValueType[int | None]):
-    """How many worker processes; None is ``auto``: as many as there are cores to use."""
+    """The number of worker processes; None is ``auto``: one for each usable core."""
 
     noun = "number of workers"
     example = "2"

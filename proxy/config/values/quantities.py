@@ -1,4 +1,4 @@
-"""Durations, sizes and byte rates: a number and a unit, or ``none`` for no limit."""
+"""Value types of durations, sizes and byte rates: a number and a unit, or ``none`` (no limit)."""
 
 import re
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ _BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
 
 @dataclass(frozen=True, slots=True)
 class Duration(ValueType[float | None]):
-    """A time in seconds; None is ``none``."""
+    """A duration in seconds; None is ``none``."""
 
     zero: str = ""
-    """What to say to ``0s``: what it would mean, and what to write. Empty: 0s is fine."""
+    """The message for ``0s``: what it would mean, and what to write. Empty: 0s is accepted."""
     least: float = 0.0
-    """Less than this gets the same line as ``0s``."""
+    """The shortest duration; anything below gets the message for ``0s``."""
     none: bool = False
     """Whether ``none`` (no limit) can be written."""
     longest: float = _LONGEST
     units: tuple[str, ...] = ("s",)
-    """What a number without a unit is likely to count, the likeliest first."""
+    """The units that are suggested for a number without one, the most likely first."""
     example: str = "30s"
     noun = "duration in range"
 
@@ -47,7 +47,7 @@ class Duration(ValueType[float | None]):
         if seconds is None:
             if self.zero and re.fullmatch(r"0+(\.0+)?", text):
                 raise InvalidValue(f"{text} {self.zero}")
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if self.zero and (seconds == 0 or seconds < self.least):
             raise InvalidValue(f"{text} {self.zero}")
         if seconds > self.longest:
@@ -55,7 +55,7 @@ class Duration(ValueType[float | None]):
             raise InvalidValue(f"{text} is longer than {span}, write {self._no_limit()}")
         return seconds
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", text):
             return f"{text} has no unit, write {self._with_unit(text)}"
@@ -72,7 +72,7 @@ class Duration(ValueType[float | None]):
         )
 
     def _with_unit(self, number: str) -> str:
-        # Who writes a fraction does not count milliseconds.
+        # A fraction is never meant in milliseconds.
         first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
         also = ", ".join(f"{number}{unit}" for unit in others)
         return f"{number}{first}" + (f" (or {also})" if also else "")
@@ -104,13 +104,13 @@ class Size(ValueType[int | None]):
             return None
         size = parse_size(text)
         if size is None:
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if not self.least <= size <= _LARGEST:
             span = f"{format_size(self.least)} to {format_size(_LARGEST)}"
             raise InvalidValue(f"{text} is out of range, write {span}")
         return size
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}", text):
             return f"{text} has no unit, write {format_size(int(text))}"
@@ -134,7 +134,7 @@ class Size(ValueType[int | None]):
 
 @dataclass(frozen=True, slots=True)
 class ByteRate(ValueType[int | None]):
-    """``500B/s``, ``1KiB/s``: bytes in a second; None is ``none``."""
+    """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 
     noun = "byte rate in range"
     example = "500B/s"
@@ -145,7 +145,7 @@ class ByteRate(ValueType[int | None]):
             return None
         size = parse_size(text.removesuffix("/s")) if text.endswith("/s") else None
         if size is None:
-            raise InvalidValue(self._what_is_wrong(scalar))
+            raise InvalidValue(self._error_text(scalar))
         if size == 0:
             raise InvalidValue(f"{text} asks for nothing, write none for no limit")
         if size > _FASTEST:
@@ -155,7 +155,7 @@ class ByteRate(ValueType[int | None]):
             )
         return size
 
-    def _what_is_wrong(self, scalar: Scalar) -> str:
+    def _error_text(self, scalar: Scalar) -> str:
         text = scalar.text
         bare = re.fullmatch(r"([0-9]{1,15})(/s)?", text)
         if bare is not None:
@@ -165,7 +165,7 @@ class ByteRate(ValueType[int | None]):
         written = found["size"] if found is not None else text
         size = parse_size(written)
         if size is not None:
-            return _about_the_time(scalar, size, found["time"] if found is not None else "")
+            return _error_in_time(scalar, size, found["time"] if found is not None else "")
         other = size_with_other_unit(written)
         if other is not None and other[1]:
             return f'"{other[0]}" is no unit of size, write {other[1]}/s'
@@ -178,8 +178,8 @@ class ByteRate(ValueType[int | None]):
         return string_schema(f"^(none|{SIZE_PATTERN}/s)$")
 
 
-def _about_the_time(scalar: Scalar, size: int, time: str) -> str:
-    """What is wrong with a byte rate that counts *size* bytes in *time*."""
+def _error_in_time(scalar: Scalar, size: int, time: str) -> str:
+    """Return the message for a byte rate of *size* bytes in *time*, which is not a second."""
     if not time:
         return f"{scalar.text} has no time, write {format_size(size)}/s"
     if time == "s":

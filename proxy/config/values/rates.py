@@ -1,4 +1,4 @@
-"""Rates: a number of calls and the time that they are counted in."""
+"""Value type of a rate limit: a number of calls and the period in which they are counted."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _IN_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallRate(ValueType[Rate]):
-    """``100/s``, ``600/m``, ``10/500ms``: so many calls in so much time."""
+    """A rate limit: calls per period, such as ``100/s``, ``600/m`` or ``10/500ms``."""
 
     noun = "rate in range"
     example = "100/s"
@@ -37,7 +37,7 @@ class CallRate(ValueType[Rate]):
         found = _RATE.fullmatch(scalar.text)
         period = _period(found["period"]) if found else None
         if found is None or period is None or not _COUNT.fullmatch(found["count"]):
-            raise InvalidValue(_what_is_no_rate(scalar))
+            raise InvalidValue(_error_text(scalar))
         rate = Rate(int(found["count"]), period)
         if rate.count == 0:
             raise InvalidValue(
@@ -63,16 +63,16 @@ class CallRate(ValueType[Rate]):
 
 
 def _period(text: str) -> float | None:
-    """Seconds; ``s`` alone is one second."""
+    """Read a period into seconds; ``s`` alone is one second."""
     return parse_duration(f"1{text}" if text in SECONDS else text)
 
 
 def _shortest(duration: str) -> str:
-    """``s`` for ``1s``: the one needs no saying."""
+    """Return ``s`` for ``1s``: a one is left out."""
     return duration[1:] if duration[1:] in SECONDS and duration[0] == "1" else duration
 
 
-def _what_is_no_rate(scalar: Scalar) -> str:
+def _error_text(scalar: Scalar) -> str:
     text = scalar.text
     if re.fullmatch(r"[0-9]{1,15}", text):
         return f"{text} has no unit, write {text}/s (or {text}/m, {text}/h)"
@@ -82,7 +82,7 @@ def _what_is_no_rate(scalar: Scalar) -> str:
         return f"{scalar.shown} is negative, write {text.lstrip('-') or '100/s'}"
     found = _RATE.fullmatch(text)
     if found is not None and re.fullmatch(NUMBER_PATTERN, found["count"]):
-        return _what_is_wrong_within(found["count"], found["period"], text)
+        return _error_within(found["count"], found["period"], text)
     in_words = _IN_WORDS.fullmatch(text)
     unit = _our_unit(in_words["unit"]) if in_words else ""
     if in_words and unit:
@@ -90,10 +90,10 @@ def _what_is_no_rate(scalar: Scalar) -> str:
     return f"{scalar.shown} is no rate, write 100/s (say) or none for no limit"
 
 
-def _what_is_wrong_within(count: str, period: str, text: str) -> str:
-    """About a rate that has a number, a slash and something after it, or nothing."""
+def _error_within(count: str, period: str, text: str) -> str:
+    """Return the message for a rate with a number and a slash whose number or period is wrong."""
     seconds = _period(period)
-    if seconds is not None:  # so the number is not whole
+    if seconds is not None:  # the period is right, so the number is not whole
         calls = Fraction(count)
         longer = format_duration(seconds * calls.denominator)
         return f"{text} is no whole number of calls, write {calls.numerator}/{_shortest(longer)}"
@@ -115,7 +115,7 @@ def _what_is_wrong_within(count: str, period: str, text: str) -> str:
 
 
 def _our_unit(word: str) -> str:
-    """``s`` for ``second``, ``sec`` and the like; empty if it is no unit of anybody."""
+    """Return ``s`` for ``second``, ``sec`` and the like; empty if *word* is no known unit."""
     if word in SECONDS:
         return word
     other = duration_with_other_unit(f"1{word}")

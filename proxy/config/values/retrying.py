@@ -1,4 +1,4 @@
-"""How often, how boldly and how evenly spread requests are sent again."""
+"""Value types of retries: number of attempts, unsafe methods, jitter."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _JITTERS = ("full", "equal", "decorrelated", "none")
 
 @dataclass(frozen=True, slots=True)
 class AttemptCount(Integer):
-    """How often a request is sent in total, the first time included."""
+    """The number of attempts of a request, the first one included."""
 
     least: int = 1
     most: int = 100
@@ -41,7 +41,7 @@ class Unsafe(Choice):
 
 @dataclass(frozen=True, slots=True)
 class Jitter(ValueType[str | float]):
-    """A way to spread waits, or the share by which they may vary."""
+    """A jitter strategy, or the share by which delays may vary."""
 
     noun = "jitter"
     example = "full"

@@ -1,4 +1,4 @@
-"""Where state is kept: in memory, in a file or in Redis, and how to get in."""
+"""Value types of the store: its URL (memory, SQLite file or Redis), credentials and key prefix."""
 
 import re
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 _PREFIX = r"[!#-\[\]-~]{1,128}"
 
 _MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
-"""Words of other products for the memory of the process."""
+"""Words of other products for the store in memory."""
 
 _CLUSTER = "a cluster is not supported, write redis:// and a single server"
 _SENTINEL = "a sentinel is not asked, write redis:// and a name that leads to the primary"
@@ -36,12 +36,12 @@ _SCHEMES = {
     "sqlite3": "write sqlite:PATH",
     "file": "write sqlite:PATH",
 }
-"""Schemes that others know, and what to do about each."""
+"""Schemes that other products accept, and the message for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """A URL of a Redis server, taken apart."""
+    """The parts of a URL of a Redis server."""
 
     host: str
     port: int = _PORT
@@ -49,19 +49,19 @@ class RedisUrl:
     username: str | None = None
     password: str | None = field(repr=False, default=None)
     is_encrypted: bool = False
-    """``rediss``."""
+    """Whether the scheme is ``rediss``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """A file on this machine."""
+    """An SQLite file on this machine."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
-    """``memory``, which is None; ``sqlite:PATH``; or ``redis://user:password@host/database``."""
+    """The store: ``memory`` (None), ``sqlite:PATH`` or ``redis://user:password@host/database``."""
 
     noun = "store"
     example = "redis://127.0.0.1:6379"
@@ -85,7 +85,7 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
             )
         authority, _, database = after.partition("/")
         if not _HOST_AND_PORT.fullmatch(authority):
-            # Not quoted: it may be a password whose host is missing.
+            # Not quoted: the text may be a password whose host is missing.
             raise InvalidSecret(
                 f"host and port cannot be told apart, write redis://HOST:{_PORT} (an IPv6 address "
                 f"in brackets), and a password as redis://:PASSWORD@HOST"
@@ -100,9 +100,9 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         scheme, colon, rest = text.partition(":")
         if text.lower() in _MEMORY:
             return f"{scalar.shown} is no store, write memory"
-        advice = _SCHEMES.get(scheme.lower())
-        if advice:
-            return f'"{scheme}" is no store, {advice}'
+        suggestion = _SCHEMES.get(scheme.lower())
+        if suggestion:
+            return f'"{scheme}" is no store, {suggestion}'
         if colon and rest.startswith("//"):
             return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
         if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
@@ -129,7 +129,7 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         return f"{scheme}://{hidden}{host}:{value.port}/{value.database}"
 
     def masked(self, value: RedisUrl | SqliteFile | None) -> str:
-        # What a path is made of may be anything.
+        # A path that was interpolated may contain a secret.
         return "sqlite:***" if isinstance(value, SqliteFile) else self.write(value)
 
     def json_schema(self) -> JsonSchema:
@@ -139,7 +139,7 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
 
 @dataclass(frozen=True, slots=True)
 class Username(ValueType[str]):
-    """Who we are to a store."""
+    """The user name with which the proxy authenticates to a store."""
 
     noun = "name of a user"
     example = "holdfast"
@@ -149,7 +149,7 @@ class Username(ValueType[str]):
             raise InvalidValue(f"{scalar.shown} is no name of a user, write {self.example} (say)")
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - half of a credential
+    def masked(self, value: str) -> str:  # noqa: ARG002 - a user name is half of a credential
         return "***"
 
     def json_schema(self) -> JsonSchema:
@@ -158,7 +158,7 @@ class Username(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Password(ValueType[str]):
-    """What opens a store. Never quoted."""
+    """The password of a store. Never quoted in messages."""
 
     noun = "password"
     example = "${REDIS_PASSWORD}"
@@ -170,11 +170,11 @@ class Password(ValueType[str]):
             )
         try:
             scalar.text.encode()
-        except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+        except UnicodeEncodeError:  # a variable can contain bytes that are no characters
             raise InvalidSecret("the password is not UTF-8 text, write another") from None
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of it may be shown
+    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
         return "***"
 
     def json_schema(self) -> JsonSchema:
@@ -183,7 +183,7 @@ class Password(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class KeyPrefix(ValueType[str]):
-    """What the names of everything in a store begin with."""
+    """The prefix of all keys in a store."""
 
     noun = "prefix"
     example = "holdfast"
@@ -201,7 +201,7 @@ class KeyPrefix(ValueType[str]):
 
 
 def _sqlite_path(scalar: Scalar) -> str:
-    """The file of ``sqlite:PATH``; relative to the file that names it."""
+    """Return the path of ``sqlite:PATH``, relative to the configuration file that names it."""
     written = scalar.text.partition(":")[2]
     path = written.removeprefix("//")
     if path.strip("/") == ":memory:":
@@ -209,9 +209,9 @@ def _sqlite_path(scalar: Scalar) -> str:
     if not path.strip("/") or "\0" in path:
         raise InvalidSecret("there is no path, write sqlite:./keys.db (say)")
     if path != written:
-        # Some read sqlite:///keys.db as a path beside the program, others as one from the root.
+        # Some products read sqlite:///keys.db as a relative path, others as one from the root.
         instead = re.sub("^/+", "/", path)
-        if "@" in path:  # what stands before it may be a password
+        if "@" in path:  # the text before it may be a password
             instead = "PATH"
         elif path.startswith("/") and not path.startswith("//"):
             instead += f", or sqlite:{path[1:]} for a path relative to this file"
@@ -220,13 +220,13 @@ def _sqlite_path(scalar: Scalar) -> str:
         raise InvalidSecret("options cannot follow the path, remove the ? and what follows")
     try:
         path.encode()
-    except UnicodeEncodeError:  # the environment can hold bytes that are no characters
+    except UnicodeEncodeError:  # a variable can contain bytes that are no characters
         raise InvalidSecret("the path is not UTF-8 text, write another") from None
     return str(scalar.position.source.directory / path)
 
 
 def _credentials(text: str) -> tuple[str | None, str | None]:
-    """User and password of a URL; None for what is not there."""
+    """Return user and password of a URL; None for what is absent."""
     if re.search(r"%(?![0-9A-Fa-f]{2})", text):
         raise InvalidSecret('a "%" in the password of this URL must be escaped, write %25 for "%"')
     username, _, password = text.partition(":")
@@ -241,7 +241,7 @@ def _credentials(text: str) -> tuple[str | None, str | None]:
 
 def _unescaped(text: str) -> str | None:
     plain = unquote(text, errors="strict")
-    plain.encode()  # the environment can hold bytes that are no characters
+    plain.encode()  # a variable can contain bytes that are no characters
     return plain or None
 
 

@@ -1,4 +1,4 @@
-"""How calls are counted, how many may be under way, and whose are counted together."""
+"""Value types of a throttle: algorithm, concurrency, burst, margin, and the key of callers."""
 
 import re
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
 from proxy.policy.settings import ThrottleKey
 
-CLIENT_IP_ELSEWHERE = frozenset(
+CLIENT_IP_SYNONYMS = frozenset(
     {"ip", "client", "client.ip", "client-ip", "clientip", "source_ip", "address", "ipaddress"}
     | {"remote_addr", "remote_address", "$remote_addr", "$binary_remote_addr"}
 )
 """Words of other products for the address of the client."""
-SOURCES_ELSEWHERE = {
+SOURCE_SYNONYMS = {
     "header": "header",
     "headers": "header",
     "hdr": "header",
@@ -26,12 +26,12 @@ SOURCES_ELSEWHERE = {
     "param": "query",
     "arg": "query",
 }
-"""And for where to find a name."""
+"""Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
     "gcra",
     "window",
-    elsewhere={
+    synonyms={
         "token_bucket": "gcra, and burst for the size of the bucket",
         "leaky_bucket": "gcra",
         "sliding_window": "window",
@@ -40,13 +40,13 @@ ALGORITHM = Choice(
         "fixed_window": "window (at most so many in any such time)",
     },
 )
-"""How calls are counted."""
+"""The rate limit algorithm."""
 
 ON_STORE_ERROR = Choice(
     "local",
     "open",
     "closed",
-    elsewhere={
+    synonyms={
         "fail_open": "open",
         "fail-open": "open",
         "allow": "open",
@@ -56,17 +56,17 @@ ON_STORE_ERROR = Choice(
         "memory": "local",
     },
 )
-"""What to do while the store does not answer."""
+"""How calls are limited while the store does not answer."""
 
 _QUERY_NAME = r"[A-Za-z0-9._~$:@!\[\]-]+"
 
 
 @dataclass(frozen=True, slots=True)
 class CountOrNone(ValueType[int | None]):
-    """A number of calls; None is ``none``: there is no such thing."""
+    """A number of calls; None is ``none``: there is no such limit."""
 
     thing: str
-    """What ``none`` says that there is not."""
+    """The noun for what ``none`` switches off, for messages."""
     noun = "whole number in range"
     example = "20"
 
@@ -92,14 +92,14 @@ class CountOrNone(ValueType[int | None]):
 
 
 CONCURRENCY = CountOrNone("limit")
-"""How many calls may be in flight."""
+"""The number of calls that may be in flight."""
 BURST = CountOrNone("burst")
-"""How many calls may go out at once; ``none``: no more than the rate's number."""
+"""The number of calls that may go out at once; ``none``: no more than the rate's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class DurationOrAuto(ValueType[float | None]):
-    """A time in seconds; None is ``auto``: what suits the rate."""
+    """A duration in seconds; None is ``auto``: derived from the rate."""
 
     duration: Duration
     noun = "duration in range"
@@ -117,7 +117,7 @@ class DurationOrAuto(ValueType[float | None]):
 
 @dataclass(frozen=True, slots=True)
 class CallerKey(ValueType[ThrottleKey | None]):
-    """What tells callers apart; None is ``none``: nothing does."""
+    """The property that distinguishes callers; None is ``none``: all share one limit."""
 
     noun = "key"
     example = "client_ip"
@@ -134,7 +134,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if name.strip() and name != name.strip() and not scalar.plain:
             raise InvalidValue(f"{scalar.shown} has a space in it, write {source}:{name.strip()}")
         if name != name.strip() or not name:
-            raise InvalidValue(two_keys(source, name.strip()))
+            raise InvalidValue(two_keys_error(source, name.strip()))
         if source == "header":
             if not HEADER_NAME.fullmatch(name):
                 raise InvalidValue(f'"{name}" is no name of a header, write header:X-Tenant (say)')
@@ -155,10 +155,10 @@ class CallerKey(ValueType[ThrottleKey | None]):
         return string_schema(f"^(none|client_ip|{named})$")
 
 
-def two_keys(source: str, name: str, before: str = "key: ") -> str:
-    """What to say to ``key: header: X-Tenant``, in which a space is too many.
+def two_keys_error(source: str, name: str, before: str = "key: ") -> str:
+    """Return the message for ``key: header: X-Tenant``, in which the second space is too many.
 
-    *before*: what stands before it in what to write; nothing for an item of a list.
+    *before* is the text before the value in the suggestion; empty for an item of a list.
     """
     if not name:
         example = "X-Tenant" if source == "header" else "tenant"
@@ -167,10 +167,10 @@ def two_keys(source: str, name: str, before: str = "key: ") -> str:
 
 
 def _instead_of_key(text: str) -> str:
-    if text.lower() in CLIENT_IP_ELSEWHERE:
+    if text.lower() in CLIENT_IP_SYNONYMS:
         return "write client_ip"
     source, _, name = text.partition(":")
-    ours = SOURCES_ELSEWHERE.get(source.lower())
+    ours = SOURCE_SYNONYMS.get(source.lower())
     if ours and name:
         return f"write {ours}:{name.strip()}"
     near = nearest(text, ["client_ip", "none"])

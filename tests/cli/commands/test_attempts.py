@@ -29,7 +29,7 @@ TIME = r"[\d.]+m?s"
 
 
 async def attempts(*arguments: str, **environ: str) -> tuple[int, str, str]:
-    """Exit code, and what it says: if all is well, and if not."""
+    """Return the exit code, standard output and standard error."""
     unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
     result = await asyncio.to_thread(
         CliRunner().invoke, main, ["attempts", *arguments], env={**unset, **environ}
@@ -45,8 +45,8 @@ async def story(proxy: RunningProxy) -> list[str]:
     return out.splitlines()
 
 
-async def complaint(*arguments: str, **environ: str) -> str:
-    """The one line that it says when it fails."""
+async def error_line(*arguments: str, **environ: str) -> str:
+    """Return the one line that the command prints when it fails."""
     code, out, err = await attempts(*arguments, **environ)
     assert (code, out) == (1, "")
     line, end, rest = err.partition("\n")
@@ -211,7 +211,7 @@ async def test_help_says_how_many_are_kept() -> None:
 async def test_a_request_that_is_not_known() -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
         url = url_of(proxy)
-        assert await complaint("order-4711", "--admin", url) == (
+        assert await error_line("order-4711", "--admin", url) == (
             f"{url} knows no such request: only the last notable ones are kept (see access_log: "
             f"notable); ask another instance with --admin, or search the access log"
         )
@@ -220,10 +220,10 @@ async def test_a_request_that_is_not_known() -> None:
 async def test_token() -> None:
     async with running(one_route("http://127.0.0.1:9", top="admin_token: s3cret")) as proxy:
         url = url_of(proxy)
-        assert await complaint("x", "--admin", url) == (
+        assert await error_line("x", "--admin", url) == (
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
-        assert await complaint("x", "--admin", url, "--token", "wr0ng") == (
+        assert await error_line("x", "--admin", url, "--token", "wr0ng") == (
             f"{url} has another admin token: give the one that its file has"
         )
         await proxy.get("/", ID)
@@ -234,7 +234,7 @@ async def test_token() -> None:
 async def test_nobody_listens() -> None:
     with refusing_port() as port:
         url = f"http://127.0.0.1:{port}"
-        assert await complaint("x", "--admin", url) == (
+        assert await error_line("x", "--admin", url) == (
             f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
             f"listener with --admin"
         )
@@ -243,7 +243,7 @@ async def test_nobody_listens() -> None:
 @pytest.mark.parametrize("body", [b"<h1>welcome</h1>", b"{}", b'{"request_id": "y"}'])
 async def test_somebody_else_listens(body: bytes) -> None:
     async with ScriptedUpstream(answer(response(200, body))) as stranger:
-        assert await complaint("x", "--admin", stranger.url) == (
+        assert await error_line("x", "--admin", stranger.url) == (
             f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
             f"--admin"
         )
@@ -252,8 +252,14 @@ async def test_somebody_else_listens(body: bytes) -> None:
 async def test_a_terminal_gets_no_orders_from_an_answer() -> None:
     evil = "\x1b[2J"
     attempt = {"upstream": evil, "address": evil, "outcome": evil, "why": evil, "wait_ms": "x"}
-    told = {"method": evil, "path": evil, "route": evil, "time": evil, "attempts": [attempt, None]}
-    body = json.dumps({"request_id": "x", "requests": [told, 3]}).encode()
+    content = {
+        "method": evil,
+        "path": evil,
+        "route": evil,
+        "time": evil,
+        "attempts": [attempt, None],
+    }
+    body = json.dumps({"request_id": "x", "requests": [content, 3]}).encode()
     async with ScriptedUpstream(answer(response(200, body))) as stranger:
         code, out, _ = await attempts("x", "--admin", stranger.url)
     assert code == 0

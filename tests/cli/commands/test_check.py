@@ -106,8 +106,8 @@ def test_the_most_in_one_window(folder: Path, store: str, used: tuple[int, int, 
         f"throttle of route search: at most 20 in any 1s for each client_ip; {c}% of 20/s",
         "holdfast.yaml: ok (1 route, 1 upstream), 1 warning",
     ]
-    told = json.loads(run("check", "-c", "holdfast.yaml", "--format", "json")[1])["windows"]
-    assert [(window["of"], window["most"]) for window in told] == [
+    windows = json.loads(run("check", "-c", "holdfast.yaml", "--format", "json")[1])["windows"]
+    assert [(window["of"], window["most"]) for window in windows] == [
         ("upstream a", 14),
         ("upstream a", 5004),
         ("route search", 20),

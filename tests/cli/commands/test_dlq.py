@@ -1,4 +1,4 @@
-"""``holdfast dlq`` against a real proxy: what it says, in which colours, and its exit codes."""
+"""``holdfast dlq`` against a real proxy: output, colours and exit codes."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ UNSET = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
 
 
 async def dlq(proxy: RunningProxy, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, and what it says: if all is well, and if not."""
+    """Return the exit code, standard output and standard error."""
     url = f"http://127.0.0.1:{proxy.admin_port}"
     result = await asyncio.to_thread(
         CliRunner().invoke, main, ["dlq", *arguments, "--admin", url], env=UNSET
@@ -41,7 +41,7 @@ async def dlq(proxy: RunningProxy, *arguments: str) -> tuple[int, str, str]:
 async def on_a_terminal(
     proxy: RunningProxy, *arguments: str, program: Sequence[str] = HOLDFAST, **environ: str
 ) -> Ended:
-    """What it says on a terminal of 80 columns."""
+    """Return what the command prints on a terminal of 80 columns."""
     url = f"http://127.0.0.1:{proxy.admin_port}"
     ended = await on_terminal([*program, "dlq", *arguments, "--admin", url], environ)
     assert ended.status == 0, ended.text
@@ -49,7 +49,7 @@ async def on_a_terminal(
 
 
 async def put(proxy: RunningProxy) -> None:
-    """Three letters: one that did not run, one that may have, one without a body."""
+    """Make three dead letters: one that did not run, one that may have, one without a body."""
     await proxy.app._letters.keep(letter(1))
     await proxy.app._letters.keep(letter(2, route="charges", may_have_run=True))
     await proxy.app._letters.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
@@ -294,8 +294,8 @@ async def test_a_dry_run_says_which_would_be_sent_and_sends_nothing() -> None:
         assert lines[3].startswith(f"4/4 {letter(9).id} would not be sent: The route that it came")
         assert lines[4] == "1 of 4 would be sent, 3 would not; nothing was sent"
         status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run", "--force", "--json")
-        told = [json.loads(line) for line in out.splitlines()]
-        assert [one.get("result") for one in told] == ["would_be_sent"] * 2 + [None] * 2
+        results = [json.loads(line) for line in out.splitlines()]
+        assert [one.get("result") for one in results] == ["would_be_sent"] * 2 + [None] * 2
         status, out, _ = await dlq(proxy, "replay", good, "--dry-run")
         assert (status, out) == (0, "would be sent\n")
         assert len(upstream.requests) == 2

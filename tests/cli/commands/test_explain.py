@@ -271,7 +271,7 @@ def test_of_many_routes_those_with_another_path_are_counted(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("request_line", "outcomes", "why", "remedy"),
+    ("request_line", "outcomes", "why", "suggestion"),
     [
         ("GET /v1/x", "500", "not_retryable_status", "write retry: {on: [default, 500]}"),
         ("GET /odd/x", "500", "not_retryable_status", "write retry: {on: [503, 500]}"),
@@ -301,12 +301,14 @@ def test_of_many_routes_those_with_another_path_are_counted(folder: Path) -> Non
         ("GET /plain", "503", "no verdict", "write retry: true in the route, in a policy or in"),
     ],
 )
-def test_where_the_answer_is_no(request_line: str, outcomes: str, why: str, remedy: str) -> None:
+def test_where_the_answer_is_no(
+    request_line: str, outcomes: str, why: str, suggestion: str
+) -> None:
     words = [option for word in outcomes.split() for option in ("--outcome", word)]
     said = timeline(*request_line.split(), *words)
     number = len(outcomes.split())
     assert f"  {number}. {outcomes.rsplit(maxsplit=1)[-1]}: {why}" in said
-    assert f"\n  - {remedy}" in said
+    assert f"\n  - {suggestion}" in said
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_what_the_upstream_replays_is_final(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "remedy", "upstream"),
+    ("outcome", "suggestion", "upstream"),
     [
         ("reset", "write unsafe: auto and honours_key: true in", ", honours_key: true"),
         ("503", "write unsafe: auto and honours_key: true in", ", honours_key: true"),
@@ -472,12 +474,12 @@ def test_what_the_upstream_replays_is_final(folder: Path) -> None:
     ],
 )
 def test_what_it_says_to_write_helps(
-    outcome: str, remedy: str, upstream: str, folder: Path
+    outcome: str, suggestion: str, upstream: str, folder: Path
 ) -> None:
     (folder / "holdfast.yaml").write_text(REPEATED.format("", "unsafe: never, "))
     said = timeline(*KEYED, "--outcome", outcome)
     assert f"  1. {outcome}: not_repeatable" in said
-    assert remedy in said
+    assert suggestion in said
     assert "write unsafe: auto, which" not in said
     (folder / "holdfast.yaml").write_text(REPEATED.format(upstream, "unsafe: auto, "))
     assert f"  1. {outcome}: retried\n" in timeline(*KEYED, "--outcome", outcome)

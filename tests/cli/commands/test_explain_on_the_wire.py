@@ -171,22 +171,24 @@ SETUPS = {
 
 @pytest.mark.parametrize("setup", [pytest.param(setup, id=name) for name, setup in SETUPS.items()])
 async def test_explain_foretells_what_a_proxy_does(setup: Setup, tmp_path: Path) -> None:
-    for asked in setup.requests:
+    for request_line in setup.requests:
         for script in setup.scripts:
             words = [*script.split(), *["200"] * 5]
-            await assert_foretold(setup, asked, words, tmp_path / "holdfast.yaml")
+            await assert_forecast(setup, request_line, words, tmp_path / "holdfast.yaml")
 
 
-async def assert_foretold(
-    setup: Setup, asked: tuple[str, ...], script: list[str], file: Path
+async def assert_forecast(
+    setup: Setup, request_line: tuple[str, ...], script: list[str], file: Path
 ) -> None:
     outcomes = [read_outcome(word) for word in script]
     async with ScriptedUpstream() as upstream:
         upstream.script(*map(behaviour, outcomes))
         config = one_route(upstream, setup.route, options=setup.options)
-        course = foretold(config, asked, script, setup.roll, file)
+        course = forecast_of(config, request_line, script, setup.roll, file)
         assert course.is_over
-        assert happened(course) == await done(config, asked, setup.roll), f"{asked} {script}"
+        assert happened(course) == await done(config, request_line, setup.roll), (
+            f"{request_line} {script}"
+        )
 
 
 # Anything that can be written, in any combination; no wait of ours is longer than 25 ms.
@@ -229,14 +231,14 @@ async def test_at_random(seed: int, tmp_path: Path) -> None:
         roll=dice.choice((0.0, 0.3, 0.99)),
     )
     script = [*dice.choices(WORDS.split(), k=4), *["200"] * 5]
-    await assert_foretold(setup, dice.choice(REQUESTS), script, tmp_path / "holdfast.yaml")
+    await assert_forecast(setup, dice.choice(REQUESTS), script, tmp_path / "holdfast.yaml")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_no_connection(method: str, tmp_path: Path) -> None:
     with refusing_port() as port:
         config = one_route(f"http://127.0.0.1:{port}", f"retry: {{{QUICK}}}")
-        course = foretold(config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml")
+        course = forecast_of(config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml")
         assert happened(course) == await done(config, (method,), 0.5)
 
 
@@ -246,7 +248,7 @@ async def test_no_connection(method: str, tmp_path: Path) -> None:
 async def test_another_upstream_is_asked(
     method: str, script: str, fields: tuple[str, ...], tmp_path: Path
 ) -> None:
-    words, asked = script.split(), (method, *fields)
+    words, request_line = script.split(), (method, *fields)
     async with ScriptedUpstream() as upstream, ScriptedUpstream() as other:
         upstream.script(*(behaviour(read_outcome(word)) for word in words))
         upstream.usual = behaviour(read_outcome(words[-1]))
@@ -254,8 +256,8 @@ async def test_another_upstream_is_asked(
         top = f"upstreams:\n  other: {{urls: ['{other.url}'], honours_key: true}}"
         config = one_route(upstream, route, options="honours_key: true")
         config = config.replace("upstreams:", top)
-        course = foretold(config, asked, words * 3, 0.5, tmp_path / "holdfast.yaml")
-        _, _, *attempts = await done(config, asked, 0.5)
+        course = forecast_of(config, request_line, words * 3, 0.5, tmp_path / "holdfast.yaml")
+        _, _, *attempts = await done(config, request_line, 0.5)
         assert course.falls_back == (len(other.requests) == 1)
         assert len(attempts) == len(course.attempts) + course.falls_back
 
@@ -288,7 +290,7 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
     async with ScriptedUpstream() as upstream:
         upstream.script(*(behaviour(read_outcome(word)) for word in words))
         config = one_route(upstream, route)
-        course = foretold(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
+        course = forecast_of(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
         assert course.key_outcome is fate
         async with running(config) as proxy:
             for number in (1, 2):
@@ -298,13 +300,13 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
             assert record["idempotency"] == DUPLICATE[fate]
 
 
-def foretold(
-    config: str, asked: tuple[str, ...], script: list[str], roll: float, file: Path
+def forecast_of(
+    config: str, request_line: tuple[str, ...], script: list[str], roll: float, file: Path
 ) -> Timeline:
     """What ``explain`` says."""
     file.write_text(config)
     loaded, origins = load_with_origins([file], {})
-    method, *fields = asked
+    method, *fields = request_line
     body = () if method == "GET" else ("Content-Length: 2",)
     typed = read_request(method, "/x", [read_field(field) for field in (*fields, *body)])
     explanation = explain_request(typed, loaded.settings, origins)
@@ -314,11 +316,11 @@ def foretold(
     return way.timeline
 
 
-async def done(config: str, asked: tuple[str, ...], roll: float) -> list[object]:
+async def done(config: str, request_line: tuple[str, ...], roll: float) -> list[object]:
     """What a proxy does."""
     clock = FakeClock()
     clock.chance = roll
-    method, *fields = asked
+    method, *fields = request_line
     async with running(config, clock=clock) as proxy, proxy.client() as client:
         body = None if method == "GET" else b"hi"
         await client.send(request(method, "/x", *fields, body=body))
@@ -352,7 +354,7 @@ def happened(course: Timeline) -> list[object]:
 
 
 def recorded(record: LogRecord) -> list[object]:
-    """The same from the access log."""
+    """Read what was done from the access log."""
     attempts = [
         (
             str(a.get("why")),

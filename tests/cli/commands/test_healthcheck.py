@@ -1,4 +1,4 @@
-"""``holdfast healthcheck`` against a real proxy: what it says, and its exit codes."""
+"""``holdfast healthcheck`` against a real proxy: output and exit codes."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ NEXT = "; start Holdfast, or name its admin listener with --admin"
 
 
 async def healthcheck(admin: str | None, environ: str | None = None) -> tuple[int, str]:
-    """Exit code and last line of what it says."""
+    """Return the exit code and the last line of the output."""
     arguments = ["healthcheck", *(() if admin is None else ("--admin", admin))]
     result = await asyncio.to_thread(
         CliRunner().invoke, main, arguments, env={"HOLDFAST_ADMIN": environ}

@@ -1,4 +1,4 @@
-"""``holdfast keys`` against a real proxy: what it says, and its exit codes."""
+"""``holdfast keys`` against a real proxy: output and exit codes."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
 async def keys(*arguments: str, **environ: str) -> tuple[int, str, str]:
-    """Exit code, and what it says: if all is well, and if not."""
+    """Return the exit code, standard output and standard error."""
     unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
     result = await asyncio.to_thread(
         CliRunner().invoke, main, ["keys", *arguments], env={**unset, **environ}
@@ -48,8 +48,8 @@ def url_of(proxy: RunningProxy) -> str:
     return f"http://127.0.0.1:{proxy.admin_port}"
 
 
-async def complaint(*arguments: str, **environ: str) -> str:
-    """The one line that it says when it fails."""
+async def error_line(*arguments: str, **environ: str) -> str:
+    """Return the one line that the command prints when it fails."""
     status, out, err = await keys(*arguments, **environ)
     assert (status, out) == (1, "")
     line, end, rest = err.partition("\n")
@@ -139,12 +139,12 @@ async def test_from_a_409_to_an_answer() -> None:
         assert (await sent()).status == 502
         held = await sent()
         assert held.status == 409
-        told = json.loads(held.body)
-        assert told["type"] == "urn:holdfast:problem:outcome_unknown"
-        _, out, _ = await keys("show", told["record"], "--admin", url_of(proxy))
+        content = json.loads(held.body)
+        assert content["type"] == "urn:holdfast:problem:outcome_unknown"
+        _, out, _ = await keys("show", content["record"], "--admin", url_of(proxy))
         assert "\nstate: held\n" in out
         assert "\nroute: all\n" in out
-        assert (await keys("release", told["record"], "--admin", url_of(proxy)))[0] == 0
+        assert (await keys("release", content["record"], "--admin", url_of(proxy)))[0] == 0
         again = await sent()
         assert (again.status, again.body) == (200, b"done")
         assert len(upstream.requests) == 2
@@ -172,7 +172,7 @@ async def test_release_of_what_its_owner_has_left_alone() -> None:
 async def test_no_release_while_it_is_in_flight() -> None:
     async with running(CONFIG) as proxy:
         await put_key(proxy, RecordState.IN_FLIGHT)
-        said = await complaint("release", RECORD, "--admin", url_of(proxy))
+        said = await error_line("release", RECORD, "--admin", url_of(proxy))
         assert await claim(proxy, owner="another") is ClaimAnswer.BUSY
     assert re.fullmatch(
         f"{RECORD} is in flight: wait for its request to end; if its owner is gone, release it "
@@ -193,7 +193,7 @@ async def test_a_record_may_be_written_in_capitals() -> None:
 async def test_nothing_is_known(command: str) -> None:
     async with running(CONFIG) as proxy:
         url = url_of(proxy)
-        assert await complaint(command, RECORD, "--admin", url) == (
+        assert await error_line(command, RECORD, "--admin", url) == (
             f"nothing is known of {RECORD} at {url}: it has expired or was released, and its key "
             f"is free; or name another instance with --admin"
         )
@@ -212,10 +212,10 @@ async def test_token(command: str) -> None:
     async with running(f"admin_token: s3cret\n{CONFIG}") as proxy:
         url = url_of(proxy)
         ask = (command, RECORD, "--admin", url)
-        assert await complaint(*ask) == (
+        assert await error_line(*ask) == (
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
-        assert await complaint(*ask, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
+        assert await error_line(*ask, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
             f"{url} has another admin token: give the one that its file has"
         )
         await put_key(proxy, RecordState.HELD)
@@ -239,7 +239,7 @@ async def test_a_token_that_no_header_can_carry() -> None:
 async def test_nobody_listens(command: str) -> None:
     with refusing_port() as port:
         url = f"http://127.0.0.1:{port}"
-        assert await complaint(command, RECORD, "--admin", url) == (
+        assert await error_line(command, RECORD, "--admin", url) == (
             f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
             f"listener with --admin"
         )
@@ -252,7 +252,7 @@ async def test_the_store_does_not_answer(command: str) -> None:
         async with running(f"{store}\n{CONFIG}") as proxy:
             await redis.stop()
             url = url_of(proxy)
-            assert await complaint(command, RECORD, "--admin", url) == (
+            assert await error_line(command, RECORD, "--admin", url) == (
                 f"the store of {url} does not answer: see the proxy's log, then try again"
             )
 
@@ -269,16 +269,16 @@ async def test_the_store_does_not_answer(command: str) -> None:
 )
 async def test_somebody_else_listens(command: str, status: int, body: bytes) -> None:
     async with ScriptedUpstream(answer(response(status, body))) as stranger:
-        assert await complaint(command, RECORD, "--admin", stranger.url) == (
+        assert await error_line(command, RECORD, "--admin", stranger.url) == (
             f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
             f"--admin"
         )
 
 
 async def test_an_answer_of_another_version() -> None:
-    told = {"type": "urn:holdfast:problem:tired", "detail": "Ask again\nlater."}
-    async with ScriptedUpstream(answer(response(418, json.dumps(told).encode()))) as other:
-        said = await complaint("show", RECORD, "--admin", other.url)
+    content = {"type": "urn:holdfast:problem:tired", "detail": "Ask again\nlater."}
+    async with ScriptedUpstream(answer(response(418, json.dumps(content).encode()))) as other:
+        said = await error_line("show", RECORD, "--admin", other.url)
         assert said == f"{other.url} answered 418: Ask again?later."
         odd = {"record": RECORD, "state": "frozen", "bytes": float("nan"), "created": "once"}
         other.usual = answer(response(200, json.dumps(odd).encode()))

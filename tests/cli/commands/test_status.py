@@ -30,7 +30,7 @@ GREEN, YELLOW, RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 
 
 async def status(*arguments: str, **environ: str) -> tuple[int, str, str]:
-    """Exit code, and what it says: if all is well, and if not."""
+    """Return the exit code, standard output and standard error."""
     unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None, "COLUMNS": None}
     result = await asyncio.to_thread(
         CliRunner().invoke, main, ["status", *arguments], env={**unset, **environ}
@@ -39,8 +39,8 @@ async def status(*arguments: str, **environ: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-async def complaint(*arguments: str, **environ: str) -> str:
-    """The one line that it says when it fails."""
+async def error_line(*arguments: str, **environ: str) -> str:
+    """Return the one line that the command prints when it fails."""
     code, out, err = await status(*arguments, **environ)
     assert (code, out) == (1, "")
     line, end, rest = err.partition("\n")
@@ -309,7 +309,7 @@ async def test_a_proxy_that_goes_away_while_it_is_watched_may_come_back() -> Non
 
 async def test_watching_what_was_never_there_is_an_error() -> None:
     with refusing_port() as port:
-        assert "Connection refused" in await complaint(
+        assert "Connection refused" in await error_line(
             "--watch", "--admin", f"http://127.0.0.1:{port}"
         )
 
@@ -320,7 +320,7 @@ async def test_watching_what_was_never_there_is_an_error() -> None:
 async def test_nobody_listens() -> None:
     with refusing_port() as port:
         url = f"http://127.0.0.1:{port}"
-        assert await complaint("--admin", url) == (
+        assert await error_line("--admin", url) == (
             f"no answer from {url}: Connection refused; start Holdfast, or name its admin "
             f"listener with --admin"
         )
@@ -329,10 +329,10 @@ async def test_nobody_listens() -> None:
 async def test_token() -> None:
     async with running(one_route("http://127.0.0.1:9", top="admin_token: s3cret")) as proxy:
         url = url_of(proxy)
-        assert await complaint("--admin", url) == (
+        assert await error_line("--admin", url) == (
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
-        assert await complaint("--admin", url, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
+        assert await error_line("--admin", url, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
             f"{url} has another admin token: give the one that its file has"
         )
         assert (await status("--admin", url, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
@@ -342,7 +342,7 @@ async def test_token() -> None:
 @pytest.mark.parametrize("body", [b"<h1>welcome</h1>", b"{}", b'{"routes": 3}', b'{"type": "x"}'])
 async def test_somebody_else_listens(body: bytes) -> None:
     async with ScriptedUpstream(answer(response(200, body))) as stranger:
-        assert await complaint("--admin", stranger.url) == (
+        assert await error_line("--admin", stranger.url) == (
             f"what answers at {stranger.url} is no admin listener of Holdfast: name that with "
             f"--admin"
         )

@@ -1,6 +1,12 @@
 import pytest
 
-from proxy.cli.render.number_format import brief, several, share, short, span
+from proxy.cli.render.number_format import (
+    long_duration,
+    percentage,
+    plural,
+    short_count,
+    short_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -8,7 +14,7 @@ from proxy.cli.render.number_format import brief, several, share, short, span
     [(-1, "0s"), (0.9, "0s"), (59, "59s"), (90, "1m 30s"), (3750, "1h 2m"), (266_400, "3d 2h")],
 )
 def test_span(seconds: float, said: str) -> None:
-    assert span(seconds) == said
+    assert long_duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -25,19 +31,19 @@ def test_span(seconds: float, said: str) -> None:
     ],
 )
 def test_brief(milliseconds: float, said: str) -> None:
-    assert brief(milliseconds) == said
+    assert short_duration(milliseconds) == said
 
 
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "0"), (99_999, "99999"), (123_456, "123k"), (3_210_000, "3.2M")]
 )
 def test_short(count: float, said: str) -> None:
-    assert short(count) == said
+    assert short_count(count) == said
 
 
 def test_share() -> None:
-    assert [share(1, 8), share(0, 3), share(0, 0)] == ["12.5%", "0.0%", "-"]
+    assert [percentage(1, 8), percentage(0, 3), percentage(0, 0)] == ["12.5%", "0.0%", "-"]
 
 
 def test_several() -> None:
-    assert [several(count, "line") for count in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
+    assert [plural(count, "line") for count in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]

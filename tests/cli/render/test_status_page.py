@@ -59,9 +59,9 @@ def test_error_rate(requests: dict[str, int], errors: int, expected: tuple[str, 
     ],
 )
 def test_how_many_retries_worked(retries: int, recovered: int, expected: tuple[str, Tone]) -> None:
-    told = {"retries": retries, "recovered": recovered, "wait_ms": None}
-    assert cell("Routes", "worked", **told) == expected
-    assert cell("Routes", "retries", **told)[0] == str(retries)
+    stats = {"retries": retries, "recovered": recovered, "wait_ms": None}
+    assert cell("Routes", "worked", **stats) == expected
+    assert cell("Routes", "retries", **stats)[0] == str(retries)
 
 
 def test_waits() -> None:
@@ -327,4 +327,4 @@ def test_a_terminal_gets_no_orders_from_names() -> None:
     )
     texts = [piece.text for line in shown.lines for piece in line]
     texts += [piece.text for table in shown.tables for row in table.rows for piece in row]
-    assert all(" " <= letter <= "~" for text in texts for letter in text)
+    assert all(" " <= dead_letter <= "~" for text in texts for dead_letter in text)

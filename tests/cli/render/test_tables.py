@@ -53,8 +53,8 @@ def test_the_widest_text_gives_way_and_numbers_never_do() -> None:
     st.lists(st.tuples(st.text("ab", max_size=90), st.just("123"), st.text("c", max_size=90))),
     st.integers(40, 120),
 )
-def test_no_line_is_too_wide(rows: list[tuple[str, str, str]], room: int) -> None:
-    assert max(map(len, plain(table(*rows), room))) <= room
+def test_no_line_is_too_wide(rows: list[tuple[str, str, str]], max_width: int) -> None:
+    assert max(map(len, plain(table(*rows), max_width))) <= max_width
 
 
 def test_where_there_is_no_room_at_all_names_keep_eight_characters() -> None:

@@ -1,4 +1,4 @@
-"""Lists where one value is wanted: the line that warns of them. » marks the place to be named."""
+"""Lists where one value is wanted: the line that warns of them. » marks the position."""
 
 from collections.abc import Callable
 

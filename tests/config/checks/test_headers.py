@@ -1,4 +1,4 @@
-"""Edits of header fields. » marks the place to be named."""
+"""Edits of header fields. » marks the position to be reported."""
 
 from collections.abc import Callable
 

@@ -18,7 +18,7 @@ SERVER_ERRORS = frozenset(range(500, 600))
 def idempotency(
     loaded: Load, keys: str, *, defaults: str = "", policy: str = ""
 ) -> IdempotencySettings | None:
-    """That of the only route of a file, with something in each of its layers."""
+    """Load the settings of the only route of a file, with keys in each of its layers."""
     (only,) = loaded(
         f"upstreams: {{a: 'http://127.0.0.1:1'}}\n"
         f"defaults: {{{defaults}}}\n"

@@ -1,4 +1,4 @@
-"""The lines that users get for mistakes about idempotency. » marks the place to be named."""
+"""Messages for wrong values of idempotency. » marks the position to be reported."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ SQLITE = "store: sqlite:keys.db\n"
 
 
 def honouring(file: str) -> str:
-    """The same file with an upstream that knows keys again."""
+    """Return *file* with an upstream that honours keys."""
     short = re.compile(r"""(payments|a): ["']?(http://[^"'\n}]+)["']?""")
     return short.sub(r'\1: {urls: ["\2"], honours_key: true}', file)
 
@@ -29,32 +29,32 @@ PATH = "routes.api.idempotency"
 ONLY_HEADERS = "only headers tell callers apart, write header:X-Tenant (say)"
 METHODS = "POST, PATCH, PUT, DELETE"
 FIRST_HAND = ("unknown key", "is no ", "no unit", "none of", "neither", "no value", "needs no key")
-"""Words of messages about a single value."""
+"""Parts of messages about a single value."""
 
 
 def value(identifier: str, key: str, written: str, expected: str) -> object:
-    """A row: what stands for a key of the section, and what is wrong with it."""
+    """Return a row: the value of a key of the section, and the message it gets."""
     return in_file(
         identifier, IDEMPOTENCY.format(f"{key}: »{written}"), f"{PATH}.{key}: {expected}"
     )
 
 
 def scope(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands in the list of a scope, and what is wrong with it."""
+    """Return a row: an item of scope, and the message it gets."""
     return in_file(
         identifier, IDEMPOTENCY.format(f"scope: [»{written}]"), f"{PATH}.scope[0]: {expected}"
     )
 
 
 def kept(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands in the list of what is kept, and what is wrong with it."""
+    """Return a row: an item of keep, and the message it gets."""
     return in_file(
         identifier, IDEMPOTENCY.format(f"keep: [2xx, »{written}]"), f"{PATH}.keep[1]: {expected}"
     )
 
 
 def method(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands in the list of methods, and what is wrong with it."""
+    """Return a row: an item of methods, and the message it gets."""
     return in_file(
         identifier, IDEMPOTENCY.format(f"methods: [»{written}]"), f"{PATH}.methods[0]: {expected}"
     )

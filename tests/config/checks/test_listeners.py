@@ -1,4 +1,4 @@
-"""Where the proxy listens, and whom it believes. » marks the place to be named."""
+"""Where the proxy listens, and whom it believes. » marks the position to be reported."""
 
 from collections.abc import Callable
 from ipaddress import ip_network

@@ -28,7 +28,7 @@ SERVER_ERRORS = frozenset(range(500, 600)) - {501, 505}
 
 
 def route(loaded: Load, keys: str, *, defaults: str = "", policy: str = "") -> RouteSettings:
-    """The only route of a file, with something in each of its layers."""
+    """Load the only route of a file, with keys in each of its layers."""
     (only,) = loaded(
         f"upstreams: {{a: 'http://127.0.0.1:1', b: 'http://127.0.0.1:2'}}\n"
         f"defaults: {{{defaults}}}\n"

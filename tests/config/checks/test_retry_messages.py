@@ -1,4 +1,4 @@
-"""The lines that users get for mistakes about retries. » marks the place to be named."""
+"""Messages for wrong values of retries. » marks the position to be reported."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ RETRY = ROUTE.replace("{}", "retry: {{{}}}")
 FALLBACK = ROUTE.replace("{}", "fallback: {{{}}}")
 KEYS = UPSTREAM.replace("{}", "{{urls: ['http://a.example'], {}}}")
 FIRST_HAND = ("unknown key", "is no ", "no unit", "neither true nor false")
-"""Words of messages about a single value."""
+"""Parts of messages about a single value."""
 TWO = """\
 upstreams: {{payments: "http://127.0.0.1:9000", us: "http://127.0.0.1:9001"}}
 {}

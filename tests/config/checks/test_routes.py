@@ -1,4 +1,4 @@
-"""``match``: the ways to write it, and what cannot be written. » marks the place to be named."""
+"""``match``: the ways to write it, and what cannot be written. » marks the position."""
 
 from collections.abc import Callable
 

@@ -21,7 +21,7 @@ HUNDRED = (Rate(100, 1.0),)
 def throttle(
     loaded: Load, keys: str, *, defaults: str = "", policy: str = ""
 ) -> ThrottleSettings | None:
-    """That of the only route of a file, with something in each of its layers."""
+    """Load the settings of the only route of a file, with keys in each of its layers."""
     (only,) = loaded(
         f"upstreams: {{a: 'http://127.0.0.1:1'}}\n"
         f"defaults: {{{defaults}}}\n"

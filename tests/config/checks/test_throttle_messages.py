@@ -1,4 +1,4 @@
-"""The lines that users get for mistakes about throttles. » marks the place to be named."""
+"""Messages for wrong values of throttles. » marks the position to be reported."""
 
 from collections.abc import Callable
 
@@ -19,18 +19,18 @@ routes:
 """
 IS_NO_RATE = "write 100/s (say) or none for no limit"
 FIRST_HAND = ("unknown key", "is no ", "no unit", "none of", "let nothing through", "two keys")
-"""Words of messages about a single value."""
+"""Parts of messages about a single value."""
 
 
 def rate(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands for a rate, and what is wrong with it."""
+    """Return a row: a rate as written, and the message it gets."""
     return in_file(
         identifier, ROUTE.format(f"throttle: »{written}"), f"routes.api.throttle.rate: {expected}"
     )
 
 
 def key(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands for a key, and what is wrong with it."""
+    """Return a row: a key as written, and the message it gets."""
     return in_file(
         identifier, THROTTLE.format(f"key: »{written}"), f"routes.api.throttle.key: {expected}"
     )

@@ -1,4 +1,4 @@
-"""Upstreams: URLs and TLS. » marks the place to be named."""
+"""Upstreams: URLs and TLS. » marks the position to be reported."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -25,7 +25,7 @@ USE_A_STORE = "write store: redis://… or sqlite:PATH, or workers: 1"
 
 
 def value(identifier: str, written: str, expected: str) -> object:
-    """A row: what stands for the number, and what is wrong with it."""
+    """Return a row: a number as written, and the message it gets."""
     return in_file(identifier, TOP.format(f"workers: »{written}"), f"workers: {expected}")
 
 

@@ -1,4 +1,4 @@
-"""The lines that users get for the mistakes that they make. » marks the place to be named."""
+"""Messages for common errors. » marks the position to be reported."""
 
 from collections.abc import Callable
 

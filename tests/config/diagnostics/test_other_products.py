@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import ELSEWHERE
+from proxy.config.diagnostics.other_products import SYNONYMS
 from proxy.config.schema.file import FileKeys
 from proxy.config.schema.listen import LimitKeys
 from proxy.config.schema.route import RouteKeys
@@ -26,4 +26,4 @@ def test_what_was_probably_meant(word: str, meant: str) -> None:
 
 def test_a_word_of_ours_is_nowhere_called_a_word_from_elsewhere() -> None:
     for model in (FileKeys, LimitKeys, RouteKeys, UpstreamKeys):
-        assert not ELSEWHERE.keys() & model.model_fields.keys()
+        assert not SYNONYMS.keys() & model.model_fields.keys()

@@ -1,4 +1,4 @@
-"""``${…}``: what is put in, and what is never said about it. » marks the place to be named."""
+"""``${…}``: what is put in, and what is never said about it. » marks the position."""
 
 from collections.abc import Callable
 from pathlib import Path

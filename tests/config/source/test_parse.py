@@ -1,4 +1,4 @@
-"""Files that are no YAML, not quite YAML, or too much of it. » marks the place to be named."""
+"""Files that are no YAML, not quite YAML, or too much of it. » marks the position."""
 
 import re
 from collections.abc import Callable
