@@ -27,7 +27,7 @@ class Stage:
         for _ in range(workers):
             ours, theirs = socket.socketpair()
             taken: list[socket.socket] = []
-            self.hatches.append(FdSender(ours, self.dealer.go_on))
+            self.hatches.append(FdSender(ours, self.dealer.resume))
             self.intakes.append(FdReceiver(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
             self.taken.append(taken)
 
@@ -120,7 +120,7 @@ async def test_what_a_dead_worker_had_not_taken_up_goes_to_another() -> None:
         survivors = scene.taken[1]
         left = scene.kill(0)
         assert [which for _, which in left] == [7] * 4
-        scene.dealer.deal_again(left)
+        scene.dealer.reassign(left)
         scene.intakes[0].open()
         await eventually(lambda: len(survivors) == 8)
 
