@@ -21,7 +21,7 @@ from proxy.server.router import Router
 LINGERING = 2.0
 """Seconds for which the rest of an unwanted body is read, so that the response arrives."""
 OVERLOAD_LINGERING = 0.2
-"""As LINGERING, for connections beyond the limit, of which there may be any number."""
+"""Seconds of lingering for connections beyond the limit, of which there may be any number."""
 UNREAD_GRACE = 5.0
 """Seconds that the client of a closing connection has to take what was written to it."""
 

@@ -214,7 +214,7 @@ class AiohttpConnection(RequestHandler):
         """Whether a connection begins like HTTP: one line, single spaces (RFC 9112 3).
 
         The parser takes two spaces, and an HTTP/0.9 line would keep it waiting without a word.
-        Only here is it known where a line begins: later the parser may hold the start of
+        Only here is it known where a line begins: later the parser may have the start of
         the next head, and does not tell.
         """
         self._first_line = start.lstrip(b"\r\n")
@@ -274,7 +274,7 @@ class AiohttpConnection(RequestHandler):
         return self._reading_paused or self._buffer_paused or self._upgraded
 
     def _is_within_body(self, received: bytes) -> bool:
-        """Whether *received*, and what the parser may still hold, ends within the last body."""
+        """Whether *received*, and what the parser may still have, ends within the last body."""
         if self._messages:
             message, body = self._messages[-1]
         elif self.exchange is not None:

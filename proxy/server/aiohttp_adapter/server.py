@@ -14,7 +14,7 @@ LARGEST_READ = 256 * 1024
 
 
 class ReadAhead(Protocol):
-    """The limit that a connection is held to while it serves a request."""
+    """The limit that applies to a connection while it serves a request."""
 
     @property
     def most_ahead(self) -> int:

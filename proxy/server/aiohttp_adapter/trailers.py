@@ -25,13 +25,13 @@ _may_become_trailer = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]*(?::[^\r\n]*)?").
 
 
 def ends_with_trailer(received: bytes) -> bool:
-    """Whether a chunked body, whose last bytes *received* holds, may end with a trailer field."""
+    """Whether a chunked body, whose last bytes *received* has, may end with a trailer field."""
     last_line = received[: -len(END)].rpartition(b"\r\n")[2]
     return _is_last_chunk(last_line) is None
 
 
 def is_first_field(name: bytes, value: bytes, received: bytes) -> bool:
-    """Whether the field was sent behind a request line, and nowhere in the place of a trailer.
+    """Whether the field was sent behind a request line, and nowhere as a trailer.
 
     *received* has all bytes from the possible trailer to the end of the request's head.
     """
