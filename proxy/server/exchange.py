@@ -39,8 +39,6 @@ class ClientExchange(ResponseWriter, RequestHooks):
         "was_left_waiting",
     )
 
-    client: ClientConnection
-
     def __init__(  # noqa: PLR0915 - a line for each thing that is known of a request
         self,
         message: RawRequestMessage,

@@ -5,7 +5,6 @@ from typing import Protocol
 
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from proxy.core.ports import Stream
 from proxy.http.refusal import Refusal
@@ -46,8 +45,6 @@ class RequestHooks:
 
     __slots__ = ()
 
-    client: RequestHandler
-    peer: str
     _task: asyncio.Task[None] | None
     """aiohttp: the connection's task; set to None when the request is over."""
 
@@ -61,13 +58,3 @@ class RequestHooks:
 
     def _cancel(self, exc: BaseException) -> None:
         """aiohttp: the connection is lost, in the middle of an error."""
-
-    @property
-    def protocol(self) -> RequestHandler:
-        """The client's connection, by aiohttp's name for it."""
-        return self.client
-
-    @property
-    def remote(self) -> str:
-        """The client's address, by aiohttp's name for it."""
-        return self.peer
