@@ -145,7 +145,7 @@ class App:
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.router, self._clock, coalescer)
         if membership is not None:
-            self._listener.server.on_left = membership.on_left
+            self._listener.server.on_closed = membership.on_left
         self._put_in_force(built)
 
     def _open_store(self, settings: StoreSettings) -> tuple[LimiterStore, IdempotencyStore]:

@@ -1,8 +1,8 @@
-"""From a parsed message to a request that may be served, or the reason why not.
+"""Admission of requests: from a parsed message to one that may be served, or a refusal.
 
 aiohttp's parser has done its part (RFC 9112's grammar, lengths, singletons);
 here follows what it lets through, in the order in which the answers matter.
-Nothing in here waits.
+Nothing in this module waits.
 """
 
 from aiohttp.http import HttpVersion10, HttpVersion11
@@ -13,10 +13,11 @@ from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.target import ASTERISK, split_target
-from proxy.server.aiohttp_adapter.parse_errors import LARGE_HEAD as TOO_LARGE_HEAD
-from proxy.server.body.buffered import BufferedBody, take_whole
+from proxy.server.aiohttp_adapter.parse_errors import HEAD_TOO_LARGE
+from proxy.server.aiohttp_adapter.payload import take_whole
+from proxy.server.body.buffered import BufferedBody
 from proxy.server.body.memory_budget import LARGE_HEAD, NO_MEMORY
-from proxy.server.body.streaming import MALFORMED, TOO_LARGE, StreamingBody, take_room
+from proxy.server.body.streaming import MALFORMED, TOO_LARGE, StreamingBody, reserve_memory
 from proxy.server.exchange import ClientExchange
 
 _VERSION = Refusal(RefusalReason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
@@ -31,7 +32,7 @@ def admit(exchange: ClientExchange) -> Refusal | None:
     version = exchange.message.version
     if version is not HttpVersion11:
         if version != HttpVersion10:
-            exchange.name(new_request_id())
+            exchange.set_request_id(new_request_id())
             return _VERSION
         exchange.http_1_0 = True
         exchange.keep_alive = False  # RFC 9112 9.3: not through an intermediary
@@ -39,25 +40,25 @@ def admit(exchange: ClientExchange) -> Refusal | None:
         exchange.raw_headers, http_1_0=exchange.http_1_0, hop=exchange.router.hop
     )
     if isinstance(head, Refusal):
-        exchange.name(new_request_id())
+        exchange.set_request_id(new_request_id())
         return head
     exchange.head = head
     exchange.client_timeout = head.timeout
-    exchange.name(head.request_id or new_request_id())
+    exchange.set_request_id(head.request_id or new_request_id())
     if exchange.method in _NEVER_SERVED:
         return _METHOD
     client = exchange.client
     if client.largest_head > exchange.router.usual_head:
         size = _size(exchange)
         if size > exchange.router.settings.limits.header_bytes:
-            return TOO_LARGE_HEAD
-        if size > LARGE_HEAD and not client.count_head(size):
+            return HEAD_TOO_LARGE
+        if size > LARGE_HEAD and not client.reserve_head_memory(size):
             return NO_MEMORY
     return _find_route(exchange, head) or _apply_limits(exchange, head)
 
 
 def _size(exchange: ClientExchange) -> int:
-    """Bytes of the head, where it may be too large as a whole."""
+    """Return the bytes of the head, where it may be too large as a whole."""
     fields = sum(len(name) + len(value) + 4 for name, value in exchange.raw_headers)
     return len(exchange.target) + fields
 
@@ -118,10 +119,10 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
 
 
 def _expect_body(exchange: ClientExchange, length: int, *, expects: bool) -> Refusal | None:
-    """Make ready for a body that is still coming."""
+    """Reserve memory for a body that is still coming, and set it on *exchange*."""
     if exchange.client.has_broken_body(exchange):
         return MALFORMED
-    if not take_room(exchange, length):
+    if not reserve_memory(exchange, length):
         return NO_MEMORY
     exchange.body = StreamingBody(exchange, exchange.payload, length, expects=expects)
     return None

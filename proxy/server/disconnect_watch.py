@@ -1,10 +1,10 @@
-"""Notices that clients have left while nothing is read from them.
+"""Disconnect detection: notices that clients have left while nothing is read from them.
 
-Reading pauses when a client has sent more than is wanted just now, and with it the
-news of its end. While a request waits, for its turn or between two attempts, the system
-looks after its connection: an epoll of our own that is woken by the other end's FIN or
-reset, and by nothing else. The event loop sees that epoll as one more descriptor. So a wait
-ends at once when its client leaves, and a crowd that waits costs nothing meanwhile.
+Reading stops when a client has sent more than is wanted just now, and its end is not seen then.
+While a request waits, in the throttle's queue or between two attempts, the kernel watches its
+connection: an epoll of our own that is woken by the other end's FIN or reset, and by nothing
+else. The event loop sees that epoll as one more descriptor. So a wait ends at once when its
+client leaves, and any number of waiting requests costs nothing meanwhile.
 
 Without epoll, that is elsewhere than on Linux or with no descriptor left for it, such a client is
 noticed when it is read from.
@@ -19,7 +19,7 @@ _HAS_EPOLL = hasattr(select, "epoll")
 
 
 class WatchedClient(Protocol):
-    """A client's connection."""
+    """A client's connection (port)."""
 
     transport: asyncio.Transport | None
 
@@ -37,7 +37,7 @@ class DisconnectWatch:
         self._by_descriptor: dict[int, WatchedClient] = {}
 
     def watch(self, client: WatchedClient) -> None:
-        """Look after *client* until :meth:`forget`."""
+        """Watch the connection of *client* until :meth:`forget`."""
         transport = client.transport
         if transport is None or client in self._descriptors or not _HAS_EPOLL:
             return
@@ -48,15 +48,15 @@ class DisconnectWatch:
         try:
             if self._epoll is None:
                 self._epoll = select.epoll()
-                self._loop.add_reader(self._epoll.fileno(), self._look)
+                self._loop.add_reader(self._epoll.fileno(), self._check)
             self._epoll.register(descriptor, select.EPOLLRDHUP)
         except OSError:
-            return  # the system has no room for it: the request waits all the same
+            return  # the system is out of memory or descriptors: the request waits all the same
         self._descriptors[client] = descriptor
         self._by_descriptor[descriptor] = client
 
     def forget(self, client: WatchedClient) -> None:
-        """Look after *client* no longer."""
+        """Watch the connection of *client* no longer."""
         descriptor = self._descriptors.pop(client, -1)
         # A connection that was closed is forgotten by the system, and its number may be
         # another's by now.
@@ -67,7 +67,7 @@ class DisconnectWatch:
                     self._epoll.unregister(descriptor)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the epoll: no request waits any more."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -75,7 +75,7 @@ class DisconnectWatch:
         self._descriptors.clear()
         self._by_descriptor.clear()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._epoll is None:
             return
         for descriptor, _ in self._epoll.poll(0):

@@ -1,140 +1,91 @@
-"""Addresses to accept on: start, drain, stop."""
+"""Addresses to accept clients on: start, hand connections to the server, drain, stop."""
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import cast
-
-from aiohttp.web import Server
-from aiohttp.web_protocol import RequestHandler
 
 from proxy.core.clock import Clock
+from proxy.net.acceptor import AcceptLoop
 from proxy.net.listen_socket import address_of, bind, remove_stale_socket
+from proxy.net.tls import server_context
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls
-from proxy.server.acceptor import Acceptor
-from proxy.server.aiohttp_adapter.same_task import same_task
-from proxy.server.body.replay_memory import FairMemory
 from proxy.server.connection import UNREAD_GRACE, ClientConnection
-from proxy.server.disconnect_watch import DisconnectWatch
 from proxy.server.exchange import ClientExchange
+from proxy.server.proxy_server import ProxyServer
 from proxy.server.router import Router
 from proxy.server.serve import serve
 
 BACKLOG = 1024
-_TO_BE_TOLD = 8
-"""TLS handshakes beyond the limit at a time: they end with a 503 instead of without a word."""
-CUT_TIME = 0.05
-"""Seconds that requests have to end once the drain's time is up."""
+
+TakeUp = Callable[[socket.socket, int], Coroutine[object, object, None]]
 
 
-class ProxyServer(Server):
-    """Makes our connections instead of aiohttp's, and counts them."""
+class TlsAcceptor(AcceptLoop):
+    """Accepts TLS connections one by one, so that each is counted before its handshake.
 
-    def __init__(self, router: Router, clock: Clock, coalescer: WriteCoalescer) -> None:
-        super().__init__(serve, request_factory=ClientExchange, handler_cancellation=True)  # type: ignore[arg-type]  # slimmer than aiohttp's request, on purpose
-        self.router = router
-        """Replaced by a reload; requests under way keep what they began with."""
-        self.clock = clock
-        self.coalescer = coalescer
-        self.same_task = same_task(self._loop)
-        self.replay_memory = FairMemory()
-        """For bodies that may be needed again."""
-        self.waiting_bytes = FairMemory()
-        """For requests that are still coming (``waiting_bytes.py``)."""
-        self.disconnect_watch = DisconnectWatch()
-        self.is_draining = False
-        self.on_left: Callable[[], object] = _nobody_asks
-        """Called when a connection has ended, for whoever deals them out."""
-        self.handshakes = 0
-        """TLS connections that are not open yet, but hold a descriptor."""
-        self._open: set[ClientConnection] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+    The event loop's own servers tell of a connection when its handshake is over. Connections that
+    never get there would not be counted at all, and take up a descriptor each.
+    """
 
-    def __call__(self) -> RequestHandler:
-        # aiohttp's own would drop every setting in silence on any TypeError.
-        return ClientConnection(self, self._loop)
+    def __init__(self, sockets: Sequence[socket.socket], which: int, take_up: TakeUp) -> None:
+        """Listen on *sockets*, all of the address number *which*; *take_up* gets connections."""
+        super().__init__()
+        self.sockets = tuple(sockets)
+        self._take_up = take_up
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Handshakes under way."""
+        for sock in self.sockets:
+            sock.listen(BACKLOG)
+        self.open([(sock, which) for sock in self.sockets])
 
-    @property
-    def is_full(self) -> bool:
-        """Whether more connections are open than the limits allow."""
-        return len(self._open) > self.router.settings.limits.connections
+    def accepted(self, connection: socket.socket, which: int) -> None:
+        """Begin the handshake on *connection*."""
+        connection.setblocking(False)  # noqa: FBT003 - the socket module's signature
+        task = self._loop.create_task(self._take_up(connection, which))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    @property
-    def may_shake_hands(self) -> bool:
-        """Whether there is room for one more TLS connection whose handshake is to come.
+    def close(self) -> None:
+        """Close the listening sockets. Handshakes under way go on."""
+        super().close()
+        for sock in self.sockets:
+            sock.close()
 
-        Beyond the limit some are let in all the same, so that they can be told why not.
-        """
-        taken = len(self._open) + self.handshakes
-        return taken < self.router.settings.limits.connections or self.handshakes < _TO_BE_TOLD
-
-    @property
-    def open_connections(self) -> int:
-        """How many clients are connected."""
-        return len(self._open)
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self._open.add(cast("ClientConnection", handler))
-        self._empty.clear()
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        super().connection_lost(handler, exc)
-        self._open.discard(cast("ClientConnection", handler))
-        if not self._open:
-            self._empty.set()
-        self.on_left()
-
-    def leave_out(self, connection: ClientConnection) -> None:
-        """Do not count *connection*: it is being refused."""
-        self._open.discard(connection)
-
-    async def drain(self, patience: float) -> None:
-        """Let every request end; after *patience* seconds, end them."""
-        self.is_draining = True
-        for connection in tuple(self._open):
-            if connection.is_idle:
-                connection.close_idle()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._empty.wait()
-        for connection in tuple(self._open):
-            connection.cut()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CUT_TIME):
-                await self._empty.wait()
-        for connection in tuple(self._open):
-            if connection.transport is not None:
-                connection.transport.abort()
-        await self.shutdown(CUT_TIME)
-        self.disconnect_watch.close()
-
-
-def _nobody_asks() -> None:
-    pass
+    async def stop(self) -> None:
+        """Cancel the handshakes that are still under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class Listener:
     """The sockets on which :class:`ProxyServer` accepts.
 
-    Or none: a worker gets its connections from somebody else who accepts them.
+    A worker's listener has none: its connections are accepted by the supervisor, and come by
+    :meth:`take_up`.
     """
 
     def __init__(
         self, addresses: Sequence[Listen], router: Router, clock: Clock, coalescer: WriteCoalescer
     ) -> None:
-        self.server = ProxyServer(router, clock, coalescer)
+        self.server = ProxyServer(
+            router,
+            clock,
+            coalescer,
+            connect=ClientConnection,
+            serve=serve,
+            request_factory=ClientExchange,
+        )
         self._addresses = tuple(addresses)
         self._contexts: dict[ListenTls, ssl.SSLContext] = {}
-        self._sockets: list[asyncio.AbstractServer | Acceptor] = []
-        self._acceptors: list[Acceptor] = []
+        self._sockets: list[asyncio.AbstractServer | TlsAcceptor] = []
+        self._acceptors: list[TlsAcceptor] = []
         self._files: list[Path] = []
-        """The unix sockets among them: nobody else removes these."""
+        """The unix sockets among them, which have to be removed at the end."""
 
     async def start(self) -> None:
         """Listen on every address, or on none: raises OSError."""
@@ -145,7 +96,7 @@ class Listener:
             await self.stop_accepting()
             raise
 
-    async def _listen(self, address: Listen) -> "asyncio.AbstractServer | Acceptor":
+    async def _listen(self, address: Listen) -> "asyncio.AbstractServer | TlsAcceptor":
         loop = asyncio.get_running_loop()
         if address.tls is not None:
             return await self._listen_for_tls(address)
@@ -158,18 +109,19 @@ class Listener:
             self.server, address.host or None, address.port, backlog=BACKLOG
         )
 
-    async def _listen_for_tls(self, address: Listen) -> Acceptor:
-        self._terms(address)  # certificates that cannot be read: before anybody may connect
+    async def _listen_for_tls(self, address: Listen) -> TlsAcceptor:
+        self._tls_parameters(address)  # unreadable certificates: known before a client connects
         sockets = await bind(address)
         if address.path:
             self._files.append(Path(address.path))
-        which = self._addresses.index(address)
-        acceptor = Acceptor(sockets, lambda sock: self.take_up(sock, which), BACKLOG)
+        acceptor = TlsAcceptor(sockets, self._addresses.index(address), self.take_up)
         self._acceptors.append(acceptor)
         return acceptor
 
-    def _terms(self, address: Listen) -> tuple[ssl.SSLContext | None, float | None, float | None]:
-        """Of TLS: its context, and the seconds that its beginning and its end may take."""
+    def _tls_parameters(
+        self, address: Listen
+    ) -> tuple[ssl.SSLContext | None, float | None, float | None]:
+        """Return the TLS context, and the seconds that handshake and shutdown may take."""
         if address.tls is None:
             return None, None, None
         handshake = self.server.router.settings.limits.header_timeout
@@ -177,19 +129,19 @@ class Listener:
         return self._context(address.tls), handshake, UNREAD_GRACE
 
     def read_certificates(self) -> None:
-        """Be ready to take connections up that others accept. Raises OSError."""
+        """Make ready to take up connections that another process accepts. Raises OSError."""
         for address in self._addresses:
-            self._terms(address)
+            self._tls_parameters(address)
 
     async def take_up(self, sock: socket.socket, which: int) -> None:
-        """Serve a connection that somebody accepted on the address number *which*."""
+        """Serve a connection that was accepted on the address number *which*."""
         server = self.server
-        context, handshake, goodbye = self._terms(self._addresses[which])
+        context, handshake, shutdown = self._tls_parameters(self._addresses[which])
         loop = asyncio.get_running_loop()
         if context is not None:
-            if not server.may_shake_hands:
+            if not server.may_handshake:
                 sock.close()
-                server.on_left()
+                server.on_closed()
                 return
             server.handshakes += 1
         try:
@@ -198,26 +150,23 @@ class Listener:
                 sock,
                 ssl=context,
                 ssl_handshake_timeout=handshake,
-                ssl_shutdown_timeout=goodbye,
+                ssl_shutdown_timeout=shutdown,
             )
-        except OSError:  # it left, or TLS could not be agreed upon
-            server.on_left()
+        except OSError:  # the client left, or TLS could not be agreed upon
+            server.on_closed()
         finally:
             if context is not None:
                 server.handshakes -= 1
 
     def _context(self, tls: ListenTls) -> ssl.SSLContext:
         if tls not in self._contexts:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.set_alpn_protocols(["http/1.1"])
-            context.load_cert_chain(tls.cert, tls.key)
-            self._contexts[tls] = context
+            self._contexts[tls] = server_context(tls)
         return self._contexts[tls]
 
     def read_certificates_again(self) -> None:
-        """New handshakes use what the files hold now. If one cannot be read, none is used."""
+        """Use for new handshakes what the files have now; if one cannot be read, use none."""
         for tls in self._contexts:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tls.cert, tls.key)
+            server_context(tls)
         for tls, context in self._contexts.items():
             context.load_cert_chain(tls.cert, tls.key)
 
@@ -239,9 +188,9 @@ class Listener:
         while self._files:
             self._files.pop().unlink(missing_ok=True)
 
-    async def drain(self, patience: float) -> None:
-        """Stop accepting and let every request end."""
+    async def drain(self, grace: float) -> None:
+        """Stop accepting and shut down gracefully: give requests *grace* seconds."""
         await self.stop_accepting()
-        await self.server.drain(patience)
+        await self.server.drain(grace)
         for acceptor in self._acceptors:
             await acceptor.stop()

@@ -16,7 +16,7 @@ from proxy.policy.attempt import Attempt
 from proxy.policy.settings import FallbackSettings
 
 _WITHOUT_BODY = frozenset({204, 304})
-"""A fallback may have one of these; they have neither a body nor a length."""
+"""Statuses that a fallback may have, with neither a body nor a length."""
 
 ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
@@ -31,7 +31,7 @@ def problem_bytes(
     dead_letter: str = "",
     close: bool,
 ) -> bytes:
-    """The whole answer of *hop*, head and body; to a HEAD only the head."""
+    """Return the whole answer of *hop*, head and body; to a HEAD only the head."""
     members: dict[str, object] = {
         "type": f"urn:holdfast:problem:{refusal.reason}",
         "title": refusal.title,
@@ -68,10 +68,10 @@ def problem_bytes(
 
 
 def _quota_lines(quotas: tuple[QuotaLeft, ...]) -> tuple[bytes, bytes]:
-    """Limits and what is left of them (draft-ietf-httpapi-ratelimit-headers-10)."""
+    """Return the rate limit fields (draft-ietf-httpapi-ratelimit-headers-10) for *quotas*."""
     policies, states = [], []
     for quota in quotas:
-        # Calls under way are counted in a unit of their own, and have no window.
+        # Concurrent requests are counted in a unit of their own, and have no window.
         unit = ';qu="concurrent-requests"' if quota.window is None else f";w={quota.window}"
         reset = "" if quota.reset is None else f";t={quota.reset}"
         policies.append(f'"{quota.name}";q={quota.limit}{unit}')
@@ -92,7 +92,7 @@ def fallback_bytes(
     dead_letter: str = "",
     close: bool,
 ) -> bytes:
-    """The route's fixed answer, marked as one that the upstream did not give."""
+    """Return the route's fixed answer, marked as one that the upstream did not give."""
     lines = [f"{name}: {value}".encode("latin-1") for name, value in fallback.headers]
     lines.append(b'Proxy-Status: %b; details="fallback"' % hop.proxy_status)
     return _answer_bytes(

@@ -1,4 +1,4 @@
-"""What is being served: one immutable value, swapped whole by a reload."""
+"""The routes that are being served: one immutable value, swapped whole by a reload."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.caller_fields import hop_for
 from proxy.policy.routing.match import RouteTable
 from proxy.policy.settings import Match, RouteSettings, Settings
+from proxy.server.aiohttp_adapter.server import LARGEST_READ
 from proxy.server.body.memory_budget import LARGE_HEAD
 
 _NO_ROUTE = Refusal(RefusalReason.NO_ROUTE, "No route of this proxy matches the request.")
@@ -18,27 +19,38 @@ _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 class Router:
     """The routes of one configuration, ready to serve."""
 
-    __slots__ = ("_routes", "_table", "hop", "itself", "settings", "unmatched", "usual_head")
+    __slots__ = (
+        "_routes",
+        "_table",
+        "hop",
+        "itself",
+        "most_ahead",
+        "settings",
+        "unmatched",
+        "usual_head",
+    )
 
     def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
         self.settings = settings
         self.hop = hop_for(settings)
-        """Who we are to those before and behind us."""
+        """What this proxy calls itself towards clients and upstreams."""
         self.usual_head = min(LARGE_HEAD, settings.limits.header_bytes)
-        """Bytes of a head beyond which it is looked at more closely."""
+        """Bytes of a head beyond which its size is checked and counted."""
+        self.most_ahead = settings.limits.header_bytes + LARGEST_READ
+        """Most bytes to parse behind a request that is being served, if no head is complete."""
         self._routes = tuple(routes)
         self._table = RouteTable(tuple(route.settings.match for route in routes))
         self.unmatched = Route(_UNMATCHED, _no_route, unmatched)
-        """Where requests belong that no route takes, or that nobody could read."""
-        self.itself = Route(_UNMATCHED, _say_what_we_can, unmatched)
-        """Where requests belong that mean this proxy and no upstream (``OPTIONS *``)."""
+        """The route of requests that no route takes, or that could not be read."""
+        self.itself = Route(_UNMATCHED, _answer_options, unmatched)
+        """The route of requests that mean this proxy and no upstream (``OPTIONS *``)."""
 
     def named(self, name: str) -> Route | None:
-        """The route of that name; None if there is none."""
+        """Return the route of that name; None if there is none."""
         return next((route for route in self._routes if route.settings.name == name), None)
 
     def find(self, method: str, host: str, path: str, raw_headers: RawHeaders) -> Route:
-        """The first route that takes the request."""
+        """Return the first route that takes the request."""
         index = self._table.find(method, host, path, raw_headers)
         return self._routes[index] if index >= 0 else self.unmatched
 
@@ -47,5 +59,5 @@ async def _no_route(_exchange: Exchange) -> Refusal:
     return _NO_ROUTE
 
 
-async def _say_what_we_can(exchange: Exchange) -> None:
+async def _answer_options(exchange: Exchange) -> None:
     exchange.answer_options()

@@ -24,9 +24,9 @@ _GO_ON = (KEEP_ALIVE, False)
 
 
 async def serve(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
-    """Handle one request: whether its connection goes on, in the words of aiohttp.
+    """Handle one request; return whether its connection goes on, in the terms of aiohttp.
 
-    Raises only if its client is gone.
+    Raises only if the client is gone.
     """
     client = exchange.client
     if client.writing_paused:
@@ -42,20 +42,20 @@ async def serve(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
         _answer_or_cut(exchange, refused.refusal)
     except asyncio.CancelledError:
         if not _cut_by_us(exchange):
-            _client_left(exchange)
+            _record_disconnect(exchange)
             raise
     except Exception:  # noqa: BLE001 - our own fault must not become aiohttp's error page
         _log.exception("request %s failed inside the proxy", exchange.request_id)
         _answer_or_cut(exchange, _UNKNOWN)
     finally:
         exchange.finish()
-    if exchange.keep_alive and not client.server.is_draining and not client._upgraded:  # noqa: SLF001 - has its contract test
+    if exchange.keep_alive and not client.server.is_draining and not client.has_upgraded:
         return _GO_ON
-    return await _end_properly(exchange)
+    return await _end_connection(exchange)
 
 
-async def _end_properly(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
-    """Close the connection, or have it go on where its parser has to be told."""
+async def _end_connection(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
+    """Close the connection, or let it go on where aiohttp's parser has to be told."""
     client = exchange.client
     if exchange.keep_alive and not client.server.is_draining:
         ending = KEEP_ALIVE
@@ -63,17 +63,17 @@ async def _end_properly(exchange: ClientExchange) -> tuple[StreamResponse, bool]
         client.bound_flush()
         ending = CLOSE
     else:
-        ending = LingeringClose(client)
+        ending = LingeringClose(client.linger)
     return await client.finish_response(cast("BaseRequest", exchange), ending, None)
 
 
 async def _until_caught_up(exchange: ClientExchange) -> None:
-    """Wait until the client has read its earlier answers: time that is its own."""
+    """Wait until the client has read its earlier responses; the request's time begins then."""
     try:
         await exchange.client.caught_up()
     except asyncio.CancelledError:
         exchange.route.recorder.started()
-        _client_left(exchange, phase="response")
+        _record_disconnect(exchange, phase="response")
         exchange.finish()
         raise
     exchange.started = exchange.now()
@@ -87,15 +87,15 @@ def _answer_or_cut(exchange: ClientExchange, refusal: Refusal) -> None:
 
 
 def _cut_by_us(exchange: ClientExchange) -> bool:
-    """Whether the drain's time has run out; the client gets to know if it still can."""
+    """Whether the drain's time has run out; the client is told so if it still can be."""
     if not exchange.client.is_cut:
         return False
     _answer_or_cut(exchange, DRAINING)
     return True
 
 
-def _client_left(exchange: ClientExchange, phase: str = "") -> None:
+def _record_disconnect(exchange: ClientExchange, phase: str = "") -> None:
     if exchange.code == _SWITCHING or exchange.is_answered:
-        return  # the usual end of a tunnel, or nothing was left to be said
+        return  # the usual end of a tunnel, or all was sent
     exchange.route.recorder.disconnected(phase or exchange.left_during or exchange.phase)
     exchange.code = _CLIENT_LEFT

@@ -25,12 +25,12 @@ PART_OF_A_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * 30_000
 
 @pytest.fixture(autouse=True)
 def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("body", "connection"):
-        monkeypatch.setattr(f"proxy.server.{module}.MOST", ROOM)
+    for module in ("body.streaming", "connection"):
+        monkeypatch.setattr(f"proxy.server.{module}.MEMORY_LIMIT", ROOM)
 
 
 def counted(proxy: RunningProxy) -> int:
-    return proxy.app._listener.server.waiting_bytes.used
+    return proxy.app._listener.server.incoming_memory.used
 
 
 async def test_bodies_that_are_still_coming_are_refused_beyond_the_room_for_them() -> None:
@@ -123,7 +123,7 @@ async def test_heads_that_never_end_make_room_for_another_caller() -> None:
         for client in strangers:
             client.wire.reset()
         await eventually(lambda: counted(proxy) == 0)
-        assert proxy.app._listener.server.waiting_bytes._uploads == {}
+        assert proxy.app._listener.server.incoming_memory._uploads == {}
 
 
 async def test_beside_another_a_caller_gets_half() -> None:

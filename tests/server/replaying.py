@@ -42,7 +42,7 @@ def kept_by(proxy: RunningProxy) -> int:
 
 @asynccontextmanager
 async def watching(proxy: RunningProxy) -> AsyncIterator[Callable[[], int]]:
-    """Looks at every turn of the loop: the most that was ever kept."""
+    """Looks at every iteration of the loop: the most that was ever kept."""
     most = 0
 
     async def look() -> None:

@@ -1,4 +1,4 @@
-"""The vectors of ``hop_by_hop``: which fields end here, and which nobody may take away."""
+"""The vectors of ``hop_by_hop``: which fields end here, and which must not be taken away."""
 
 from typing import Any
 

@@ -192,7 +192,7 @@ async def test_tls_handshakes_count_as_connections(tmp_path: Path) -> None:
     ):
         server = proxy.app._listener.server
         silent = [await stack.enter_async_context(RawClient(proxy.port)) for _ in range(50)]
-        # Whom there is no room for is turned away at once, the others after their time.
+        # Connections beyond the limit are closed at once, the others after their time.
         await eventually(lambda: sum(c.wire.end is not None for c in silent) >= 50 - 5 - SURPLUS)
         assert server.handshakes <= 5 + SURPLUS
         await eventually(lambda: all(client.wire.end is not None for client in silent))

@@ -136,7 +136,7 @@ async def test_le_07_too_many_connections() -> None:
             assert (response.status, response.reason_word) == (503, "overload")
             assert int(response.get("Retry-After") or 0) >= 1
             assert await second.ended() is End.CLOSED
-        await eventually(lambda: proxy.client_connections == 1, what="freeing the place")
+        await eventually(lambda: proxy.client_connections == 1, what="closing the connection")
         assert (await first.get()).status == 200
 
 

@@ -34,7 +34,7 @@ async def answers(proxy: RunningProxy, *requests: bytes) -> list[tuple[str | Non
     return [(each.get("X-Request-Id"), each.status) for each in given]
 
 
-# An answer that is given at once must not overtake one that waits for the turn's end.
+# An answer that is given at once must not overtake one that waits for the iteration's end.
 
 
 @pytest.mark.parametrize("last", [(), (LAST,)], ids=["goes on", "closes"])
@@ -88,7 +88,7 @@ async def test_all_are_served_behind_a_body_that_came_later_than_its_head(count:
 
 
 async def _is_being_served(proxy: RunningProxy) -> None:
-    """The request whose head was sent has its turn."""
+    """The request whose head was sent is being served."""
     async with asyncio.timeout(5):
         while (await proxy.metrics()).total("holdfast_requests_in_flight") != 1:
             pass

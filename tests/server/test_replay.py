@@ -1,7 +1,7 @@
 """Request bodies kept for another attempt: each attempt carries the same bytes, framed alike.
 
 However a body comes (at once, piece by piece, while its first attempt is already being
-answered), what the upstream reads is held against what the client sent, by SHA-256.
+answered), what the upstream reads is compared with what the client sent, by SHA-256.
 """
 
 from hashlib import sha256
@@ -339,7 +339,7 @@ async def test_no_memory_left_but_nothing_was_sent() -> None:
                 assert_identical(upstream.requests, body, "length")
 
 
-# A body that never becomes whole is nobody's second attempt.
+# A body that never becomes whole is never sent a second time.
 
 
 @both_loops

@@ -1,6 +1,6 @@
-"""A piece of the body comes in the very turn of the loop in which its attempt is given up.
+"""A piece of the body comes in the very iteration of the loop in which its attempt is given up.
 
-Whoever reads the body is awake already then, and takes the piece in before it can be stopped.
+The reader of the body is awake already then, and takes the piece in before it can be stopped.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Upload:
             self._client.wire.write(self._pieces.pop(0))
 
     async def attempt(self, visit: Visit) -> None:
-        """Early 503s and resets, each in one turn with a piece; the fourth gets the rest."""
+        """Early 503s and resets, each in one iteration with a piece; the fourth gets the rest."""
         self._attempts += 1
         self.seen.append(visit.request)
         if self._attempts == 4:

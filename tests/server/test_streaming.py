@@ -73,8 +73,8 @@ async def test_st_01_each_event_reaches_the_client_at_once() -> None:
             assert event == b"9\r\ndata: %d\n\n\r\n" % number
             took.append(time.monotonic() - sent[-1])
         assert await client.wire.read_exactly(5) == b"0\r\n\r\n"
-        # None is sent before the one before it was received. Whoever collects events for a while
-        # delays each of them; a machine that has other things to do does not.
+        # None is sent before the one before it was received. A proxy that collects events for a
+        # while delays each of them; a machine that has other things to do does not.
         assert min(took) < 0.05
 
 
@@ -194,7 +194,7 @@ async def test_st_05_large_amounts_pass_in_both_directions_at_the_pace_of_the_re
         assert (await client.get("/ws", *WEBSOCKET)).status == 101
         client.wire.stall()
         client.wire.write(up)
-        # Nobody reads: a proxy that holds back takes in little more than the buffers hold.
+        # The client does not read: a proxy with back-pressure takes in little more than buffers.
         await settled(client.wire.transport.get_write_buffer_size)
         assert client.wire.transport.get_write_buffer_size() > len(up) // 4
         theirs = upstream.connections[0].wire.transport
@@ -631,8 +631,8 @@ async def test_many_clients_do_not_get_each_others_answers() -> None:
 
     async def ask(client: RawClient, number: int) -> None:
         async with client:
-            for turn in range(5):
-                target = f"/{number}/{turn}"
+            for index in range(5):
+                target = f"/{number}/{index}"
                 assert (await client.get(target)).body == target.encode()
 
     async with (

@@ -318,7 +318,7 @@ async def test_who_asks_before_sending_its_body_is_refused_before_it_sends() -> 
         await client.send(EXPECTING)
         refused = await client.response("PUT")
         assert (refused.status, refused.interim) == (429, [])
-        # Nobody can tell what it would send next: the body after all, or a request.
+        # What it would send next cannot be told: the body after all, or a request.
         assert refused.get("Connection") == "close"
         assert await client.ended() is End.CLOSED
         assert len(upstream.requests) == 1
@@ -331,7 +331,7 @@ async def test_who_asks_before_sending_its_body_is_told_to_when_its_turn_has_com
         running(one_route(upstream, "throttle: {rate: 5/s, burst: 1}"), clock=clock) as proxy,
         proxy.client() as client,
     ):
-        clock.stop()  # its turn does not come before it was seen in line
+        clock.stop()  # it is not admitted before it was seen in the queue
         assert (await proxy.get()).status == 200
         await stand_in_line(proxy, client, EXPECTING)
         assert client.is_silent

@@ -7,7 +7,8 @@ connection behind a load balancer.
 
 import pytest
 
-from proxy.server.connection import LARGEST_READ, ClientConnection
+from proxy.server.aiohttp_adapter.server import LARGEST_READ
+from proxy.server.connection import ClientConnection
 from tests.support import (
     End,
     ScriptedUpstream,

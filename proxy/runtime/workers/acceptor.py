@@ -1,111 +1,61 @@
-"""Accepting connections, and dealing each to a worker."""
+"""Accepts connections in the supervisor and assigns each to a worker: load balancing."""
 
-import asyncio
-import errno
-import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
+from proxy.net.acceptor import AcceptLoop
 from proxy.runtime.workers.fd_passing import Dealt, FdSender
 
-_BATCH = 64
-"""Connections accepted in one turn of the loop."""
-_SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_SHORTAGE = 1.0
-"""Seconds to wait when the system has no descriptor or no memory for one more."""
 
-_log = logging.getLogger("holdfast")
-
-
-class ConnectionAcceptor:
-    """Accepts while there is a worker to take it; the rest waits in the system's own line."""
+class ConnectionAcceptor(AcceptLoop):
+    """Accepts while a worker has capacity; other connections wait in the system's backlog."""
 
     def __init__(self, choose: Callable[[], FdSender | None]) -> None:
-        """*choose* names the worker that is next, or nobody if all have enough to do."""
+        """*choose* returns the worker that is next, or None if all have enough to do."""
+        super().__init__()
         self._choose = choose
-        self._sockets: Sequence[tuple[socket.socket, int]] = ()
-        self._undealt: deque[Dealt] = deque()
-        """Those that a worker had not taken up when it died."""
-        self._is_open = False
-        self.is_accepting = False
-        """Whether the listeners are looked at; not while nobody could take a connection."""
-        self._shortage: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
+        self._unassigned: deque[Dealt] = deque()
+        """Connections that a worker had not taken up when it died, or that none could take."""
 
-    def open(self, sockets: Sequence[tuple[socket.socket, int]]) -> None:
-        """Accept on these, each with the number of its address, from now on."""
-        self._sockets = tuple(sockets)
-        self._is_open = True
-        self.go_on()
+    def has_capacity(self) -> bool:
+        """Whether a worker takes one more connection."""
+        return self._choose() is not None
+
+    def accepted(self, connection: socket.socket, which: int) -> None:
+        """Assign *connection* to a worker; keep it, and accept no more, if none can take it."""
+        if not self._assign((connection, which)):
+            self._unassigned.append((connection, which))
+            self.suspend()
 
     def close(self) -> None:
-        """Accept no more. What nobody took up is closed."""
-        self._is_open = False
-        self._hold_on()
-        if self._shortage is not None:
-            self._shortage.cancel()
-        self._turn_away()
+        """Accept no more. Connections that no worker took up are closed."""
+        super().close()
+        self._close_unassigned()
 
-    def _turn_away(self) -> None:
-        while self._undealt:
-            self._undealt.popleft()[0].close()
+    def _close_unassigned(self) -> None:
+        while self._unassigned:
+            self._unassigned.popleft()[0].close()
 
-    def deal_again(self, dealt: Iterable[Dealt]) -> None:
-        """These were not taken up."""
-        self._undealt.extend(dealt)
-        if self._is_open:
-            self.go_on()
+    def reassign(self, connections: Iterable[Dealt]) -> None:
+        """Assign *connections*, which a worker left behind, to other workers."""
+        self._unassigned.extend(connections)
+        if self.is_open:
+            self.resume()
         else:
-            self._turn_away()
+            self._close_unassigned()
 
-    def go_on(self) -> None:
-        """There may be a worker with room again."""
-        while self._undealt:
-            if not self._deal(self._undealt[0]):
+    def resume(self) -> None:
+        """Assign what waits, and accept again if nothing is left: a worker may have capacity."""
+        while self._unassigned:
+            if not self._assign(self._unassigned[0]):
                 return
-            self._undealt.popleft()
-        if self._is_open and not self.is_accepting and self._shortage is None:
-            self.is_accepting = True
-            for sock, which in self._sockets:
-                self._loop.add_reader(sock, self._accept, sock, which)
+            self._unassigned.popleft()
+        super().resume()
 
-    def _hold_on(self) -> None:
-        if self.is_accepting:
-            self.is_accepting = False
-            for sock, _ in self._sockets:
-                self._loop.remove_reader(sock)
-
-    def _accept(self, sock: socket.socket, which: int) -> None:
-        for _ in range(_BATCH):
-            if not self.is_accepting:
-                return
-            # Asked for first: whom nobody can take is better off in the system's line.
-            if self._choose() is None:
-                self._hold_on()
-                return
-            try:
-                connection, _peer = sock.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno not in _SHORT_OF:
-                    continue  # accept(2): this client has left already, the next may be there
-                _log.warning("no connection can be accepted for %g s: %s", _SHORTAGE, error)
-                self._hold_on()
-                self._shortage = self._loop.call_later(_SHORTAGE, self._shortage_is_over)
-                return
-            if not self._deal((connection, which)):
-                self._undealt.append((connection, which))
-                self._hold_on()
-
-    def _shortage_is_over(self) -> None:
-        self._shortage = None
-        self.go_on()
-
-    def _deal(self, dealt: Dealt) -> bool:
-        # One whose channel turns out to be full has no room, and is not chosen again.
-        while (hatch := self._choose()) is not None:
-            if hatch.give(dealt):
+    def _assign(self, connection: Dealt) -> bool:
+        # A worker whose channel turns out to be full has no capacity, and is not chosen again.
+        while (worker := self._choose()) is not None:
+            if worker.give(connection):
                 return True
         return False

@@ -132,7 +132,7 @@ class WorkerPool:
         """Have a worker with this number, until the end."""
         soon = 0
         while not self._ending.is_set():
-            member = WorkerProcess(number, self._clock, self.dealer.go_on)
+            member = WorkerProcess(number, self._clock, self.dealer.resume)
             try:
                 await member.start(self._share(number), self._launch)
             except OSError as error:
@@ -153,7 +153,7 @@ class WorkerPool:
             del self.members[number]
             if member.reading is not None:
                 self._totals.bury(member.reading)
-            self.dealer.deal_again(member.close())
+            self.dealer.reassign(member.close())
             if self._ending.is_set() or not self._has_begun:
                 return
             soon = soon + 1 if self._clock.monotonic() - member.born < _STEADY else 0

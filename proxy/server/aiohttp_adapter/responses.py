@@ -1,11 +1,8 @@
-"""What a handler returns to aiohttp when the response is already on its way."""
+"""What a handler returns to aiohttp when it has written its response itself."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from aiohttp.web import StreamResponse
-
-if TYPE_CHECKING:
-    from proxy.server.connection import ClientConnection
 
 
 class AlreadyWritten(StreamResponse):
@@ -19,10 +16,10 @@ class AlreadyWritten(StreamResponse):
         self._eof_sent = True
 
     async def prepare(self, request: object) -> None:
-        """Already sent."""
+        """Do nothing: the head is already sent."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Already sent."""
+        """Do nothing: the body is already sent."""
 
 
 # Two serve all requests: they carry no state.
@@ -31,14 +28,14 @@ CLOSE = AlreadyWritten(keep_alive=False)
 
 
 class LingeringClose(AlreadyWritten):
-    """Closes after the client had time to read why."""
+    """Closes the connection after its client had time to read the response."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_linger",)
 
-    def __init__(self, client: "ClientConnection") -> None:
+    def __init__(self, linger: Callable[[], Awaitable[None]]) -> None:
         super().__init__(keep_alive=False)
-        self._client = client
+        self._linger = linger
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """The answer is out: wait before the connection is closed."""
-        await self._client.linger()
+        """Wait before the connection is closed: the response is written."""
+        await self._linger()

@@ -1,12 +1,12 @@
 """The event loop as aiohttp's ``start()`` sees it: a handler runs in the connection's task.
 
-aiohttp gives every request a task of its own, to keep context variables apart. We
-have none, and the connection's task waits for that of its request anyway: to make
-it, to start it and to wake the one from the other took 7,000 of the 200,000
+aiohttp gives every request a task of its own, to keep context variables apart. The proxy
+has none, and the connection's task waits for that of its request anyway: to make
+a task, to start it and to wake the other from it took 7,000 of the 200,000
 instructions of a small GET (callgrind, Python 3.11).
 
 From Python 3.12 on aiohttp makes tasks that start at once, by other means than the
-loop's, and all stays as it is.
+loop's, and the loop is used unchanged.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ IS_OF_USE = sys.version_info < (3, 12)
 
 
 class SameTask:
-    """All that ``start()`` asks of a loop."""
+    """Has all methods of a loop that ``start()`` calls."""
 
     __slots__ = ("call_at", "create_future", "time")
 
@@ -30,10 +30,10 @@ class SameTask:
         self.time = loop.time
 
     def create_task(self, handler: Coroutine[Any, Any, _T]) -> Coroutine[Any, Any, _T]:
-        """Not a task: awaited like one, and cancelled with the one that awaits it."""
+        """Return *handler* itself: awaited like a task, cancelled with the task that awaits it."""
         return handler
 
 
 def same_task(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-    """*loop*, less the tasks, where that is of use."""
+    """Return *loop*, but without new tasks where that is of use."""
     return cast("asyncio.AbstractEventLoop", SameTask(loop)) if IS_OF_USE else loop

@@ -25,17 +25,17 @@ _may_become_trailer = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]*(?::[^\r\n]*)?").
 
 
 def ends_with_trailer(received: bytes) -> bool:
-    """Whether a chunked body, whose last bytes *received* holds, may end with a trailer field."""
+    """Whether a chunked body, whose last bytes *received* has, may end with a trailer field."""
     last_line = received[: -len(END)].rpartition(b"\r\n")[2]
     return _is_last_chunk(last_line) is None
 
 
 def is_first_field(name: bytes, value: bytes, received: bytes) -> bool:
-    """Whether the field was sent behind a request line, and nowhere in the place of a trailer.
+    """Whether the field was sent behind a request line, and nowhere as a trailer.
 
     *received* has all bytes from the possible trailer to the end of the request's head.
     """
-    # Whatever anybody puts into a body, it is read once: blanks are not tried in several ways.
+    # Whatever a client puts into a body, it is read once: blanks are not tried in several ways.
     line = re.escape(name) + rb":[ \t]*+" + re.escape(value) + rb"[ \t]*+\r\n"
     is_behind_a_request_line = False
     for found in re.finditer(rb"(?:\A|(?<=\r\n))(?=%b(\r\n)?)" % line, received):
@@ -47,14 +47,14 @@ def is_first_field(name: bytes, value: bytes, received: bytes) -> bool:
 
 
 def _line_before(received: bytes, start: int) -> bytes:
-    """The line that ends where the one at *start* begins, without a copy of all before it."""
+    """Return the line that ends where the one at *start* begins, without a copy of all before."""
     end = max(start - 2, 0)
     break_before = received.rfind(b"\r\n", 0, end)
     return received[break_before + 2 if break_before >= 0 else 0 : end]
 
 
 def worth_keeping(received: bytes) -> bytes:
-    """The end of *received*, the body of a request so far, that may be part of a trailer."""
+    """Return the end of *received*, the body of a request so far, that may be part of a trailer."""
     text = received.rstrip(b"\r\n")
     end_before = text.rfind(b"\r\n")
     start = end_before + 2 if end_before >= 0 else 0

@@ -1,7 +1,7 @@
 """The pieces of a body that is kept, in little more memory than its bytes take.
 
 A client may send its body two bytes at a time. As objects of their own these would
-cost twenty times what they hold, so they lie end to end, with a list of their sizes
+cost twenty times their size, so they lie end to end, with a list of their sizes
 beside them: another attempt sends the very same pieces.
 """
 
@@ -9,7 +9,7 @@ from array import array
 
 
 class Pieces:
-    """All pieces from the first on, and which of them is the next to be read."""
+    """All pieces of a body from the first on, and which of them is the next to be read."""
 
     __slots__ = ("_data", "_next", "_offset", "_sizes")
 
@@ -21,12 +21,12 @@ class Pieces:
 
     @property
     def has_next(self) -> bool:
-        """Whether not all have been read."""
+        """Whether a piece is left to be read."""
         return self._next < len(self._sizes)
 
     @property
     def number(self) -> int:
-        """How many have been read."""
+        """How many pieces have been read."""
         return self._next
 
     def add(self, piece: bytes) -> None:
@@ -37,7 +37,7 @@ class Pieces:
         self._offset = len(self._data)
 
     def take(self) -> bytes:
-        """Read the next one."""
+        """Read the next piece."""
         begin, end = self._offset, self._offset + self._sizes[self._next]
         self._next += 1
         self._offset = end
@@ -45,9 +45,9 @@ class Pieces:
             return bytes(data[begin:end])
 
     def all(self) -> bytes:
-        """All of them in one."""
+        """Return all pieces in one."""
         return bytes(self._data)
 
     def rewind(self) -> None:
-        """Begin again with the first."""
+        """Read from the first piece on again."""
         self._next = self._offset = 0

@@ -2,7 +2,7 @@
 
 A body that is here when its request is sent goes out with the head, in one
 piece; one that was here already when its request was admitted is in
-``whole_body.py``. Any other is read piece by piece; on a route that retries each
+``buffered.py``. Any other is read piece by piece; on a route that retries each
 piece is kept as well, so that another attempt can begin from the first byte while
 the rest is still to come. That has two limits: the route's ``buffer`` for one body,
 and ``limits.replay_memory`` for all of them. Beyond either the body streams past
@@ -10,7 +10,6 @@ once, and what was kept of it is let go.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from aiohttp.streams import StreamReader
 
@@ -19,12 +18,10 @@ from proxy.http.framing import CHUNKED
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
 from proxy.policy.reasons import VerdictReason
-from proxy.server.body.memory_budget import MOST, NO_MEMORY, UNREAD_BODY
+from proxy.server.body.memory_budget import MEMORY_LIMIT, NO_MEMORY, UNREAD_BODY
 from proxy.server.body.pieces import Pieces
+from proxy.server.body.uploads import UploadExchange
 from proxy.server.idle_timer import IdleTimer
-
-if TYPE_CHECKING:
-    from proxy.server.exchange import ClientExchange
 
 TOO_LARGE = Refusal(RefusalReason.BODY_TOO_LARGE, "Send a smaller body.", close=True)
 TOO_LARGE_TO_KEEP = Refusal(
@@ -32,7 +29,7 @@ TOO_LARGE_TO_KEEP = Refusal(
     "Send a smaller body: with a key, all of it has to be kept.",
     close=True,
 )
-NO_ROOM = Refusal(
+NO_REPLAY_MEMORY = Refusal(
     RefusalReason.OVERLOAD, "There is no room to keep this body. Try again later.", close=True
 )
 MALFORMED = Refusal(RefusalReason.BAD_REQUEST, "The request's body is malformed.", close=True)
@@ -46,35 +43,36 @@ _SILENT = Refusal(
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _TIME_TO_BEGIN = 1.0
-"""Seconds of waiting before a body can be behind: the first bytes take their time."""
+"""Seconds of waiting before a body can be too slow: the first bytes take their time."""
 
 _IN_ONE_GO = 64
-"""Kept pieces that are sent before anybody else gets a turn."""
+"""Kept pieces that are sent before other tasks run."""
 
 
-def take_room(exchange: "ClientExchange", length: int) -> bool:
-    """Count a body that is still coming against the memory for all; False: no room for it.
+def reserve_memory(exchange: UploadExchange, length: int) -> bool:
+    """Reserve memory for a body that is still coming; return False if none is left.
 
     The :class:`StreamingBody` that is made next gives it back.
     """
-    room, caller, size = exchange.client.server.waiting_bytes, exchange.caller(), _room_for(length)
-    return room.take(caller, size, MOST) or room.make_room(caller, size, MOST)
+    memory, caller = exchange.client.server.incoming_memory, exchange.caller()
+    size = _memory_for(length)
+    return memory.take(caller, size, MEMORY_LIMIT) or memory.reclaim(caller, size, MEMORY_LIMIT)
 
 
-def _room_for(length: int) -> int:
+def _memory_for(length: int) -> int:
     return UNREAD_BODY if length == CHUNKED else min(length, UNREAD_BODY)
 
 
 class StreamingBody:
-    """Implements :class:`proxy.core.ports.RequestBody`."""
+    """Implements :class:`proxy.core.ports.RequestBody` for a body that is still coming."""
 
     __slots__ = (
         "_ahead",
         "_buffer",
         "_caller",
         "_exchange",
-        "_has_room",
-        "_is_held",
+        "_has_memory",
+        "_idle_timer",
         "_is_read_whole",
         "_kept",
         "_limit",
@@ -84,9 +82,9 @@ class StreamingBody:
         "_rate_timer",
         "_reserved",
         "_seen",
-        "_silence",
         "_streams",
         "_whole",
+        "_will_be_resent",
         "is_kept",
         "length",
         "lost",
@@ -94,58 +92,58 @@ class StreamingBody:
     )
 
     def __init__(
-        self, exchange: "ClientExchange", payload: StreamReader, length: int, *, expects: bool
+        self, exchange: UploadExchange, payload: StreamReader, length: int, *, expects: bool
     ) -> None:
         route = exchange.route
         self.length = length
         self.lost: VerdictReason | None = None
-        """Why it could not be sent a second time; None as long as it could."""
+        """Why the body could not be sent a second time; None as long as it could."""
         self.waits_for_continue = expects
-        """Whether the client wants our word before it sends (Expect)."""
+        """Whether the client waits for 100 Continue before it sends (Expect)."""
         self._exchange = exchange
         self._payload = payload
         self._limit = route.settings.max_body
         self._seen = 0
-        self._silence: IdleTimer | None = None
+        self._idle_timer: IdleTimer | None = None
         self._rate: BodyRate | None = None
-        """Set when it is first waited for, if there is a rate that it must keep to."""
+        """Set when the body is first waited for, if there is a rate that it must keep to."""
         self._rate_timer: asyncio.TimerHandle | None = None
         self._whole: bytes | None = None
         self._streams = False
-        """Whether it goes out in pieces: settled when it is first sent."""
+        """Whether the body goes out in pieces: settled when it is first sent."""
         self.is_kept = route.keeps_bodies
-        """Whether it may be needed again."""
-        self._is_held = False
-        """Whether it was promised that it will be sent again."""
+        """Whether the body may be needed again."""
+        self._will_be_resent = False
+        """Whether another attempt is certain to send the body again."""
         self._ahead = b""
-        """What came since then: the first that is read after what is kept."""
+        """What came since that is certain: the first that is read after what is kept."""
         self._buffer = route.settings.buffer
         self._kept: Pieces | None = None
         self._memory = exchange.client.server.replay_memory
         self._caller = exchange.caller()
-        self._has_room = True
-        """Whether it counts among the bodies that are still coming."""
-        exchange.client.server.waiting_bytes.register(self._caller, self.step_aside)
+        self._has_memory = True
+        """Whether memory is reserved for the body as one that is still coming."""
+        exchange.client.server.incoming_memory.register(self._caller, self.yield_incoming)
         self._reserved = 0
-        """Bytes that count against the memory for all."""
+        """Bytes that are kept, and count against the memory for all."""
         self._is_read_whole = False
-        """Whether it is being read for a request that waits for all of it."""
+        """Whether the body is being read for a request that waits for all of it."""
 
     def will_be_kept(self) -> bool:
-        """Whether it could be sent a second time once it was sent, as far as one can tell."""
+        """Whether the body could be sent a second time once it was sent, as far as is known."""
         if self.lost is not None or self.length > self._buffer:
             return False
         return self.is_kept or (not self._streams and self._payload.is_eof())
 
     def begin(self) -> bytes | None:
-        """From its first byte: all of it, if it was here when it was first asked for.
+        """Start from the first byte; return all of the body if it was here when first asked for.
 
         A body that was once sent piece by piece is never whole any more, even if
         no piece came: its head has told the upstream to expect pieces.
         """
         if self._kept is not None:
             self._kept.rewind()
-        self._is_held = False
+        self._will_be_resent = False
         if self._whole is None and not self._streams:
             if not self._payload.is_eof():
                 self._streams = True
@@ -158,7 +156,7 @@ class StreamingBody:
         return self._whole
 
     def whole(self) -> bytes | None:
-        """All of it, before it is first sent, if it is here and can be kept."""
+        """Return all of the body, before it is first sent, if it is here and can be kept."""
         if self.length > self._buffer or not self._payload.is_eof():
             return None
         self.is_kept = True
@@ -166,7 +164,7 @@ class StreamingBody:
         return None if self.lost is not None else whole
 
     async def read_whole(self) -> bytes:
-        """All of it, before it is first sent."""
+        """Return all of the body, before it is first sent; raise Refused if it cannot be kept."""
         self.is_kept = True
         if self.length > self._buffer:
             raise Refused(TOO_LARGE_TO_KEEP)
@@ -181,11 +179,12 @@ class StreamingBody:
             self._whole = b"".join(pieces)
         whole = self.begin()
         if self.lost is not None or whole is None:
-            raise Refused(NO_ROOM if self.lost is VerdictReason.BUFFER_FULL else TOO_LARGE_TO_KEEP)
+            is_full = self.lost is VerdictReason.BUFFER_FULL
+            raise Refused(NO_REPLAY_MEMORY if is_full else TOO_LARGE_TO_KEEP)
         return whole
 
     def kept(self) -> bytes | None:
-        """All of it, if all has come and was kept."""
+        """Return all of the body if all has come and was kept."""
         if not self.is_kept or self.lost is not None:
             return None
         if not self._streams:
@@ -195,7 +194,7 @@ class StreamingBody:
         return b"" if self._kept is None else self._kept.all()
 
     async def rest(self) -> bytes | None:
-        """The same once all has come."""
+        """Wait for the rest of the body, and return all of it if it was kept."""
         if not self.is_kept or self.length > self._buffer:
             self.lost = self.lost or VerdictReason.BODY_TOO_LARGE
         if self.lost is not None:
@@ -210,23 +209,23 @@ class StreamingBody:
         return self.kept()
 
     def keep(self) -> None:
-        """It will be sent again: from here on nothing that is kept of it is given up.
+        """Give up nothing that is kept of the body from here on: it will be sent again.
 
         Its reader is about to be stopped, but may be awake already and take in one
         more piece. That one waits, as if it had not been read yet: whether there is
-        room to keep it is for the next attempt to see.
+        memory to keep it is for the next attempt to see.
         """
-        self._is_held = True
+        self._will_be_resent = True
 
     async def read(self) -> bytes:
-        """The next piece, or nothing at the end."""
+        """Return the next piece, or nothing at the end."""
         if self._kept is not None and self._kept.has_next:
             return await self._read_kept(self._kept)
-        if self._ahead and not self._is_held:
+        if self._ahead and not self._will_be_resent:
             data, self._ahead = self._ahead, b""
         else:
             data = await self._receive()
-        if self._is_held:
+        if self._will_be_resent:
             self._ahead += data
         elif data:
             self._keep(data)
@@ -234,16 +233,16 @@ class StreamingBody:
 
     async def _read_kept(self, kept: Pieces) -> bytes:
         if kept.number % _IN_ONE_GO == _IN_ONE_GO - 1:
-            await asyncio.sleep(0)  # they come without waiting, and others wait meanwhile
+            await asyncio.sleep(0)  # they come without waiting, while other tasks wait
         piece = kept.take()
         if not self.is_kept:
-            self.let_go()  # nobody will come back for it
+            self.let_go()  # no further attempt will need it
         return piece
 
     async def _receive(self) -> bytes:
         exchange = self._exchange
         if self.waits_for_continue:
-            # Only now is it certain that somebody wants the body.
+            # Only now is it certain that the body is wanted.
             self.waits_for_continue = False
             exchange.write_interim(_CONTINUE)
         exchange.waiting_since = exchange.now()
@@ -259,7 +258,7 @@ class StreamingBody:
             exchange.waiting_since = 0.0
         self._count(len(data))
         if self._payload.at_eof():
-            self._give_back_room()
+            self._release_incoming()
         return data
 
     def _keep(self, data: bytes) -> None:
@@ -281,34 +280,34 @@ class StreamingBody:
             return True  # not for long: it goes out with its head
         caller, memory = self._caller, self._memory
         limit = self._exchange.router.settings.limits.replay_memory
-        if not (memory.take(caller, size, limit) or memory.make_room(caller, size, limit)):
+        if not (memory.take(caller, size, limit) or memory.reclaim(caller, size, limit)):
             self.lost = VerdictReason.BUFFER_FULL
             return False
         if size and not self._reserved:
-            memory.register(caller, self.give_way)
+            memory.register(caller, self.yield_kept)
         self._reserved += size
         return True
 
-    def give_way(self, *, if_slow: bool) -> bool:
-        """Make room for another body; False if what is kept of it is needed.
+    def yield_kept(self, *, if_slow: bool) -> bool:
+        """Yield the memory of what is kept to another body; False if that is needed.
 
-        One that is complete is: its request has a time of its own in which it ends. Or
-        *if_slow* is asked for, and it is not.
+        What is kept of a complete body is needed: its request has a time of its own in which it
+        ends. With *if_slow* also False unless the body comes too slowly.
         """
-        if self._is_held or self._whole is not None or self._payload.is_eof():
+        if self._will_be_resent or self._whole is not None or self._payload.is_eof():
             return False
         if if_slow and not self.is_behind():
             return False
         if self._is_read_whole:
-            self._payload.set_exception(Refused(NO_ROOM))
+            self._payload.set_exception(Refused(NO_REPLAY_MEMORY))
         elif self._kept is None or self._kept.has_next:
-            return False  # it is being sent again
+            return False  # the body is being sent again
         self.lost = VerdictReason.BUFFER_FULL
         self.let_go()
         return True
 
     def let_go(self) -> None:
-        """It will not be sent again: forget it, but for what the present attempt still needs."""
+        """Forget the body, but for what the present attempt needs: it will not be sent again."""
         self.is_kept = False
         if self._kept is None or not self._kept.has_next:
             self._kept = None
@@ -316,12 +315,12 @@ class StreamingBody:
                 self._whole = None
                 self._streams = True  # a body that is gone is not whole any more
             if self._reserved:
-                self._memory.unregister(self._caller, self.give_way)
+                self._memory.unregister(self._caller, self.yield_kept)
                 self._memory.give_back(self._caller, self._reserved)
                 self._reserved = 0
 
     def is_behind(self) -> bool:
-        """Whether it is waited for, and has brought less than the rate it must keep to lately."""
+        """Whether the body is waited for, and has lately come below the rate it must keep to."""
         exchange, rate = self._exchange, self._rate
         if rate is None or not exchange.waiting_since:
             return False
@@ -329,40 +328,40 @@ class StreamingBody:
         return waited >= _TIME_TO_BEGIN and rate.is_behind(waited, self._seen)
 
     def stop(self, refusal: Refusal) -> None:
-        """Wait for it no longer: whoever reads it gets *refusal*."""
+        """Wait for the body no longer: its reader gets *refusal*."""
         self._payload.set_exception(Refused(refusal))
 
     def fail(self) -> None:
-        """The parser gave up on the rest: whoever reads it shall know."""
+        """Tell the reader of the body that the parser gave up on the rest."""
         self._payload.set_exception(Refused(MALFORMED))
 
-    def _give_back_room(self) -> None:
-        if self._has_room:
-            self._has_room = False
-            room = self._exchange.client.server.waiting_bytes
-            room.unregister(self._caller, self.step_aside)
-            room.give_back(self._caller, _room_for(self.length))
+    def _release_incoming(self) -> None:
+        if self._has_memory:
+            self._has_memory = False
+            memory = self._exchange.client.server.incoming_memory
+            memory.unregister(self._caller, self.yield_incoming)
+            memory.give_back(self._caller, _memory_for(self.length))
 
-    def step_aside(self, *, if_slow: bool) -> bool:
-        """Make room for another request; False if nobody waits for its client.
+    def yield_incoming(self, *, if_slow: bool) -> bool:
+        """Stop the upload for the sake of another request; False unless its client is waited for.
 
-        Or *if_slow* is asked for, and it is not.
+        With *if_slow* also False unless the body comes too slowly.
         """
         if not self._exchange.waiting_since or (if_slow and not self.is_behind()):
             return False
         self.stop(NO_MEMORY)
-        self._give_back_room()
+        self._release_incoming()
         return True
 
     def close(self) -> None:
-        """Nobody will read on."""
-        self._give_back_room()
+        """Stop all timers and give all memory back: the exchange is over."""
+        self._release_incoming()
         if self._reserved:
             self._kept = None
             self.let_go()
-        if self._silence is not None:
-            self._silence.stop()
-            self._silence = None
+        if self._idle_timer is not None:
+            self._idle_timer.stop()
+            self._idle_timer = None
         if self._rate_timer is not None:
             self._rate_timer.cancel()
             self._rate_timer = None
@@ -370,18 +369,18 @@ class StreamingBody:
     def _watch(self) -> None:
         exchange = self._exchange
         limit = exchange.route.settings.idle_timeout
-        if self._silence is not None:
-            self._silence.moved()
+        if self._idle_timer is not None:
+            self._idle_timer.touch()
         elif limit is not None:
-            self._silence = IdleTimer(exchange.loop, limit, self._fell_silent)
+            self._idle_timer = IdleTimer(exchange.loop, limit, self._on_idle)
         if self._rate is None and (rate := exchange.router.settings.limits.body_rate) is not None:
             self._rate = BodyRate(rate)
-            self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
+            self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._sample_rate)
 
-    def _look_at_rate(self) -> None:
-        """Take a sample of the rate, however the body comes: one timer, and nothing per piece."""
+    def _sample_rate(self) -> None:
+        """Take a sample of the body's rate: one timer, and nothing per piece."""
         exchange, rate = self._exchange, self._rate
-        self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._look_at_rate)
+        self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._sample_rate)
         if rate is None or not rate.is_too_slow(
             exchange.waited_for_client(exchange.now()), self._seen
         ):
@@ -389,9 +388,9 @@ class StreamingBody:
         if exchange.waiting_since:
             self._payload.set_exception(Refused(_TOO_SLOW))
 
-    def _fell_silent(self) -> None:
-        self._silence = None
-        # If nobody was waiting for the client, it is not the client who is slow.
+    def _on_idle(self) -> None:
+        self._idle_timer = None
+        # If the client was not waited for, the client is not slow.
         if self._exchange.waiting_since:
             self._payload.set_exception(Refused(_SILENT))
 

@@ -5,7 +5,8 @@ import ssl
 from collections.abc import Callable
 
 from proxy.core.clock import Clock
-from proxy.policy.settings import RedisSettings, UpstreamTls
+from proxy.net.tls import client_context
+from proxy.policy.settings import RedisSettings
 from proxy.stores.redis.connection import RedisConnection
 
 
@@ -34,7 +35,7 @@ class RedisConnector:
         settings = self._settings
         tls = settings.tls
         if tls is not None and self._tls is None:
-            self._tls = _context(tls)
+            self._tls = client_context(tls, protocols=())
         connection = RedisConnection(self._clock, settings.timeout, lost)
         try:
             await asyncio.get_running_loop().create_connection(
@@ -53,13 +54,3 @@ class RedisConnector:
             connection.close()
             raise
         return connection
-
-
-def _context(tls: UpstreamTls) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=tls.ca)
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

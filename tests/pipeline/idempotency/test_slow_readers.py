@@ -2,8 +2,10 @@
 
 from contextlib import AsyncExitStack
 from random import Random
+from typing import cast
 
 from proxy.policy.idempotency.stored_response import in_hand, pack, unpack
+from proxy.server.connection import ClientConnection
 from tests.support import (
     RawClient,
     RunningProxy,
@@ -47,7 +49,7 @@ async def test_a_crowd_that_does_not_read_holds_little() -> None:
             readers[-1].wire.stall()
             await readers[-1].send(POST)
         # Each of them waits for its reader, and none has written all of it.
-        connections = proxy.app._listener.server._open
+        connections = cast("set[ClientConnection]", proxy.app._listener.server._open)
         await eventually(lambda: all(connection.writing_paused for connection in connections))
         assert waiting_bytes(proxy) < READERS * 256 * 1024
         for reader in readers:

@@ -1,10 +1,11 @@
-"""From the listener to a worker's hands: in turn, within bounds, and back if it dies."""
+"""From the listener to a worker: in turn, within bounds, and to another if it dies."""
 
 import asyncio
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pytest
 
@@ -14,26 +15,30 @@ from tests.support import eventually
 
 
 class Stage:
-    """A listener, and doors to workers that take up what they get when the test says so."""
+    """A listener, and workers that take up the sockets they are sent when the test says so."""
 
     def __init__(self, stack: ExitStack, workers: int) -> None:
         self._stack = stack
         self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
         self.listening.setblocking(False)  # noqa: FBT003 - the socket module's signature
-        self.dealer = ConnectionAcceptor(self._choose)
-        self.hatches: list[FdSender] = []
-        self.intakes: list[FdReceiver] = []
+        self.acceptor = ConnectionAcceptor(self._choose)
+        self.senders: list[FdSender] = []
+        self.receivers: list[FdReceiver] = []
         self.taken: list[list[socket.socket]] = []
         for _ in range(workers):
             ours, theirs = socket.socketpair()
             taken: list[socket.socket] = []
-            self.hatches.append(FdSender(ours, self.dealer.go_on))
-            self.intakes.append(FdReceiver(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
+            self.senders.append(FdSender(ours, self.acceptor.resume))
+            self.receivers.append(FdReceiver(theirs, partial(self._take_up, taken)))
             self.taken.append(taken)
 
+    @staticmethod
+    def _take_up(taken: list[socket.socket], sock: socket.socket, _: int) -> None:
+        taken.append(sock)
+
     def _choose(self) -> FdSender | None:
-        able = [hatch for hatch in self.hatches if hatch.has_room]
-        return min(able, key=lambda hatch: (hatch.load, hatch.last_given), default=None)
+        able = [sender for sender in self.senders if sender.has_room]
+        return min(able, key=lambda sender: (sender.load, sender.last_given), default=None)
 
     def connect(self, count: int = 1) -> list[socket.socket]:
         """Clients that are connected, or wait to be."""
@@ -43,21 +48,21 @@ class Stage:
         ]
 
     def open(self) -> None:
-        self.dealer.open([(self.listening, 7)])
+        self.acceptor.open([(self.listening, 7)])
 
     @property
     def loads(self) -> list[int]:
-        return [hatch.load for hatch in self.hatches]
+        return [sender.load for sender in self.senders]
 
     def kill(self, worker: int) -> list[Dealt]:
-        """What a worker leaves that ends with all it has; its end of the door closes."""
-        hatch = self.hatches.pop(worker)
-        self.intakes.pop(worker).close()
-        return hatch.close()
+        """What a worker leaves that ends with all it has; its end of the socket pair closes."""
+        sender = self.senders.pop(worker)
+        self.receivers.pop(worker).close()
+        return sender.close()
 
     def close(self) -> None:
-        self.dealer.close()
-        while self.hatches:
+        self.acceptor.close()
+        while self.senders:
             for connection, _ in self.kill(0):
                 connection.close()
         for sock in (sock for taken in self.taken for sock in taken):
@@ -79,11 +84,11 @@ async def test_each_worker_gets_its_turn_and_the_idle_one_what_comes_next() -> N
         scene.open()
         scene.connect(6)
         await eventually(lambda: scene.loads == [2, 2, 2])
-        for intake in scene.intakes:
-            intake.open()
+        for receiver in scene.receivers:
+            receiver.open()
         await eventually(lambda: [len(taken) for taken in scene.taken] == [2, 2, 2])
-        scene.intakes[1].left()
-        scene.intakes[1].left()
+        scene.receivers[1].left()
+        scene.receivers[1].left()
         await eventually(lambda: scene.loads == [2, 0, 2])
         scene.connect(2)
         await eventually(lambda: scene.loads == [2, 2, 2])
@@ -92,7 +97,7 @@ async def test_each_worker_gets_its_turn_and_the_idle_one_what_comes_next() -> N
 async def test_what_arrives_is_the_client_s_own_connection() -> None:
     with stage(1) as scene:
         scene.open()
-        scene.intakes[0].open()
+        scene.receivers[0].open()
         (client,) = scene.connect()
         await eventually(lambda: scene.taken[0])
         (served,) = scene.taken[0]
@@ -106,8 +111,8 @@ async def test_whom_nobody_can_take_waits_in_the_system_s_line() -> None:
         scene.open()
         scene.connect(2 * MOST_WAITING + 20)
         await eventually(lambda: scene.loads == [MOST_WAITING] * 2)
-        await eventually(lambda: not scene.dealer.is_accepting)
-        scene.intakes[0].open()
+        await eventually(lambda: not scene.acceptor.is_accepting)
+        scene.receivers[0].open()
         await eventually(lambda: len(scene.taken[0]) == MOST_WAITING + 20)
         assert scene.loads == [MOST_WAITING + 20, MOST_WAITING]
 
@@ -120,8 +125,8 @@ async def test_what_a_dead_worker_had_not_taken_up_goes_to_another() -> None:
         survivors = scene.taken[1]
         left = scene.kill(0)
         assert [which for _, which in left] == [7] * 4
-        scene.dealer.deal_again(left)
-        scene.intakes[0].open()
+        scene.acceptor.reassign(left)
+        scene.receivers[0].open()
         await eventually(lambda: len(survivors) == 8)
 
 
@@ -130,7 +135,7 @@ async def test_what_it_had_taken_up_dies_with_it() -> None:
         scene.open()
         scene.connect(8)
         await eventually(lambda: scene.loads == [4, 4])
-        scene.intakes[0].open()
+        scene.receivers[0].open()
         await eventually(lambda: len(scene.taken[0]) == 4)
         assert scene.kill(0) == []
 
@@ -140,15 +145,15 @@ async def test_the_last_connections_are_taken_up_before_the_end() -> None:
         scene.open()
         scene.connect(5)
         await eventually(lambda: scene.loads == [5])
-        scene.dealer.close()
-        scene.hatches[0].finish()
-        scene.intakes[0].finish()
+        scene.acceptor.close()
+        scene.senders[0].finish()
+        scene.receivers[0].finish()
         assert len(scene.taken[0]) == 5
 
 
 async def test_a_shortage_of_descriptors_passes(caplog: pytest.LogCaptureFixture) -> None:
     with stage(1) as scene:
-        scene.intakes[0].open()
+        scene.receivers[0].open()
         clients = scene.connect(3)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         highest = max(client.fileno() for client in clients)

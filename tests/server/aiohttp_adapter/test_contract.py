@@ -4,10 +4,13 @@ A new aiohttp that changes one of them must fail here, loudly, and not in
 production. The minor version is pinned for the same reason.
 """
 
+import ast
 import asyncio
 import inspect
 import re
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,11 +21,17 @@ from aiohttp.http_parser import HttpRequestParser
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import ERROR, RequestHandler
 
+from proxy.server import proxy_server
 from proxy.server.aiohttp_adapter.parse_errors import refusal_for
 from proxy.server.aiohttp_adapter.parser import parser_name
+from proxy.server.aiohttp_adapter.protocol import AiohttpConnection
+from proxy.server.aiohttp_adapter.request import RequestHooks
 from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE
 from proxy.server.aiohttp_adapter.same_task import same_task
+from proxy.server.aiohttp_adapter.server import AiohttpServer
+from proxy.server.connection import ClientConnection
 from proxy.server.exchange import ClientExchange
+from proxy.server.proxy_server import ProxyServer
 
 LINE, FIELD, FIELDS = 100, 101, 20
 HOST = b"Host: a\r\n"
@@ -56,7 +65,81 @@ def test_compiled_parser_is_known_by_its_module() -> None:
     assert parser_name() == "c"
 
 
+# All that is not documented is used in the adapter.
+
+PRIVATE = {
+    name
+    for kind in (RequestHandler, StreamReader, web.StreamResponse, web.Server)
+    for name in (*dir(kind), *getattr(kind, "__annotations__", ()))
+    if name.startswith("_") and not name.startswith("__")
+} | {"_loop", "_connections", "_buffer", "_buffer_offset", "_keep_alive", "_eof_sent"}
+
+
+def private_names(source: str) -> set[str]:
+    """Names of aiohttp's that begin with an underscore, in what reads them of another object.
+
+    Of ``self`` too where the class is one of aiohttp's, for which the next test stands.
+    """
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in PRIVATE
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    }
+
+
+def test_private_names_are_used_in_the_adapter_alone() -> None:
+    server = Path(proxy_server.__file__).parent
+    for file in server.rglob("*.py"):
+        if "aiohttp_adapter" not in file.parts:
+            assert private_names(file.read_text()) == set(), file
+
+
+@pytest.mark.parametrize(
+    ("ours", "adapter", "theirs"),
+    [
+        pytest.param(ClientConnection, AiohttpConnection, RequestHandler, id="connection"),
+        pytest.param(ProxyServer, AiohttpServer, web.Server, id="server"),
+    ],
+)
+def test_what_builds_on_the_adapter_neither_overrides_nor_reads_private_names(
+    ours: type, adapter: type, theirs: type
+) -> None:
+    documented = {"connection_made", "connection_lost"} if theirs is web.Server else set()
+    own = {name for name in vars(ours) if not name.startswith("__")}
+    assert own & set(dir(theirs)) <= documented
+    read = set(re.findall(r"self\.(_\w+)", inspect.getsource(ours)))
+    assert read & PRIVATE <= set(dir(adapter)) - set(dir(theirs))
+
+
+def test_slots_are_read_by_names_of_our_own() -> None:
+    """Aliases of the descriptors: a read is no call."""
+    assert vars(AiohttpConnection)["queued_messages"] is vars(RequestHandler)["_messages"]
+    assert vars(AiohttpConnection)["has_upgraded"] is vars(BaseProtocol)["_upgraded"]
+
+
 # The server and its connection.
+
+
+async def test_server_keeps_the_factory_of_its_requests() -> None:
+    factory: Any = ClientExchange
+    assert web.Server(_never_called, request_factory=factory).request_factory is factory
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("connection_made", ["self", "handler", "transport"]),
+        ("connection_lost", ["self", "handler", "exc"]),
+        ("shutdown", ["self", "timeout"]),
+        ("__call__", ["self"]),
+    ],
+)
+def test_server_has_the_methods_that_we_override_or_call(
+    method: str, parameters: list[str]
+) -> None:
+    assert list(inspect.signature(getattr(web.Server, method)).parameters) == parameters
 
 
 async def test_server_knows_its_loop() -> None:
@@ -98,6 +181,8 @@ async def test_connection_has_a_queue_of_messages_and_their_bodies() -> None:
         ("finish_response", ["self", "request", "resp", "start_time"]),
         ("set_parser", ["self", "parser", "data_received_cb"]),
         ("data_received", ["self", "data"]),
+        ("connection_made", ["self", "transport"]),
+        ("connection_lost", ["self", "exc"]),
         ("pause_writing", ["self"]),
         ("resume_writing", ["self"]),
         ("resume_reading", ["self", "resume_parser"]),
@@ -178,6 +263,7 @@ def test_what_aiohttp_asks_of_a_request_is_there() -> None:
     for name in ("_task", "_finish", "_cancel"):
         assert f"request.{name}" in sources, f"aiohttp no longer uses {name}"
         assert name in dir(ClientExchange)
+    assert issubclass(ClientExchange, RequestHooks)
 
 
 def test_connection_reads_the_name_of_keep_alive_from_a_response() -> None:

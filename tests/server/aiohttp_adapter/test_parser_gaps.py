@@ -124,14 +124,14 @@ async def test_endless_head_behind_a_request_is_not_taken_in() -> None:
         running(one_route(upstream, "timeout: 20s")) as proxy,
         proxy.client() as client,
     ):
-        held = upstream_waits(upstream)
+        released = upstream_waits(upstream)
         await client.send(request("GET", "/"))
         await upstream.seen()
         await client.send(request("GET", "/next")[:-2])
         field = b"X-A: " + b"a" * 60_000 + b"\r\n"
         for _ in range(20):
             await client.send(field)
-        held.set()
+        released.set()
         assert (await client.response()).status == 200
         await client.ended()
         assert [r.target for r in upstream.requests] == ["/"]
@@ -170,11 +170,11 @@ async def test_head_may_begin_while_the_request_before_it_is_served() -> None:
         running(one_route(upstream)) as proxy,
         proxy.client() as client,
     ):
-        held = upstream_waits(upstream)
+        released = upstream_waits(upstream)
         await client.send(request("GET", "/first"))
         await upstream.seen()
         await client.send(b"GET /second HTTP/1.1\r\nX-A: two  blanks")
-        held.set()
+        released.set()
         assert (await client.response()).status == 200
         await client.send(b"  and two more\r\n" + HOST + b"\r\n")
         assert (await client.response()).status == 200

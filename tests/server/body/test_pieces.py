@@ -23,7 +23,7 @@ def test_each_attempt_reads_the_same_pieces(
     pieces = Pieces()
     for piece in body:
         pieces.add(piece)
-        assert not pieces.has_next, "whoever adds one has read it"
+        assert not pieces.has_next, "a piece that is added has been read"
     pieces.rewind()
     for piece in body[:read]:
         assert pieces.take() == piece

@@ -295,7 +295,7 @@ async def test_what_was_never_sent_is_not_kept_after_its_end() -> None:
 
 
 async def test_an_empty_body_that_ends_while_it_waits_to_be_sent_leaves_nothing() -> None:
-    """There is nothing to keep of it: nobody is to ask it for room, then or later."""
+    """There is nothing to keep of it: it must not be asked to yield memory, then or later."""
     route = f"{ROUTE}\nthrottle: {{rate: 20/s, max_wait: 5s}}"
     async with (
         ScriptedUpstream() as upstream,
@@ -320,7 +320,7 @@ async def test_a_route_that_never_repeats_keeps_nothing() -> None:
         assert kept_by(proxy) == 0
 
 
-# While the answer is on its way nobody needs the body any more.
+# While the response is on its way the body is not needed any more.
 
 
 @both_loops
