@@ -142,7 +142,7 @@ class RedisHouse(House):
 
     async def open(self) -> IdempotencyStore:
         store = await self._stores.enter_async_context(running_store(self._settings))
-        return store.claims
+        return store.idempotency
 
     async def advance(self, seconds: float) -> None:
         async with self._server.client() as client:

@@ -89,7 +89,7 @@ class Line:
         self.is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.TimerHandle] = set()
-        self.permits: Limiter = store.permits(bucket, settings, self)
+        self.permits: Limiter = store.limiter(bucket, settings, self)
         if callers:
             self.serve()
 

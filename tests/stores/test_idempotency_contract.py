@@ -266,8 +266,8 @@ async def test_nothing_is_left_behind_where_nobody_waits(
 async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
     store: IdempotencyStore, other: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite.table", "redis.claims"):
-        monkeypatch.setattr(f"proxy.stores.ports.{module}.MOST_OPEN", 3)
+    for module in ("sqlite.table", "redis.idempotency"):
+        monkeypatch.setattr(f"proxy.stores.{module}.MOST_OPEN", 3)
     for name in "abc":
         claimed = await store.claim(ask(name=name, caller="stranger"))
         assert claimed.answer is ClaimAnswer.NEW

@@ -324,7 +324,7 @@ class _Throttles:
         for bucket in self._buckets:
             if bucket.take(now):
                 continue
-            if bucket.hindrance(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
+            if bucket.refusal(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
                 return None
             now += bucket.wait(now) + _GRAIN
             if not bucket.take(now):
@@ -333,7 +333,7 @@ class _Throttles:
 
     def would_admit(self, now: float, later: float, time_left: float) -> bool:
         left = time_left - later - LEAST_ATTEMPT
-        return not any(bucket.hindrance(now, left, later) for bucket in self._buckets)
+        return not any(bucket.refusal(now, left, later) for bucket in self._buckets)
 
     def leave(self) -> None:
         """The call is over."""

@@ -200,7 +200,7 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
     stage = Stage(QUICK)
     loop = asyncio.get_running_loop()
     for microseconds in range(0, 7000, 350):
-        await eventually(lambda: stage.bucket.permits.wait(stage.now, 1) == 0)
+        await eventually(lambda: stage.bucket.limiter.wait(stage.now, 1) == 0)
         stage.take()
         if comes_back:
             waiting = await begun(stage.gate.wait_again(visitor(), math.inf))

@@ -272,7 +272,7 @@ async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() ->
     holder.close()
     assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
     stage.assert_clean()
-    assert stage.gates[0].bucket.permits.wait(stage.now, 1) == 0
+    assert stage.gates[0].bucket.limiter.wait(stage.now, 1) == 0
 
 
 # One caller's line is nobody else's.

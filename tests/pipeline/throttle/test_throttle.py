@@ -291,10 +291,10 @@ async def test_the_same_settings_change_nothing() -> None:
     stage = Stage()
     gate = stage.gate("a")
     assert gate.bucket.take(stage.now)
-    before = repr(gate.bucket.permits)
+    before = repr(gate.bucket.limiter)
     stage.throttle.change(replace(BY_ACCOUNT))
     assert stage.gate("a") is gate
-    assert repr(gate.bucket.permits) == before
+    assert repr(gate.bucket.limiter) == before
     stage.throttle.close()
 
 

@@ -87,7 +87,7 @@ class Story:
             if self.bucket.take(self.now):
                 self.tell(caller, "out")
                 continue
-            hindrance = self.bucket.hindrance(self.now, within)
+            hindrance = self.bucket.refusal(self.now, within)
             if hindrance is not None:
                 self.tell(caller, hindrance.cause)
                 continue
@@ -224,7 +224,7 @@ def test_a_newcomer_in_a_pause(
     story.come(*(f"before {number}" for number in range(before)))
     story.pause(pause)
     assert not story.bucket.take(story.now)
-    found = story.bucket.hindrance(story.now, within)
+    found = story.bucket.refusal(story.now, within)
     told = None if found is None else (found.cause, round(found.wait, 6))
     assert told == hindrance
 
@@ -254,16 +254,16 @@ def test_somebody_who_comes_later(
 ) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
-    found = story.bucket.hindrance(story.now, within, later)
+    found = story.bucket.refusal(story.now, within, later)
     assert (found and found.cause) == hindrance
 
 
 def test_somebody_who_comes_when_a_pause_is_over() -> None:
     story = Story(limits(TEN))
     story.pause(10.0)
-    assert story.bucket.hindrance(story.now, 20.0, later=4.9) == ThrottleRefusal(PAUSED, 5.1)
-    assert story.bucket.hindrance(story.now, 20.0, later=5.0) is None
-    assert story.bucket.hindrance(story.now, 0.0, later=10.0) is None
+    assert story.bucket.refusal(story.now, 20.0, later=4.9) == ThrottleRefusal(PAUSED, 5.1)
+    assert story.bucket.refusal(story.now, 20.0, later=5.0) is None
+    assert story.bucket.refusal(story.now, 0.0, later=10.0) is None
 
 
 def test_what_is_undone_never_was() -> None:
@@ -457,7 +457,7 @@ def test_while_connections_are_made_turns_come_at_the_rate(burst: int, turns: li
             assert not set_aside(story, now)
             assert not set_aside(story, following - 0.001)
     assert story.bucket.under_way == len(turns)
-    assert story.bucket.permits.wait(START + 1, burst) == 0, "nothing was spent"
+    assert story.bucket.limiter.wait(START + 1, burst) == 0, "nothing was spent"
 
 
 def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
@@ -602,7 +602,7 @@ def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line(
     bucket.reserve(START)
     assert bucket.pause(START, 0.1) == []
     assert bucket.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
-    hindrance = bucket.hindrance(START, 0.3)
+    hindrance = bucket.refusal(START, 0.3)
     assert hindrance is not None
     assert hindrance.cause is DEADLINE
 
@@ -693,7 +693,7 @@ def test_a_pause_that_the_permits_know_of_is_not_news_to_them() -> None:
     far = FarPermits()
     far.answer(3, next_at=START + 99)
     story = Story(limits(TEN), far)
-    assert story.bucket.pause(START, 2.0, is_news=False) == []
+    assert story.bucket.pause(START, 2.0, tells_limiter=False) == []
     assert far.at_hand == 3
     story.bucket.pause(START, 3.0)
     assert far.at_hand == 0
@@ -842,8 +842,8 @@ def test_where_there_will_be_none_newcomers_are_told_so() -> None:
     story = Story(limits(TEN, max_wait=None), far)
     story.pause(10.0)
     far.answer(0, next_at=NEVER)
-    assert story.bucket.hindrance(START, 99.0) == ThrottleRefusal(STORE, 0.0)
-    assert story.bucket.hindrance(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
+    assert story.bucket.refusal(START, 99.0) == ThrottleRefusal(STORE, 0.0)
+    assert story.bucket.refusal(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
 
 
 def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
@@ -874,7 +874,7 @@ def test_idle() -> None:
     assert bucket.is_idle(START)
     bucket.join(Caller("a", START, math.inf), START)
     assert not bucket.is_idle(START), "somebody waits"
-    bucket.leave(next(iter(bucket._line)))
+    bucket.leave(next(iter(bucket._queue)))
     bucket.pause(START, 1.0)
     assert not bucket.is_idle(START + 0.9), "it is closed"
     assert bucket.is_idle(START + 2)

@@ -105,7 +105,7 @@ class Line(RuleBasedStateMachine):
                 self.bucket.reserve(now)
                 self.reserved.append(caller)
             return
-        hindrance = self.bucket.hindrance(now, within)
+        hindrance = self.bucket.refusal(now, within)
         if hindrance is None:
             self.bucket.join(caller, now)
             self.in_line.append(caller)
@@ -249,7 +249,7 @@ class Line(RuleBasedStateMachine):
 
     def forget_those_who_left(self) -> None:
         """The bucket finds them when it comes to them; we ask it who is left."""
-        known = {*self.bucket._line, *self.bucket._back}
+        known = {*self.bucket._queue, *self.bucket._returned}
         self.lapsed += [caller for caller in self.back if caller.has_left and caller not in known]
         for line in (self.in_line, self.back):
             line[:] = [caller for caller in line if not caller.has_left or caller in known]

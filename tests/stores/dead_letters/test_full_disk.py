@@ -51,7 +51,7 @@ async def test_a_full_disk_can_be_cleared(
         assert await ids(store, limit=10_000) == [one.id for one in kept]
         assert (store.state, "again" in caplog.text) == ("down", False)
         dropped: list[str] = []
-        assert await store.drop_all(told=dropped.extend) == len(kept)
+        assert await store.drop_all(on_dropped=dropped.extend) == len(kept)
         assert dropped == [one.id for one in kept]
         assert "again" not in caplog.text
         again = await kept_until_full(store, size, 20_000)

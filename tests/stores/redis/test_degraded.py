@@ -9,7 +9,7 @@ import pytest
 
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER
-from proxy.stores.redis.degraded import stand_in
+from proxy.stores.redis.degraded import degraded_limiter
 from proxy.stores.redis.limiter import SharedLimiter
 from tests.stores.running_stores import (
     CLOCK,
@@ -143,7 +143,7 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
 
 def test_what_stands_in_for_the_store_begins_without_a_burst() -> None:
     # The store may have given out all of it a moment ago.
-    local = stand_in(per_second(100, 20), instances=2, now=50.0, under_way=0, life=0.025)
+    local = degraded_limiter(per_second(100, 20), instances=2, now=50.0, under_way=0, life=0.025)
     interval = 2 * 1.051 / 100
     assert [local.wait(50.0, n) for n in (1, 2, 3)] == pytest.approx(
         [interval, 2 * interval, 3 * interval], abs=1e-6
