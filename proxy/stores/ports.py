@@ -85,7 +85,7 @@ class IdempotencyStore(Protocol):
 
     @property
     def at_once(self) -> ImmediateIdempotencyStore | None:
-        """The same store without waiting, where that is possible."""
+        """Return the operations that do not wait; None if the store has none."""
 
     async def claim(self, ask: Claim) -> Claimed:
         """Claim a key; the answer tells who has it otherwise.

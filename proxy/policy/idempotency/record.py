@@ -170,9 +170,9 @@ class KnownKeys:
 def shown(record: Record, *, now: float) -> Shown:
     """Describe *record* for an operator."""
     is_leased = record.is_leased(now)
-    silent = record.state is RecordState.IN_FLIGHT and not is_leased
+    lease_ended = record.state is RecordState.IN_FLIGHT and not is_leased
     return Shown(
-        RecordState.HELD if silent else record.state,
+        RecordState.HELD if lease_ended else record.state,
         record.route,
         record.created,
         record.expires,

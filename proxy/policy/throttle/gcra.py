@@ -141,25 +141,25 @@ class Gcra:
         return Fraction(self._interval, self._count)
 
     @property
-    def room(self) -> Fraction:
+    def capacity(self) -> Fraction:
         """Calls that fit in before one has to wait."""
         return Fraction(self._burst, self._interval)
 
     def used(self, state: int, at: float) -> Fraction:
-        """Return how much of the room was used up, in calls."""
+        """Return how much of the capacity was used up, in calls."""
         return Fraction(max(state - self._ticks(at), 0), self._interval)
 
     def after(self, other: "Gcra", used: Fraction, last: float) -> int:
         """Return the state of this rule where *other* was in force and had *used* so much of it.
 
         The state counts from the *last* call sent, as if the rules had changed right after it. What
-        was used stays used; if this is the slower rule it need not be more than all of the room. So
-        what goes out in a window in which both were in force is no more than the larger of what
-        either lets out in it.
+        was used stays used; if this is the slower rule it need not be more than all of its
+        capacity. So what goes out in a window in which both were in force is no more than the
+        larger of what either lets out in it.
         """
         if self.interval > other.interval:
-            spare = min(other.room - used, max(self.room - used, Fraction(0)))
-            used = max(self.room - spare, min(used, Fraction(1)))
+            spare = min(other.capacity - used, max(self.capacity - used, Fraction(0)))
+            used = max(self.capacity - spare, min(used, Fraction(1)))
         return self._ticks(last) + ceil(used * self._interval)
 
     def next_after(self, other: "Gcra", state: int, now: float) -> int:

@@ -220,13 +220,15 @@ class DeadLetterStore:
             return []
         return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
 
-    async def find(self, letter: str) -> DeadLetter | None:
+    async def find(self, letter_id: str) -> DeadLetter | None:
         """Return all of one dead letter; None if there is none."""
         if not self.is_open and not self.has_file:
             return None
-        return await self._ask(lambda table: table.find(letter))
+        return await self._ask(lambda table: table.find(letter_id))
 
-    async def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
+    async def begin_replay(
+        self, letter_id: str, ticket: str, *, force: bool
+    ) -> DeadLetter | Obstacle:
         """Mark a dead letter as being replayed; otherwise return the obstacle.
 
         If the answer does not arrive, for whatever reason, the replay has not begun. *ticket* is
@@ -234,13 +236,13 @@ class DeadLetterStore:
         """
         try:
             begun = await self._ask(
-                lambda table: table.begin_replay(letter, ticket, force=force), gives_back=True
+                lambda table: table.begin_replay(letter_id, ticket, force=force), gives_back=True
             )
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 undo: Job[DeadLetterTable] = Job(
                     lambda table: table.end_replay(
-                        letter, ticket, None, may_have_run=False, gone=False
+                        letter_id, ticket, None, may_have_run=False, gone=False
                     ),
                     only_reads=False,
                     gives_back=True,
@@ -251,7 +253,7 @@ class DeadLetterStore:
         return begun
 
     async def end_replay(
-        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
         """End a replay: the dead letter is *gone*, or waits with one more *run* on record.
 
@@ -259,15 +261,15 @@ class DeadLetterStore:
         """
         await self._ask(
             lambda table: table.end_replay(
-                letter, ticket, run, may_have_run=may_have_run, gone=gone
+                letter_id, ticket, run, may_have_run=may_have_run, gone=gone
             ),
             gives_back=True,
         )
         self._changed.set()
 
-    async def drop(self, letter: str) -> bool | None:
+    async def drop(self, letter_id: str) -> bool | None:
         """Delete a dead letter; False if it is being replayed, None if there is none."""
-        dropped = await self._ask(lambda table: table.drop(letter), gives_back=True)
+        dropped = await self._ask(lambda table: table.drop(letter_id), gives_back=True)
         self._changed.set()
         return dropped
 

@@ -152,7 +152,7 @@ class Kept(Enum):
     NO_ROOM = auto()
     """All room is taken by dead letters that clients were promised."""
     NO_SHARE = auto()
-    """Its holder has half of all room and is not alone, or all but what is left to others."""
+    """The holder has half of all room and is not alone, or all but what is left to others."""
 
 
 class DeadLetterTable:
@@ -204,8 +204,8 @@ class DeadLetterTable:
         self._add_run(out.id, 0, run)
         return Kept.YES
 
-    def _add_run(self, letter: str, number: int, run: ReplayRun) -> None:
-        values = (letter, number, run.time, run.result, json.dumps(run.attempts))
+    def _add_run(self, letter_id: str, number: int, run: ReplayRun) -> None:
+        values = (letter_id, number, run.time, run.result, json.dumps(run.attempts))
         self._run("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", values)
 
     def page(
@@ -228,26 +228,26 @@ class DeadLetterTable:
         )
         return [_summary(row) for row in rows]
 
-    def find(self, letter: str) -> DeadLetter | None:
+    def find(self, letter_id: str) -> DeadLetter | None:
         """Return all of one dead letter."""
         self.find_abandoned()
         row = self._run(
             f"SELECT {_SUMMARY}, {_REST} FROM letters WHERE id = ?",  # noqa: S608 - constants
-            (letter,),
+            (letter_id,),
         ).fetchone()
         if row is None:
             return None
         runs = self._run(
-            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter,)
+            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter_id,)
         ).fetchall()
-        (body,) = self._run("SELECT body FROM bodies WHERE letter = ?", (letter,)).fetchone() or (
-            b"",
-        )
+        (body,) = self._run(
+            "SELECT body FROM bodies WHERE letter = ?", (letter_id,)
+        ).fetchone() or (b"",)
         return _letter(row, body, runs)
 
-    def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
+    def begin_replay(self, letter_id: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
         """Mark a dead letter as being replayed, if it may be; *ticket* identifies the replay."""
-        found = self.find(letter)
+        found = self.find(letter_id)
         if found is None:
             return Obstacle.UNKNOWN
         obstacle = found.outline.obstacle(force=force)
@@ -255,32 +255,38 @@ class DeadLetterTable:
             return obstacle
         self._run(
             "UPDATE letters SET state = ?, owner = ? WHERE id = ?",
-            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter),
+            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter_id),
         )
         return found
 
     def end_replay(
-        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
         """End a replay: the dead letter is *gone*, or waits with one more *run* on record."""
         owner = f"{self._presence.token} {ticket}"
-        row = self._run("SELECT owner FROM letters WHERE id = ?", (letter,)).fetchone()
+        row = self._run("SELECT owner FROM letters WHERE id = ?", (letter_id,)).fetchone()
         if row is None or row[0] != owner:
             return  # the replay had not begun
         if gone:
-            self._run("DELETE FROM letters WHERE id = ?", (letter,))
+            self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
             return
         if run is not None:
             (number,) = self._run(
-                "SELECT count(*) FROM runs WHERE letter = ?", (letter,)
+                "SELECT count(*) FROM runs WHERE letter = ?", (letter_id,)
             ).fetchone()
-            self._add_run(letter, number, run)
+            self._add_run(letter_id, number, run)
         used = None if run is None else len(run.attempts)
         # What was uncertain before stays so: that it failed this time says nothing of the other.
         self._run(
             "UPDATE letters SET state = ?, owner = '', replays = replays + ?,"
             " used = coalesce(?, used), may_have_run = may_have_run OR ? WHERE id = ?",
-            (DeadLetterState.WAITING.value, int(run is not None), used, int(may_have_run), letter),
+            (
+                DeadLetterState.WAITING.value,
+                int(run is not None),
+                used,
+                int(may_have_run),
+                letter_id,
+            ),
         )
 
     def find_abandoned(self) -> None:
@@ -294,15 +300,15 @@ class DeadLetterTable:
                     (DeadLetterState.UNCERTAIN.value, owner),
                 )
 
-    def drop(self, letter: str) -> bool | None:
+    def drop(self, letter_id: str) -> bool | None:
         """Delete a dead letter; False if it is being replayed, None if there is none."""
         self.find_abandoned()
-        row = self._run("SELECT state FROM letters WHERE id = ?", (letter,)).fetchone()
+        row = self._run("SELECT state FROM letters WHERE id = ?", (letter_id,)).fetchone()
         if row is None:
             return None
         if row[0] == DeadLetterState.REPLAYING.value:
             return False
-        self._run("DELETE FROM letters WHERE id = ?", (letter,))
+        self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
         return True
 
     def drop_some(self, route: str | None, after: str, until: str, limit: int) -> list[str]:

@@ -85,10 +85,10 @@ class MemoryIdempotencyStore:
         self._bytes = settings.bytes
         self._fits_below = settings.bytes - RECORD - CALLER_USAGE_BYTES
         """Bytes in use up to which another record fits, whichever caller's it is."""
-        usage = min(settings.entries, settings.bytes // RECORD)
-        self._half = max(usage // 2, 1)
+        capacity = min(settings.entries, settings.bytes // RECORD)
+        self._half = max(capacity // 2, 1)
         """Records in flight or held that one caller may have beside others."""
-        self._most_alone = most_alone(usage)
+        self._most_alone = most_alone(capacity)
         """Records in flight or held that a caller may have alone: what is held stays for a day."""
         self._shares: tuple[FairShare[str], FairShare[str]] | None = None
         """How many bytes of results each caller has, and how many records of which some may be
@@ -214,7 +214,7 @@ class MemoryIdempotencyStore:
 
     def watch(
         self,
-        name: str,  # noqa: ARG002 - nobody else could change it
+        name: str,  # noqa: ARG002 - no other process could change it
         awake: Callable[[], None],  # noqa: ARG002 - as above
     ) -> Callable[[], None]:
         """Do nothing: no other process can change a record here."""
@@ -395,9 +395,9 @@ class MemoryIdempotencyStore:
         if len(self._open) >= most.entries or self.used - spare + size > most.bytes:
             return False
         while self.used + size > most.bytes:
-            self._give_up(size, wall)
+            self._evict(size, wall)
         while self._count >= most.entries:
-            self._give_up_record(wall)
+            self._evict_record(wall)
         return True
 
     def _has_result_room(self, size: int, wall: float) -> bool:
@@ -407,7 +407,7 @@ class MemoryIdempotencyStore:
         if self.used - self._results_used - spare + size > most:
             return False
         while self.used + size > most:
-            self._give_up(0, wall)
+            self._evict(0, wall)
         return True
 
     def _too_many_records(self, more: int) -> int:
@@ -415,14 +415,14 @@ class MemoryIdempotencyStore:
         records = self.used - self._results_used - self._left_used
         return records + more - int(self._settings.bytes * _RECORDS_SHARE)
 
-    def _give_up(self, more: int, wall: float) -> None:
+    def _evict(self, more: int, wall: float) -> None:
         """Evict a result, or a record if there is none or if records take too much."""
         if self._results_used and not (self._ended and self._too_many_records(more) > 0):
-            self._give_up_result(wall)
+            self._evict_result(wall)
         else:
-            self._give_up_record(wall)
+            self._evict_record(wall)
 
-    def _give_up_result(self, wall: float) -> None:
+    def _evict_result(self, wall: float) -> None:
         """Evict the oldest result of the caller that has most bytes of them; its marker stays."""
         usage = self._usage[self._largest(0)]
         name = usage.results.take_oldest(lambda name: self._is_of(usage, name, with_result=True))
@@ -440,7 +440,7 @@ class MemoryIdempotencyStore:
         self.used -= size
         self._rank(usage)
 
-    def _give_up_record(self, wall: float) -> None:
+    def _evict_record(self, wall: float) -> None:
         """Evict the oldest marker, or else the oldest key, of the caller that has most records."""
         usage = self._usage[self._largest(1)]
         name = usage.markers.take_oldest(lambda name: self._is_of(usage, name, with_result=False))

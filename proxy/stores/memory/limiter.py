@@ -17,7 +17,7 @@ class MemoryLimiterStore:
 
     def limiter(
         self,
-        bucket: str,  # noqa: ARG002 - nobody else could mean the same
+        bucket: str,  # noqa: ARG002 - no other process shares it
         settings: ThrottleSettings,
         listener: LimiterListener,  # noqa: ARG002 - nothing changes by itself here
     ) -> LocalLimiter:

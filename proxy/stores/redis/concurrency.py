@@ -84,7 +84,7 @@ class SharedConcurrency:
             return True
         return self.under_way < self._may and now < self._lapses
 
-    def room(self, now: float) -> int | None:
+    def free_slots(self, now: float) -> int | None:
         """Return how many more calls may be under way; None: any number."""
         if self.limit is None:
             return None

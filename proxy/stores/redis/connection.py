@@ -65,11 +65,11 @@ class RedisConnection(asyncio.Protocol):
         self.longest = _LONGEST * timeout
         """Seconds after which a reply is overdue though others come."""
         self._late = 0
-        """How many of the calls that are due first were told that they are late."""
+        """How many of the calls that are due first were notified that they are late."""
         self._written = 0
         """Bytes handed to the transport so far."""
         self._taken = 0
-        self._had_unsent = False
+        self._had_unacked = False
         """How many of them were acknowledged at the last look, and whether others were not."""
         self._moved = self.heard
         """When bytes were last seen to go out."""
@@ -183,7 +183,7 @@ class RedisConnection(asyncio.Protocol):
         """Check whether anything moves, and which replies are late. One timer is enough for all."""
         self._timer = None
         if not self._pending:
-            self._had_unsent = False
+            self._had_unacked = False
             return
         now = self._clock.monotonic()
         if now - due > self._timeout / 2:
@@ -193,21 +193,21 @@ class RedisConnection(asyncio.Protocol):
         oldest = self._pending[0].sent
         if self._goes_out():
             self._moved = now
-        silent_from = max(oldest, self.heard, self._moved)
-        if now >= silent_from + self._timeout or now >= oldest + self.longest:
+        idle_since = max(oldest, self.heard, self._moved)
+        if now >= idle_since + self._timeout or now >= oldest + self.longest:
             self.fail(self._overdue)
             return
-        self._tell_late(now)
+        self._notify_late(now)
         if self._lost is not None:
-            self._watch_next(now, silent_from)
+            self._watch_next(now, idle_since)
 
-    def _watch_next(self, now: float, silent_from: float) -> None:
+    def _watch_next(self, now: float, idle_since: float) -> None:
         """Look again when the connection may be dead, or the next reply late."""
         following = next(islice(self._pending, self._late, None), None)
-        since = silent_from if following is None else min(silent_from, following.sent)
+        since = idle_since if following is None else min(idle_since, following.sent)
         self._watch(max(since + self._timeout - now, 0.0))
 
-    def _tell_late(self, now: float) -> None:
+    def _notify_late(self, now: float) -> None:
         """Notify the calls whose replies are late; they come in order, the latest first."""
         for pending in list(islice(self._pending, self._late, None)):
             if now < pending.sent + self._timeout:
@@ -218,10 +218,10 @@ class RedisConnection(asyncio.Protocol):
 
     def _goes_out(self) -> bool:
         """Tell whether the server has acknowledged bytes that waited, or wait now."""
-        unsent = unacked_bytes(self._transport)
-        before, self._taken = self._taken, self._written - unsent
-        waited, self._had_unsent = self._had_unsent, unsent > 0
-        return self._taken > before and (waited or self._had_unsent)
+        unacked = unacked_bytes(self._transport)
+        before, self._taken = self._taken, self._written - unacked
+        waited, self._had_unacked = self._had_unacked, unacked > 0
+        return self._taken > before and (waited or self._had_unacked)
 
     @property
     def _overdue(self) -> str:

@@ -214,10 +214,10 @@ class SharedLimiter:
         wait = self.wait(now, 1)
         if wait > 0:
             rates.close_until(now, now + wait)
-        limit, room = self._concurrency.limit, self._concurrency.room(now)
-        if limit is None or room is None:
+        limit, free_slots = self._concurrency.limit, self._concurrency.free_slots(now)
+        if limit is None or free_slots is None:
             return rates.quotas(now)
-        return (*rates.quotas(now), QuotaLeft("concurrency", limit, None, room, None))
+        return (*rates.quotas(now), QuotaLeft("concurrency", limit, None, free_slots, None))
 
     # Asking the store.
 
@@ -230,8 +230,10 @@ class SharedLimiter:
         if now < self._paused_until:
             due = self._paused_until
         elif self._concurrency.has_room(now):
-            room = self._concurrency.room(now)
-            due = self._ask_for_permits(now, waiting if room is None else min(waiting, room))
+            free_slots = self._concurrency.free_slots(now)
+            due = self._ask_for_permits(
+                now, waiting if free_slots is None else min(waiting, free_slots)
+            )
         else:
             self._renewer.keep_renewing(self)
             due = self._concurrency.ask(now, waiting)

@@ -2,7 +2,7 @@
 
 from proxy.stores.redis.lease_terms import LeaseTerms
 from proxy.stores.redis.link import HEARTBEAT_TIMEOUT, Answer, Link
-from proxy.stores.redis.scripts import PERMITS, PLACES
+from proxy.stores.redis.scripts import CONCURRENCY, PERMITS
 
 ROTATE_AFTER = 0.2
 """Seconds after which a slot rotates for which several instances wait."""
@@ -60,7 +60,7 @@ class PermitCommands:
         """Report how many slots we keep, and how many of the limit we could use."""
         lease, rotate_after = _microseconds(HEARTBEAT_TIMEOUT), _microseconds(ROTATE_AFTER)
         args = (self._holder, kept, wanted, limit, lease, rotate_after)
-        self.link.call("places", PLACES, self._key, args, answer)
+        self.link.call("places", CONCURRENCY, self._key, args, answer)
 
 
 def pause_channel(prefix: str) -> str:

@@ -68,7 +68,7 @@ class PubSub:
         """Subscribe, in the background, until :meth:`stop`."""
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_listening(), name="store news")
+            self._task = asyncio.create_task(self._keep_listening(), name="store pubsub")
 
     def stop(self) -> None:
         """Unsubscribe for now."""

@@ -102,8 +102,8 @@ class LeasedPermits:
 
     def _insert(self, batch: PermitBatch) -> None:
         """Insert a batch: what lapses first is used first, nearly always the order of arrival."""
-        at, place = len(self._batches), (batch.lapses, batch.opens)
-        while at and (self._batches[at - 1].lapses, self._batches[at - 1].opens) > place:
+        at, order = len(self._batches), (batch.lapses, batch.opens)
+        while at and (self._batches[at - 1].lapses, self._batches[at - 1].opens) > order:
             at -= 1
         self._batches.insert(at, batch)
 
@@ -115,10 +115,10 @@ class LeasedPermits:
 
     def ask_ahead_count(self, now: float) -> int:
         """Return how many more to lease ahead, by recent use; called when the store is asked."""
-        passed = now - self._since
-        if passed > 0:
-            weight = min(passed / _RECENTLY, 1.0)
-            self._rate += (self._used / passed - self._rate) * weight
+        elapsed = now - self._since
+        if elapsed > 0:
+            weight = min(elapsed / _RECENTLY, 1.0)
+            self._rate += (self._used / elapsed - self._rate) * weight
             self._used = 0
             self._since = now
         in_a_life = min(self._rate * self._life, self._most)
@@ -270,9 +270,9 @@ class SharedRates:
         """
         grains = 0
         count = 0
-        for place in range(given):
+        for position in range(given):
             wait = max(
-                first / 1e6 + place * interval
+                first / 1e6 + position * interval
                 for first, interval in zip(first_in, self.terms.intervals, strict=True)
             )
             opens = max(ceil(wait / _GRAIN), 0)

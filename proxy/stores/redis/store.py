@@ -62,7 +62,7 @@ class RedisStore:
         self._permit_life = settings.permit_life
         self._clock = clock
         self.digest_key = _digest_key(settings)
-        """The same on all instances."""
+        """Equal on all instances."""
         self._instance = uuid4().hex
         """Name of this instance."""
         connector = RedisConnector(settings, clock)

@@ -199,13 +199,13 @@ class KeyTable:
             (largest,) = self._run(
                 "SELECT caller FROM rooms WHERE caller != '*' ORDER BY bytes DESC LIMIT 1"
             ).fetchone()
-            given_up = self._run(
+            evicted = self._run(
                 "UPDATE keys SET state = 'unstored', result = x'' WHERE rowid = (SELECT rowid FROM"
                 " keys WHERE caller = ? AND state = 'done' AND length(result) ORDER BY expires"
                 " LIMIT 1)",
                 (largest,),
             ).rowcount
-            if not given_up:
+            if not evicted:
                 return False
         return True
 

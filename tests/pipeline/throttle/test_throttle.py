@@ -16,7 +16,7 @@ from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.clock import FakeClock
 
 BY_ACCOUNT = ThrottleSettings(
@@ -43,7 +43,7 @@ class Stage:
 
     def new_permits(self, name: str, settings: ThrottleSettings, _: LimiterListener) -> Limiter:
         self.names.append(name)
-        return textbook_permits(settings, self.clock.monotonic())
+        return textbook_limiter(settings, self.clock.monotonic())
 
     @property
     def now(self) -> float:

@@ -19,7 +19,7 @@ KIB = 1024
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """As small as the one with which somebody first met this."""
+    """Yield a folder on a disk as small as the one on which this failure was first seen."""
     with small_disk(tmp_path / "disk", 256 * KIB) as folder:
         yield folder
 

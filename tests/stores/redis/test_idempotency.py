@@ -22,14 +22,14 @@ SOON = 0.6
 """Seconds: 200 ms, and what a busy machine adds to them."""
 
 
-async def of_all_calls(claims: IdempotencyStore) -> tuple[object, ...]:
+async def of_all_calls(keys: IdempotencyStore) -> tuple[object, ...]:
     """How a call of each kind ends."""
     return await asyncio.gather(
-        claims.claim(ask("two")),
-        claims.settle(NAME, "one", done(b"x")),
-        claims.renew(NAME, "one", 1.0, TTL),
-        claims.show(NAME),
-        claims.drop(NAME),
+        keys.claim(ask("two")),
+        keys.settle(NAME, "one", done(b"x")),
+        keys.renew(NAME, "one", 1.0, TTL),
+        keys.show(NAME),
+        keys.drop(NAME),
         return_exceptions=True,
     )
 

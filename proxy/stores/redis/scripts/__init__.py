@@ -24,7 +24,7 @@ def _script(name: str, answers: int) -> Script:
 
 
 PERMITS = _script("permits.lua", 4)
-PLACES = _script("places.lua", 1)
+CONCURRENCY = _script("places.lua", 1)
 BEAT = _script("beat.lua", 1)
 
 CLAIM = _script("claim.lua", 1)
