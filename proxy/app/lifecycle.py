@@ -136,7 +136,7 @@ class App:
             self._clock,
             coalescer,
             self._pauses,
-            permits.permits,
+            permits.limiter,
             permits.digest_key,
             self._flights,
             self._letters,
@@ -160,7 +160,7 @@ class App:
                 self._shared = redis.RedisStore(
                     settings, self._clock, recorder, keeps_keys=keeps_keys
                 )
-                return self._shared, self._shared.claims
+                return self._shared, self._shared.idempotency
             case SqliteSettings():
                 from proxy.stores import sqlite  # noqa: PLC0415 - see above
 

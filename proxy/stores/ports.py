@@ -1,9 +1,9 @@
-"""What a store is asked for: limits, and what is known of idempotency keys.
+"""The protocols of a store: rate limits, and the records of idempotency keys.
 
-*Permits* are asked for within a request's own turn of the event loop, so their users never
-wait for a store: ``take`` answers at once, and a listener is told of permits that came later.
-*Claims* are waited for: a request of which it is not known whether it has run before must not
-be sent.
+A limiter answers within the request's own step of the event loop, so its users never
+wait for a store: ``take`` returns at once, and a listener is told of permits that came later.
+Claims of idempotency keys are awaited: a request of which it is not known whether it has run
+before must not be sent.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 
 LARGE = 4096
-"""Bytes of a result beyond which it goes its own way: nothing that is urgent waits behind it."""
+"""Bytes of a result beyond which it is sent apart from commands: nothing that is urgent waits
+behind it."""
 
 PATIENCE = 5.0
 """Seconds that a large result may take to be kept or fetched; all else has the ``timeout``."""
@@ -26,83 +27,84 @@ MOST_OPEN = 50_000
 
 
 def caller_share_name(caller: str, key: bytes = b"") -> str:
-    """What a caller's room is called in a store that others may read: no address, no credential.
+    """Return the name of a caller's share in a store that others may read: a digest.
 
-    With a *key* that only instances have, nobody else can find out either by trying.
+    Neither an address nor a credential can be read from it. With a *key* that only instances have,
+    no one else can find out either by trying.
     """
     return blake2b(caller.encode(), digest_size=8, key=key, person=b"holdfast room").hexdigest()
 
 
 class StoreError(Exception):
-    """The store did not do what it was asked for, or nobody knows whether it did.
+    """The store did not do what it was asked for, or it is not known whether it did.
 
-    The text says why, and holds no secret.
+    The text gives the reason, and has no secret in it.
     """
 
 
 class StoreRefusal(StoreError):
-    """The store answers, but has no room for what it was to keep. A smaller thing may fit."""
+    """The store answers, but has no room for what it was to keep. A smaller value may fit."""
 
 
 class LimiterStore(Protocol):
-    """Has the permits of every bucket."""
+    """Has the limiter of every bucket."""
 
     @property
     def digest_key(self) -> bytes:
-        """What the digests of callers' values are keyed with: the same wherever buckets are."""
+        """The key of the digests of callers' values: the same wherever the buckets are."""
 
-    def permits(
+    def limiter(
         self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
     ) -> Limiter:
-        """The permits of *bucket*, such as ``route:charges``: one object at a time for each.
+        """Return the limiter of *bucket*, such as ``route:charges``: one object at a time for each.
 
-        Whoever let go of it may ask for it again; while it is not idle, something would
-        be lost.
+        A caller that dropped the object may ask for it again; if it was not idle when it was
+        dropped, its usage may be lost.
         """
 
 
 class ImmediateIdempotencyStore(Protocol):
-    """A store that keeps nobody waiting: see :class:`IdempotencyStore`."""
+    """A store that answers without waiting: see :class:`IdempotencyStore`."""
 
     def claim_at_once(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
+        """Claim a key; the answer tells who has it otherwise."""
 
     def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun; False if the key is not its own any more."""
+        """Finish what *owner* has begun; False if the key is not its own any more."""
 
     def known(self) -> KnownKeys:
-        """How much is remembered, and how far back."""
+        """Return how many keys are remembered, and how far back."""
 
 
 class IdempotencyStore(Protocol):
-    """Has the record of every idempotency key; each method is one step for everybody.
+    """Has the record of every idempotency key; each method is one atomic step.
 
-    The rules are those of :mod:`proxy.policy.idempotency.record`. All of them raise
+    The rules are those of :mod:`proxy.policy.idempotency.record`. All methods raise
     :class:`StoreError`, within the time that the store is given.
     """
 
     @property
     def at_once(self) -> ImmediateIdempotencyStore | None:
-        """The same without waiting, where that is possible."""
+        """Return the operations that do not wait; None if the store has none."""
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not.
+        """Claim a key; the answer tells who has it otherwise.
 
-        A large result is not told with it: :meth:`fetch` has it. Whoever does not hear the
-        answer, in time or because it was cancelled, has not got it.
+        A large result does not come with the answer: :meth:`fetch` has it. A request that does not
+        get the answer, because it is late or the request was cancelled, does not own the key.
         """
 
     async def fetch(self, name: str, owner: str = "") -> bytes | None:
-        """The result of a key that is done; with *owner*, what that one left behind.
+        """Return the result of a key that is done; with *owner*, what that owner left behind.
 
         None if it is gone. A large one may take longer than a claim, and delays none.
         """
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun; False if the key is not its own any more."""
+        """Finish what *owner* has begun; False if the key is not its own any more."""
 
     async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
-        """*owner* is still alive; False if the key is not its own any more.
+        """Renew the lease of *owner*, which is alive; False if the key is not its own any more.
 
         From now on it has the key for *lease* seconds, and is known for *ttl* seconds more.
         """
@@ -110,15 +112,15 @@ class IdempotencyStore(Protocol):
     def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
         """Call *awake*, maybe more than once, when a key that was busy may be so no longer.
 
-        Until the function that is returned is called. Only another process's doing needs
-        to be noticed.
+        This lasts until the returned function is called. Only changes by another process need to be
+        noticed.
         """
 
     async def show(self, name: str) -> Shown | None:
-        """What is known of a key; None if nothing is."""
+        """Return a key's record for an operator; None if there is none."""
 
     async def drop(self, name: str) -> bool:
-        """Forget a key; False if there is none, or somebody alive has it."""
+        """Forget a key; False if there is none, or its owner is alive."""
 
     async def revoke(self, name: str) -> bool:
-        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        """Take a key from its owner, so that it is held; False if no owner that is alive has it."""

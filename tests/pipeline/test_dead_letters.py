@@ -36,6 +36,7 @@ from tests.support.dead_letters import replayed
 from tests.support.disks import fill, small_disk
 from tests.support.keys import KEY, new_key
 from tests.support.leftovers import nothing_left
+from tests.support.letters import every_letter
 from tests.support.ports import refusing_port
 from tests.support.records import told
 from tests.support.redis_server import redis_server
@@ -56,7 +57,7 @@ async def post(
 
 async def letters(proxy: RunningProxy) -> list[DeadLetter]:
     """All there are, the oldest one first."""
-    return [letter async for letter in proxy.app._letters.every()]
+    return await every_letter(proxy.app._letters)
 
 
 async def only_letter(proxy: RunningProxy, told_in: Response) -> DeadLetter:

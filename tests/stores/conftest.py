@@ -9,6 +9,6 @@ from tests.support.redis_server import SERVERS, RedisServer, program_name, stand
 
 @pytest.fixture(params=SERVERS, ids=program_name, scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    """Each of those that there are, in turn."""
+    """Yield each server that is installed, one after the other."""
     with standing_server(request.param) as server:
         yield server

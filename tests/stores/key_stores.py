@@ -1,8 +1,7 @@
-"""Where idempotency keys are kept, for tests that are the same for all stores.
+"""The stores of idempotency keys, for tests that are the same for all of them.
 
-A house has one or more stores on the same ground, and time passes in it when a test says
-so. For Redis, whose clock nobody can set, what lies there is moved back in time instead.
-"""
+A :class:`KeyStore` opens one or more stores on the same data, and time passes when a test says
+so. For Redis, whose clock cannot be set, the stored data is moved back in time instead."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -39,59 +38,59 @@ def ask(
     waited_for: str = "",
     caller: str = "",
 ) -> Claim:
-    """A claim by *owner*."""
+    """Return a claim by *owner*."""
     terms = (lease, ttl, takes_over, waited_for, caller)
     return Claim(name, owner, fingerprint, "charges", *terms)
 
 
 def done(result: bytes = b"", ttl: float = TTL) -> Ending:
-    """It has ended well."""
+    """Return the ending of a request that has run."""
     return Ending(RecordState.DONE, ttl, result)
 
 
 def freed(result: bytes = b"") -> Ending:
-    """The key is free again; *result* is for those who waited."""
+    """Return an ending that sets the key free; *result* is for the requests that waited."""
     return Ending(None, TTL, result)
 
 
-class House(ABC):
-    """A place for records."""
+class KeyStore(ABC):
+    """The data of a store, and the stores that are opened on it."""
 
     is_shared = True
-    """Whether several stores can stand on it."""
+    """Whether several stores can share the data."""
 
     def __init__(self) -> None:
         self._stores = AsyncExitStack()
 
     @abstractmethod
     async def open(self) -> IdempotencyStore:
-        """Another store on the same ground."""
+        """Open another store on the same data."""
 
     @abstractmethod
     async def advance(self, seconds: float) -> None:
         """Let so much time pass."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, as a store here counts them."""
+        """Return the seconds since the epoch, as the store counts them."""
         return CLOCK.wall()
 
     async def close(self) -> None:
-        """Close all that were opened."""
+        """Close all stores that were opened."""
         await self._stores.aclose()
 
 
-class MemoryHouse(House):
-    """Has one store, whoever asks."""
+class MemoryKeyStore(KeyStore):
+    """The memory of a process: one store, however often it is opened."""
 
     is_shared = False
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self._claims = MemoryIdempotencyStore(MemorySettings(), self.clock, lambda: None)
+        self._store = MemoryIdempotencyStore(MemorySettings(), self.clock, lambda: None)
 
     async def open(self) -> IdempotencyStore:
-        return self._claims
+        return self._store
 
     def wall(self) -> float:
         return self.clock.wall()
@@ -104,7 +103,7 @@ class MemoryHouse(House):
 async def running_file(
     path: Path, clock: Clock, *, answers_within: float = 2.0, tally: Tally | None = None
 ) -> AsyncIterator[SqliteStore]:
-    """A store that was started, on a file."""
+    """Yield a store that was started, on a file."""
     settings = SqliteSettings(str(path), answers_within)
     store = SqliteStore(settings, clock, tally or Tally(OPERATIONS))
     await store.start()
@@ -114,7 +113,7 @@ async def running_file(
         await store.close()
 
 
-class SqliteHouse(House):
+class SqliteKeyStore(KeyStore):
     """A file."""
 
     def __init__(self, folder: Path) -> None:
@@ -132,7 +131,7 @@ class SqliteHouse(House):
         self.clock.advance(seconds)
 
 
-class RedisHouse(House):
+class RedisKeyStore(KeyStore):
     """A prefix on a server."""
 
     def __init__(self, server: RedisServer) -> None:
@@ -142,7 +141,7 @@ class RedisHouse(House):
 
     async def open(self) -> IdempotencyStore:
         store = await self._stores.enter_async_context(running_store(self._settings))
-        return store.claims
+        return store.idempotency
 
     async def advance(self, seconds: float) -> None:
         async with self._server.client() as client:

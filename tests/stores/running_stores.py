@@ -1,4 +1,4 @@
-"""What the tests of the stores stand on: a store that runs, and a line of callers."""
+"""What the tests of the stores share: a store that runs, and callers in a closed loop."""
 
 import asyncio
 from collections import Counter
@@ -16,13 +16,13 @@ from tests.support.redis_server import SERVERS, program_name
 from tests.support.waiting import eventually
 
 on_every_server = pytest.mark.parametrize("program", SERVERS, ids=program_name)
-"""Runs a test once for each server that there is."""
+"""Runs a test once for each server that is installed."""
 
 CLOCK = SystemClock()
 
 
 def per_second(count: int, burst: int | None = None, **others: object) -> ThrottleSettings:
-    """So many calls a second, and what else is said."""
+    """Return a limit of *count* calls a second, with *others* of its settings."""
     return ThrottleSettings(rates=(Rate(count, 1.0),), burst=burst, **others)  # type: ignore[arg-type]  # as named there
 
 
@@ -30,7 +30,7 @@ class Tally:
     """Implements :class:`proxy.core.recorders.StoreRecorder`: counts."""
 
     def __init__(self, operations: tuple[str, ...] = OPERATIONS) -> None:
-        """*operations* are those that there are."""
+        """Expect *operations* only."""
         self._operations = operations
         self.answered: Counter[str] = Counter()
         self.unanswered: Counter[str] = Counter()
@@ -49,7 +49,7 @@ class Tally:
 async def running_store(
     settings: RedisSettings, *, tally: Tally | None = None, clock: Clock = CLOCK
 ) -> AsyncIterator[RedisStore]:
-    """A store that was started, and that leaves nothing behind."""
+    """Yield a store that was started, and check that it leaves nothing behind."""
     before = asyncio.all_tasks()
     store = RedisStore(settings, clock, tally or Tally())
     await store.start()
@@ -61,11 +61,11 @@ async def running_store(
         assert not {task for task in left if task.get_name().startswith("store")}
 
 
-class Line:
+class Callers:
     """Callers in a closed loop: each makes a call, and the next when that is over.
 
-    It does what a bucket does: takes what there is, asks when there is none, and comes back
-    when it was told that there may be some, or at the time that ``wait`` says.
+    The class does what a wait queue does: it takes the permits there are, asks when there is none,
+    and tries again when it is notified that there may be some, or at the time that ``wait`` says.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Line:
         self.under_way = 0
         self.sent: list[float] = []
         """When calls went out."""
-        self.retry_waits: list[float] = []
-        """Ends of pauses that we were told of."""
-        self.told = 0
+        self.pauses: list[float] = []
+        """Ends of pauses of which the limiter has notified us."""
+        self.changes = 0
         """How often permits changed."""
         self.is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.TimerHandle] = set()
-        self.permits: Limiter = store.permits(bucket, settings, self)
+        self.limiter: Limiter = store.limiter(bucket, settings, self)
         if callers:
             self.serve()
 
     def permits_changed(self) -> None:
-        self.told += 1
+        self.changes += 1
         self.serve()
 
     def permits_paused(self, until: float) -> None:
-        self.retry_waits.append(until)
+        self.pauses.append(until)
 
     def call(self, callers: int = 1) -> None:
-        """So many more get in line."""
+        """Let *callers* more wait for a permit."""
         self.waiting += callers
         self.serve()
 
@@ -110,22 +110,22 @@ class Line:
             return
         loop = asyncio.get_running_loop()
         now = CLOCK.monotonic()
-        while self.waiting and self.permits.take(now, 0):
+        while self.waiting and self.limiter.take(now, 0):
             self.waiting -= 1
             self.under_way += 1
             self.sent.append(now)
             loop.call_later(self.lasts, self._over)
         if not self.waiting:
             return
-        self.permits.ask(now, self.waiting)
+        self.limiter.ask(now, self.waiting)
         if self._timer is not None:
             self._timer.cancel()
-        wait = self.permits.wait(now, 1) if self.permits.has_room() else 1.0
+        wait = self.limiter.wait(now, 1) if self.limiter.has_room() else 1.0
         self._timer = loop.call_later(min(wait, 1.0), self.serve)
 
     def _over(self) -> None:
         self.under_way -= 1
-        self.permits.vacate()
+        self.limiter.vacate()
         self.call()
 
     def stop(self) -> None:
@@ -135,13 +135,13 @@ class Line:
             self._timer.cancel()
 
 
-async def calls_out(line: Line, count: int) -> None:
-    """Wait until so many calls have gone out."""
+async def calls_out(line: Callers, count: int) -> None:
+    """Wait until *count* calls have gone out."""
     await eventually(lambda: len(line.sent) >= count, what=f"call number {count}")
 
 
 def most_in(sent: list[float], window: float) -> int:
-    """The most that went out in any such window."""
+    """Return the most that went out in any such window."""
     sent = sorted(sent)
     first = most = 0
     for last, moment in enumerate(sent):
@@ -152,7 +152,7 @@ def most_in(sent: list[float], window: float) -> int:
 
 
 def assert_within(sent: list[float], rate: float, burst: int) -> None:
-    """No second saw more than rate and burst allow, and nothing shorter more than its part.
+    """Check that no second saw more than rate and burst allow, nor a part of it its share.
 
     What goes out in a moment was given in that moment, or within the life of a permit before it.
     """

@@ -17,10 +17,10 @@ from tests.stores.key_stores import (
     LEASE,
     NAME,
     TTL,
-    House,
-    MemoryHouse,
-    RedisHouse,
-    SqliteHouse,
+    KeyStore,
+    MemoryKeyStore,
+    RedisKeyStore,
+    SqliteKeyStore,
     ask,
     done,
     freed,
@@ -50,29 +50,29 @@ def where(request: pytest.FixtureRequest) -> Iterator[str | RedisServer]:
 
 
 @pytest.fixture
-async def house(where: str | RedisServer, tmp_path: Path) -> AsyncIterator[House]:
+async def key_store(where: str | RedisServer, tmp_path: Path) -> AsyncIterator[KeyStore]:
     match where:
         case "memory":
-            house: House = MemoryHouse()
+            key_store: KeyStore = MemoryKeyStore()
         case "sqlite":
-            house = SqliteHouse(tmp_path)
+            key_store = SqliteKeyStore(tmp_path)
         case RedisServer():
-            house = RedisHouse(where)
+            key_store = RedisKeyStore(where)
         case _:
             raise AssertionError(where)
-    yield house
-    await house.close()
+    yield key_store
+    await key_store.close()
 
 
 @pytest.fixture
-async def store(house: House) -> IdempotencyStore:
-    return await house.open()
+async def store(key_store: KeyStore) -> IdempotencyStore:
+    return await key_store.open()
 
 
 @pytest.fixture
-async def other(house: House, store: IdempotencyStore) -> IdempotencyStore:
+async def other(key_store: KeyStore, store: IdempotencyStore) -> IdempotencyStore:
     """Another store on the same ground; in memory there is only one."""
-    return await house.open() if house.is_shared else store
+    return await key_store.open() if key_store.is_shared else store
 
 
 async def answer(store: IdempotencyStore, owner: str = "two", **terms: object) -> ClaimAnswer:
@@ -96,12 +96,12 @@ async def test_a_new_key_is_busy_and_then_done(
 
 
 async def test_another_request_is_a_mismatch_whatever_the_state(
-    store: IdempotencyStore, house: House
+    store: IdempotencyStore, key_store: KeyStore
 ) -> None:
     stranger = b"x" * 32
     assert await answer(store, "one") is ClaimAnswer.NEW
     assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH, "even if it is silent"
     assert await store.settle(NAME, "one", done())
     assert await answer(store, fingerprint=stranger) is ClaimAnswer.MISMATCH
@@ -110,21 +110,21 @@ async def test_another_request_is_a_mismatch_whatever_the_state(
 
 @pytest.mark.parametrize("state", [RecordState.UNSTORED, RecordState.HELD])
 async def test_it_ran_and_there_is_no_result(
-    store: IdempotencyStore, other: IdempotencyStore, house: House, state: RecordState
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore, state: RecordState
 ) -> None:
     await store.claim(ask("one"))
     assert await store.settle(NAME, "one", Ending(state, TTL))
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert await other.claim(ask("two")) == Claimed(ClaimAnswer(state.value)), "no lease ends that"
     assert not await store.settle(NAME, "one", done(b"late"))
     assert not await store.renew(NAME, "one", LEASE, TTL)
 
 
 async def test_a_silent_owner_is_followed_by_another(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one"))
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert await answer(other, "two", takes_over=True) is ClaimAnswer.NEW
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done(b"of one"))
@@ -133,9 +133,11 @@ async def test_a_silent_owner_is_followed_by_another(
     assert (await store.claim(ask("three"))).result == b"of two"
 
 
-async def test_a_silent_owner_is_left_to_a_person(store: IdempotencyStore, house: House) -> None:
+async def test_a_silent_owner_is_left_to_a_person(
+    store: IdempotencyStore, key_store: KeyStore
+) -> None:
     await store.claim(ask("one"))
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD
     assert await store.settle(NAME, "one", done(b"better late")), "it was not dead"
@@ -143,16 +145,16 @@ async def test_a_silent_owner_is_left_to_a_person(store: IdempotencyStore, house
 
 
 async def test_who_renews_stays_the_owner(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one"))
     for _ in range(3):
-        await house.advance(LEASE - 2)
+        await key_store.advance(LEASE - 2)
         assert await store.renew(NAME, "one", LEASE, TTL)
         assert await answer(other) is ClaimAnswer.BUSY
     assert not await store.renew(NAME, "two", LEASE, TTL)
     assert not await store.renew("nobody's", "one", LEASE, TTL)
-    await house.advance(LEASE - 2)
+    await key_store.advance(LEASE - 2)
     assert await store.renew(NAME, "one", LEASE * 3, TTL)
     assert (await other.claim(ask("two"))).lease_left == pytest.approx(LEASE * 3, abs=2)
 
@@ -170,56 +172,58 @@ async def test_only_the_owner_ends_it(store: IdempotencyStore, other: Idempotenc
 
 
 async def test_a_result_is_forgotten_in_time(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one"))
-    await house.advance(50)
+    await key_store.advance(50)
     assert await store.settle(NAME, "one", done(b"result", TTL))
-    await house.advance(TTL - 5)
+    await key_store.advance(TTL - 5)
     assert await answer(other) is ClaimAnswer.DONE, "it is kept from its end on"
-    await house.advance(10)
+    await key_store.advance(10)
     assert await store.show(NAME) is None
     assert not await store.drop(NAME)
     assert await answer(other, fingerprint=b"y" * 32) is ClaimAnswer.NEW
 
 
-async def test_who_fell_silent_is_forgotten_in_time(store: IdempotencyStore, house: House) -> None:
+async def test_who_fell_silent_is_forgotten_in_time(
+    store: IdempotencyStore, key_store: KeyStore
+) -> None:
     await store.claim(ask("one", ttl=50))
-    await house.advance(LEASE + 45)
+    await key_store.advance(LEASE + 45)
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD, "ttl counts from its end"
-    await house.advance(10)
+    await key_store.advance(10)
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done())
     assert await answer(store, takes_over=False) is ClaimAnswer.NEW
 
 
 async def test_a_key_whose_owner_lives_does_not_expire(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one", ttl=5))
     for _ in range(4):
-        await house.advance(LEASE - 2)
+        await key_store.advance(LEASE - 2)
         assert await answer(other) is ClaimAnswer.BUSY
         assert await store.renew(NAME, "one", LEASE, 5)
     shown = await other.show(NAME)
     assert shown is not None
-    assert shown.expires == pytest.approx(house.wall() + LEASE + 5, abs=2)
+    assert shown.expires == pytest.approx(key_store.wall() + LEASE + 5, abs=2)
     assert await store.settle(NAME, "one", done(b"result", 5)), "it is still its own"
     assert await answer(other) is ClaimAnswer.DONE
-    await house.advance(8)
+    await key_store.advance(8)
     assert await answer(other) is ClaimAnswer.NEW, "a result is kept from its end on, and no longer"
 
 
 async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
-    store: IdempotencyStore, house: House
+    store: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one", ttl=20))
     for _ in range(4):
-        await house.advance(LEASE - 2)
+        await key_store.advance(LEASE - 2)
         assert await store.renew(NAME, "one", LEASE, 20)
-    await house.advance(LEASE + 15)
+    await key_store.advance(LEASE + 15)
     assert await answer(store, takes_over=False) is ClaimAnswer.HELD
-    await house.advance(8)
+    await key_store.advance(8)
     assert await answer(store, takes_over=False) is ClaimAnswer.NEW
 
 
@@ -227,7 +231,7 @@ async def test_who_lived_for_long_and_fell_silent_is_forgotten_in_time(
 
 
 async def test_those_who_waited_get_what_was_left(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     await store.claim(ask("one"))
     assert (await other.claim(ask("two"))).owner == "one"
@@ -240,7 +244,7 @@ async def test_those_who_waited_get_what_was_left(
     assert await other.settle(NAME, "four", done(b"success"))
     assert await store.claim(ask("two", waited_for="one")) == left
     assert (await store.claim(ask("two"))).result == b"success"
-    await house.advance(LEFT_FOR + 2)
+    await key_store.advance(LEFT_FOR + 2)
     assert (await store.claim(ask("two", waited_for="one"))).result == b"success"
 
 
@@ -266,8 +270,8 @@ async def test_nothing_is_left_behind_where_nobody_waits(
 async def test_one_caller_has_so_many_in_flight_or_held_and_no_more(
     store: IdempotencyStore, other: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite.table", "redis.claims"):
-        monkeypatch.setattr(f"proxy.stores.ports.{module}.MOST_OPEN", 3)
+    for module in ("sqlite.table", "redis.idempotency"):
+        monkeypatch.setattr(f"proxy.stores.{module}.MOST_OPEN", 3)
     for name in "abc":
         claimed = await store.claim(ask(name=name, caller="stranger"))
         assert claimed.answer is ClaimAnswer.NEW
@@ -311,7 +315,7 @@ async def test_a_result_is_not_left_behind(store: IdempotencyStore) -> None:
 
 
 async def test_what_is_shown(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     assert await store.show(NAME) is None
     await store.claim(ask("one"))
@@ -321,7 +325,7 @@ async def test_what_is_shown(
     assert first.created == pytest.approx(CLOCK.wall(), abs=5)
     assert first.expires == pytest.approx(first.created + LEASE + TTL, abs=0.1)
     assert first.lease_left == pytest.approx(LEASE, abs=2)
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     silent = await other.show(NAME)
     assert silent is not None
     assert (silent.state, silent.lease_left) == (RecordState.HELD, 0.0)
@@ -338,7 +342,7 @@ async def test_what_is_shown(
 
 
 async def test_a_key_can_be_taken_from_its_owner(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     assert not await store.revoke(NAME), "there is none"
     await store.claim(ask("one"))
@@ -347,11 +351,11 @@ async def test_a_key_can_be_taken_from_its_owner(
     assert not await store.renew(NAME, "one", LEASE, TTL)
     assert not await store.settle(NAME, "one", done(b"late"))
     assert await answer(store) is ClaimAnswer.HELD
-    await house.advance(LEASE + TTL - 5)
+    await key_store.advance(LEASE + TTL - 5)
     assert await answer(store) is ClaimAnswer.HELD, "for as long as it would have been known"
     assert await other.drop(NAME), "now it can be released"
     await store.claim(ask("one"))
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert not await store.revoke(NAME), "its owner is gone"
     assert await store.settle(NAME, "one", done(b"result"))
     assert not await store.revoke(NAME), "it has ended"
@@ -373,13 +377,13 @@ async def test_who_waits_is_woken_when_a_key_is_taken_away(
 
 
 async def test_what_may_be_dropped(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     assert not await store.drop(NAME)
     await store.claim(ask("one"))
     assert not await other.drop(NAME), "somebody alive has it"
     assert await answer(store) is ClaimAnswer.BUSY
-    await house.advance(LEASE + 2)
+    await key_store.advance(LEASE + 2)
     assert await other.drop(NAME), "nobody does"
     assert not await store.settle(NAME, "one", done())
     for ending in (done(b"x"), Ending(RecordState.HELD, TTL), Ending(RecordState.UNSTORED, TTL)):
@@ -432,14 +436,14 @@ async def test_a_large_outcome_is_fetched_by_those_who_waited(
 
 
 async def test_what_is_not_there_cannot_be_fetched(
-    store: IdempotencyStore, other: IdempotencyStore, house: House
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
 ) -> None:
     assert await store.fetch(NAME) is None
     assert await store.fetch(NAME, "one") is None
     await store.claim(ask("one"))
     assert await other.fetch(NAME) is None, "it is in flight"
     await store.settle(NAME, "one", done(bytes(LARGE + 1)))
-    await house.advance(TTL + 1)
+    await key_store.advance(TTL + 1)
     assert await other.fetch(NAME) is None, "it has expired"
 
 

@@ -17,7 +17,15 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from proxy.policy.idempotency.record import LEFT_FOR, ClaimAnswer, Ending, RecordState
-from tests.stores.key_stores import LEASE, TTL, House, MemoryHouse, RedisHouse, SqliteHouse, ask
+from tests.stores.key_stores import (
+    LEASE,
+    TTL,
+    KeyStore,
+    MemoryKeyStore,
+    RedisKeyStore,
+    SqliteKeyStore,
+    ask,
+)
 from tests.support.redis_server import RedisServer
 
 T = TypeVar("T")
@@ -46,7 +54,7 @@ class Entry:
 class Keys(RuleBasedStateMachine):
     """Drives two stores on one ground, and a model beside them."""
 
-    make: Callable[[], House]
+    make: Callable[[], KeyStore]
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +190,7 @@ class Keys(RuleBasedStateMachine):
         self._now += seconds
 
 
-def drive(make: Callable[[], House], examples: int, steps: int) -> None:
+def drive(make: Callable[[], KeyStore], examples: int, steps: int) -> None:
     machine = type("Machine", (Keys,), {"make": staticmethod(make)})
     run_state_machine_as_test(
         machine,
@@ -197,13 +205,13 @@ def drive(make: Callable[[], House], examples: int, steps: int) -> None:
 
 
 def test_memory() -> None:
-    drive(MemoryHouse, 80, 50)
+    drive(MemoryKeyStore, 80, 50)
 
 
 def test_sqlite() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        drive(lambda: SqliteHouse(Path(folder)), 25, 50)
+        drive(lambda: SqliteKeyStore(Path(folder)), 25, 50)
 
 
 def test_redis(server: RedisServer) -> None:
-    drive(lambda: RedisHouse(server), 20, 50)
+    drive(lambda: RedisKeyStore(server), 20, 50)

@@ -8,7 +8,7 @@ import pytest
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.stores import LimiterStore
 from proxy.stores.memory import MemoryLimiterStore
-from tests.stores.running_stores import CLOCK, Line, per_second, running_store
+from tests.stores.running_stores import CLOCK, Callers, per_second, running_store
 from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
 from tests.support.waiting import PATIENCE, eventually
 
@@ -41,26 +41,26 @@ def per_hour(count: int, burst: int, **others: object) -> ThrottleSettings:
     return ThrottleSettings(rates=(Rate(count, 3600.0),), burst=burst, **others)  # type: ignore[arg-type]  # as named there
 
 
-def _has(line: Line, count: int) -> bool:
-    return line.permits.has_room() and line.permits.wait(CLOCK.monotonic(), count) <= 0
+def _has(line: Callers, count: int) -> bool:
+    return line.limiter.has_room() and line.limiter.wait(CLOCK.monotonic(), count) <= 0
 
 
-async def settled(line: Line, waiting: int = 1) -> None:
+async def settled(line: Callers, waiting: int = 1) -> None:
     """Ask for so many until they are there, or it is known that they are not."""
     async with asyncio.timeout(PATIENCE):
         while not _has(line, waiting):
             now = CLOCK.monotonic()
-            if not line.permits.is_unsure(now):
+            if not line.limiter.is_unsure(now):
                 return
-            line.permits.ask(now, waiting)
+            line.limiter.ask(now, waiting)
             await asyncio.sleep(0.001)
 
 
-async def take(line: Line, count: int) -> int:
-    """Let so many out as far as there are permits and places; how many that were."""
+async def take(line: Callers, count: int) -> int:
+    """Let calls out as far as there are permits and slots; return how many that were."""
     taken = 0
     while taken < count:
-        if line.permits.take(CLOCK.monotonic(), 0):
+        if line.limiter.take(CLOCK.monotonic(), 0):
             taken += 1
             continue
         await settled(line)
@@ -70,124 +70,124 @@ async def take(line: Line, count: int) -> int:
 
 
 async def test_a_burst_goes_out_and_then_no_more(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 5))
+    line = Callers(store, per_hour(60, 5))
     assert await take(line, 10) == 5
-    wait = line.permits.wait(CLOCK.monotonic(), 1)
+    wait = line.limiter.wait(CLOCK.monotonic(), 1)
     assert 50 < wait <= 60
-    assert line.permits.wait(CLOCK.monotonic(), 3) == pytest.approx(wait + 120, abs=2)
+    assert line.limiter.wait(CLOCK.monotonic(), 3) == pytest.approx(wait + 120, abs=2)
 
 
 async def test_all_rates_hold_and_none_is_charged_alone(store: LimiterStore) -> None:
     rates = (Rate(60, 3600.0), Rate(1000, 3600.0))
-    line = Line(store, ThrottleSettings(rates=rates, burst=4))
+    line = Callers(store, ThrottleSettings(rates=rates, burst=4))
     assert await take(line, 10) == 4
-    line.permits.change(per_hour(1000, 4), CLOCK.monotonic())
+    line.limiter.change(per_hour(1000, 4), CLOCK.monotonic())
     # 3.6 s each: nothing came back, but what was refused was not charged either.
-    assert line.permits.wait(CLOCK.monotonic(), 1) <= 60
+    assert line.limiter.wait(CLOCK.monotonic(), 1) <= 60
 
 
 async def test_without_a_rate_everything_passes(store: LimiterStore) -> None:
-    line = Line(store, ThrottleSettings())
+    line = Callers(store, ThrottleSettings())
     assert await take(line, 1000) == 1000
-    assert line.permits.wait(CLOCK.monotonic(), 1000) == 0
+    assert line.limiter.wait(CLOCK.monotonic(), 1000) == 0
 
 
 async def test_what_did_not_happen_costs_nothing(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 5, concurrency=5))
+    line = Callers(store, per_hour(60, 5, concurrency=5))
     await take(line, 3)
     await settled(line)
     for _ in range(10):
         now = CLOCK.monotonic()
-        assert line.permits.take(now, 0)
-        line.permits.undo(now)
+        assert line.limiter.take(now, 0)
+        line.limiter.undo(now)
     assert await take(line, 5) == 2
 
 
 async def test_a_held_permit_is_kept_free_until_it_is_spent(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 3, concurrency=9))
+    line = Callers(store, per_hour(60, 3, concurrency=9))
     await settled(line, 3)
     now = CLOCK.monotonic()
-    assert line.permits.take(now, 0)
-    line.permits.reserve(now)
-    assert line.permits.take(now, 1)
-    assert line.permits.take(now, 1)
-    assert not line.permits.take(now, 1), "the last one is held"
-    assert line.permits.spend(now)
-    assert not line.permits.take(now, 0)
+    assert line.limiter.take(now, 0)
+    line.limiter.reserve(now)
+    assert line.limiter.take(now, 1)
+    assert line.limiter.take(now, 1)
+    assert not line.limiter.take(now, 1), "the last one is held"
+    assert line.limiter.spend(now)
+    assert not line.limiter.take(now, 0)
 
 
 async def test_places_are_taken_and_given_back(store: LimiterStore) -> None:
-    line = Line(store, ThrottleSettings(concurrency=2))
+    line = Callers(store, ThrottleSettings(concurrency=2))
     assert await take(line, 3) == 2
-    assert not line.permits.has_room()
-    line.permits.vacate()
-    assert line.permits.has_room()
-    line.permits.occupy()
-    assert not line.permits.has_room()
+    assert not line.limiter.has_room()
+    line.limiter.vacate()
+    assert line.limiter.has_room()
+    line.limiter.occupy()
+    assert not line.limiter.has_room()
 
 
 async def test_a_permit_and_a_place_or_neither(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 5, concurrency=1))
+    line = Callers(store, per_hour(60, 5, concurrency=1))
     assert await take(line, 3) == 1
-    line.permits.vacate()
+    line.limiter.vacate()
     assert await take(line, 1) == 1
     for _ in range(3):
-        line.permits.vacate()
+        line.limiter.vacate()
         assert await take(line, 1) == 1, "what was refused for want of a place cost a permit"
 
 
 async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: LimiterStore) -> None:
-    line = Line(store, per_second(10, 10))
+    line = Callers(store, per_second(10, 10))
     now = CLOCK.monotonic()
-    line.permits.close_until(now, now + 0.2)
-    assert not line.permits.take(now + 0.1, 0)
-    assert line.permits.wait(now, 1) == pytest.approx(0.2, abs=0.01)
-    assert line.permits.wait(now, 3) == pytest.approx(0.405, abs=0.015)
+    line.limiter.close_until(now, now + 0.2)
+    assert not line.limiter.take(now + 0.1, 0)
+    assert line.limiter.wait(now, 1) == pytest.approx(0.2, abs=0.01)
+    assert line.limiter.wait(now, 3) == pytest.approx(0.405, abs=0.015)
     await asyncio.sleep(0.21)
     taken = await take(line, 10)
     assert taken <= 2 + 10 * (CLOCK.monotonic() - now - 0.21)
 
 
 async def test_a_pause_without_a_rate(store: LimiterStore) -> None:
-    line = Line(store, ThrottleSettings())
+    line = Callers(store, ThrottleSettings())
     now = CLOCK.monotonic()
-    line.permits.close_until(now, now + 30)
-    assert line.permits.wait(now, 1) == pytest.approx(30, abs=0.01) or isinstance(
+    line.limiter.close_until(now, now + 30)
+    assert line.limiter.wait(now, 1) == pytest.approx(30, abs=0.01) or isinstance(
         store, MemoryLimiterStore
     ), "the bucket knows of it as well"
 
 
 async def test_a_changed_limit_holds_at_once(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 9, concurrency=9))
+    line = Callers(store, per_hour(60, 9, concurrency=9))
     assert await take(line, 3) == 3
-    line.permits.change(per_hour(60, 5, concurrency=4), CLOCK.monotonic())
+    line.limiter.change(per_hour(60, 5, concurrency=4), CLOCK.monotonic())
     assert await take(line, 9) <= 1, "a place is left of four"
-    line.permits.change(ThrottleSettings(), CLOCK.monotonic())
+    line.limiter.change(ThrottleSettings(), CLOCK.monotonic())
     assert await take(line, 50) == 50
 
 
 async def test_what_was_sent_counts_for_a_larger_burst_too(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 3))
+    line = Callers(store, per_hour(60, 3))
     assert await take(line, 3) == 3
-    line.permits.change(per_hour(60, 50), CLOCK.monotonic())
+    line.limiter.change(per_hour(60, 50), CLOCK.monotonic())
     assert await take(line, 50) == 47
 
 
 async def test_idle_is_what_a_new_one_would_be_like(store: LimiterStore) -> None:
-    line = Line(store, per_second(50, 5, concurrency=3))
-    assert line.permits.is_idle(CLOCK.monotonic())
+    line = Callers(store, per_second(50, 5, concurrency=3))
+    assert line.limiter.is_idle(CLOCK.monotonic())
     assert await take(line, 2) == 2
-    assert not line.permits.is_idle(CLOCK.monotonic())
+    assert not line.limiter.is_idle(CLOCK.monotonic())
     for _ in range(2):
-        line.permits.vacate()
-    await eventually(lambda: line.permits.is_idle(CLOCK.monotonic()))
+        line.limiter.vacate()
+    await eventually(lambda: line.limiter.is_idle(CLOCK.monotonic()))
 
 
 async def test_quotas_are_told_alike(store: LimiterStore) -> None:
-    line = Line(store, per_hour(60, 5, concurrency=5))
+    line = Callers(store, per_hour(60, 5, concurrency=5))
     assert await take(line, 9) == 5
-    rate, places = line.permits.quotas(CLOCK.monotonic())
+    rate, slots = line.limiter.quotas(CLOCK.monotonic())
     assert (rate.name, rate.limit, rate.window, rate.remaining) == ("60-per-3600s", 60, 3600, 0)
     assert rate.reset is not None
     assert 50 <= rate.reset <= 61
-    assert (places.name, places.limit, places.remaining) == ("concurrency", 5, 0)
+    assert (slots.name, slots.limit, slots.remaining) == ("concurrency", 5, 0)

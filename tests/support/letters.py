@@ -14,6 +14,7 @@ from proxy.policy.dead_letter import (
     dead_letter_id,
 )
 from proxy.policy.failure_category import FailureCategory
+from proxy.stores.dead_letters import DeadLetterStore
 
 CREATED = 4_000_000_000.0
 """In a distant future: to the real clock nothing of it has expired."""
@@ -79,3 +80,14 @@ def locked(state_dir: Path) -> Iterator[None]:
     finally:
         db.rollback()
         db.close()
+
+
+async def every_letter(store: DeadLetterStore) -> list[DeadLetter]:
+    """Return all dead letters of *store*, the oldest one first."""
+    found: list[DeadLetter] = []
+    while page := await store.page(after=found[-1].id if found else ""):
+        for summary in page:
+            whole = await store.find(summary.id)
+            assert whole is not None
+            found.append(whole)
+    return found

@@ -118,7 +118,7 @@ class AsyncLimiter:
 
     def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
         """Let nobody through for so long; see :meth:`WaitQueue.pause`."""
-        for turn in self.bucket.pause(now, seconds, is_news=is_news):
+        for turn in self.bucket.pause(now, seconds, tells_limiter=is_news):
             turn.call(ThrottleCause.PAUSED)
         self.look()
 

@@ -117,7 +117,7 @@ class ThrottleChain:
             gate.recorder.admitted()
             passed.hold_at(gate)
             return
-        hindrance = gate.bucket.hindrance(now, deadline - now - LEAST_ATTEMPT)
+        hindrance = gate.bucket.refusal(now, deadline - now - LEAST_ATTEMPT)
         if hindrance is not None:
             gate.recorder.refused()
             raise Refused(self.refusal(gate, hindrance.cause, hindrance.wait))
@@ -136,7 +136,7 @@ class ThrottleChain:
         """Whether an attempt that comes *later* would be let in line, as things stand."""
         time_left -= later + LEAST_ATTEMPT
         return not any(
-            gate.bucket.hindrance(now, time_left, later) for gate in self._gates_for(exchange)
+            gate.bucket.refusal(now, time_left, later) for gate in self._gates_for(exchange)
         )
 
     def refusal(
@@ -152,7 +152,7 @@ class ThrottleChain:
             return _NO_STORE
         # Whoever comes back then finds that all who are in line now have passed.
         seconds = max(1, math.ceil(wait))
-        quotas = gate.bucket.permits.quotas(now)
+        quotas = gate.bucket.limiter.quotas(now)
         if cause is ThrottleCause.PAUSED and all(quota.remaining for quota in quotas):
             # There is no rate that would tell of it.
             pause = QuotaLeft("pause", limit=0, window=seconds, remaining=0, reset=seconds)

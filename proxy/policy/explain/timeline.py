@@ -323,7 +323,7 @@ class _Throttles:
         for queue in self._queues:
             if queue.take(now):
                 continue
-            if queue.hindrance(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
+            if queue.refusal(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
                 return None
             now += queue.wait(now) + _GRAIN
             if not queue.take(now):
@@ -332,7 +332,7 @@ class _Throttles:
 
     def would_admit(self, now: float, later: float, time_left: float) -> bool:
         left = time_left - later - LEAST_ATTEMPT
-        return not any(queue.hindrance(now, left, later) for queue in self._queues)
+        return not any(queue.refusal(now, left, later) for queue in self._queues)
 
     def release(self) -> None:
         """Release the concurrency slots of an attempt that has ended."""

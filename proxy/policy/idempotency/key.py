@@ -2,8 +2,8 @@
 
 A key is one Structured Field string in quotes (draft-ietf-httpapi-idempotency-key-header,
 RFC 9651 3.3.3), or the bare word that nearly all clients send. Both spellings of one text
-are one key. Nobody sees the text again: stores, logs and answers know a key by the name of
-its record, a digest of it, of the route and of the caller.
+are one key. The text itself is never stored or shown: stores, logs and answers know a key by
+the name of its record, a digest of the key, the route and the caller.
 """
 
 import re
@@ -19,7 +19,7 @@ LONGEST = 255
 """Characters of a key, as it reads without quotes and escapes."""
 
 _is_bare = re.compile(rb"[!#-+\--\[\]-~]{1,255}").fullmatch
-"""Visible ASCII but the quotation mark, the comma and the backslash."""
+"""Matches visible ASCII but the quotation mark, the comma and the backslash."""
 
 _PARAMETERS = (
     rb"(?:[ ]*;[ ]*[a-z*][a-z0-9_.*-]*(?:=(?:\"(?:[ !#-\[\]-~]|\\[\"\\])*\"|[!#-+\--:<-~]+))?)*"
@@ -29,27 +29,27 @@ _escape = re.compile(rb"\\(.)").sub
 
 
 class KeyFields(NamedTuple):
-    """What the header fields of a request say of its key."""
+    """What the header fields of a request say about its key."""
 
     keys: list[bytes]
-    """The values of the field that carries it: one, if all is well."""
+    """Values of the field that carries the key: one, if all is well."""
     caller: list[bytes]
-    """What tells this caller from others: the fields of ``scope``, names and values in turn, as
-    ``credentials.py`` compares them. Empty where there is none of them, or none with a value:
-    those callers share their keys."""
+    """What tells this caller from others: the fields of ``scope``, alternating names and values, as
+    ``credentials.py`` compares them. Empty where there is none of them, or none with a value: those
+    callers share their keys."""
     content: list[bytes]
-    """Names and values in turn of the fields that tell what kind of content there is."""
+    """Alternating names and values of the fields that describe the content."""
     repeated: str
     """A field of ``scope`` that is there more than once; empty if none is."""
 
 
 class KeyReader:
-    """Finds in the fields of a request what a route wants to know of its key."""
+    """Finds in the fields of a request what a route needs to know of its key."""
 
     __slots__ = ("_uses",)
 
     def __init__(self, header: bytes, scope: Iterable[bytes]) -> None:
-        """*header* carries the key, *scope* tells callers apart; all in lower case."""
+        """Read the key from the field *header*; *scope* tells callers apart; all in lower case."""
         scope = frozenset(scope)
         uses = dict.fromkeys(scope, _CALLER) | dict.fromkeys(_KINDS_OF_CONTENT, _CONTENT)
         uses |= dict.fromkeys(scope & CREDENTIALS, _CREDENTIALS)
@@ -58,7 +58,7 @@ class KeyReader:
         self._uses = uses
 
     def read(self, headers: RawHeaders) -> KeyFields:
-        """All of it in one pass, since each request with a key takes it."""
+        """Read all of it in one pass, since each request with a key takes it."""
         uses = self._uses
         keys: list[bytes] = []
         caller: list[bytes] = []
@@ -98,19 +98,19 @@ def _first_repeated(names: list[bytes]) -> str:
 
 
 def _with_values(fields: list[bytes]) -> list[bytes]:
-    """The *fields*, names and values in turn, that are not empty: an empty one says nothing."""
+    """Return the alternating names and values of *fields* that are not empty."""
     pairs = zip(fields[::2], fields[1::2], strict=True)
     return [part for pair in pairs if pair[1] for part in pair]
 
 
 def _sort(fields: list[bytes]) -> None:
-    """By name: the order of different fields means nothing, that of equal ones does."""
+    """Sort by name: the order of different fields means nothing, that of equal ones does."""
     pairs = sorted(zip(fields[::2], fields[1::2], strict=True), key=itemgetter(0))
     fields[:] = [part for pair in pairs for part in pair]
 
 
 def read_key(values: Sequence[bytes]) -> bytes | None:
-    """The key that these fields hold; None if they hold none, or more than one."""
+    """Return the key of these field values; None if there is none, or more than one."""
     if len(values) != 1:
         return None
     value = values[0].strip(b" \t")
@@ -124,49 +124,49 @@ def read_key(values: Sequence[bytes]) -> bytes | None:
 
 
 def record_name(route: str, caller: Sequence[bytes], key: bytes) -> str:
-    """The name of the record of *key*: the same for nobody else, on no other route.
+    """Return the name of the record of *key*: unique to this caller and route.
 
     Neither the key nor a credential can be read back from it.
     """
     if caller:
-        parts = _told_apart((route.encode(), key, *caller))
+        parts = _unambiguous((route.encode(), key, *caller))
     else:
-        own = route.encode()  # the same, in half the time: many callers send no credential
+        own = route.encode()  # speed: half the time; many callers send no credential
         parts = b"%d:%b%d:%b|" % (len(own), own, len(key), key)
     return blake2b(parts, digest_size=16, person=b"holdfast key").hexdigest()
 
 
 def scope_digest(caller: Sequence[bytes]) -> str:
-    """Who a caller says it is, by the fields of ``scope``: no credential can be read from it."""
-    return blake2b(_told_apart(caller), digest_size=8, person=b"holdfast scope").hexdigest()
+    """Return a digest of the caller's ``scope`` fields; no credential can be read from it."""
+    return blake2b(_unambiguous(caller), digest_size=8, person=b"holdfast scope").hexdigest()
 
 
 _is_record_name = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 def read_record_name(text: str) -> str | None:
-    """The name of a record that somebody typed, in any case; None if it cannot be one."""
+    """Return the name of a record that was typed in any case; None if it cannot be one."""
     name = text.lower()
     return name if _is_record_name(name) else None
 
 
 def fingerprint(method: str, target: str, content: Sequence[bytes], body: bytes) -> bytes:
-    """What a duplicate has in common with the first: method, target, content and its kind.
+    """Return what a duplicate has in common with the first: method, target, content and its type.
 
-    *content* are names and values in turn. Where the upstream sees the client's own host, it is
-    one of them.
+    *content* alternates names and values. Where the upstream sees the client's own host, it is one
+    of them.
     """
     verb, path = method.encode(), target.encode("utf-8", "surrogateescape")
     if len(content) == 2:
-        kind, value = content  # the same, in a third of the time: nearly always the type alone
+        kind, value = content  # speed: a third of the time; mostly the type alone
         sizes = (len(verb), verb, len(path), path, len(kind), kind, len(value), value)
         parts = b"%d:%b%d:%b%d:%b%d:%b|" % sizes
     else:
-        parts = _told_apart((verb, path, *content))
+        parts = _unambiguous((verb, path, *content))
     return sha256(parts + body).digest()
 
 
-def _told_apart(parts: Sequence[bytes]) -> bytes:
-    """Each part with its length before it, so that no two lists of parts look the same."""
+def _unambiguous(parts: Sequence[bytes]) -> bytes:
+    """Join *parts*, each with its length before it, so that no two lists of parts look the same."""
     sized = [size_or_part for part in parts for size_or_part in (len(part), part)]
     return (b"%d:%b" * len(parts) + b"|") % tuple(sized)

@@ -1,23 +1,23 @@
-"""What is known of one idempotency key, and what may become of it.
+"""The record of one idempotency key: its states, and the rules by which they change.
 
 ::
 
     nothing ──claim──► in flight ──settle──► done       duplicates get the result
-       ▲                 │  ▲                unstored   it ran, and its result is not to be had
-       │                 │  └──renew         held       it may have run: a person decides
+       ▲                 │  ▲                unstored   it ran, and its result is not available
+       │                 │  └──renew         held       it may have run: an operator decides
        └─────────────────┘
           settle: free again
-          revoke: held, by hand
+          revoke: held, by an operator
 
-An owner has a token of its own, and a lease that it renews. Whoever comes later with
-another token changes nothing; whoever finds a lease that has ended takes the key over,
-or leaves it to a person.
+An owner has a token of its own, and a lease that it renews. A request with another token
+cannot change the record; a request that finds a lease that has ended takes the key over,
+or leaves it to an operator.
 
-A record is forgotten ``ttl`` after its end. While its lease holds it has not ended, whatever
-the date is; an owner that died ended when its lease did.
+A record is forgotten ``ttl`` after its end. While its lease lasts it has not ended, whatever
+the date is; the record of an owner that died ended when its lease did.
 
-Every store keeps to these rules. ``memory`` and ``sqlite`` call the functions below,
-each within one step that nobody else can come between; ``redis`` has them as scripts.
+Every store follows these rules. ``memory`` and ``sqlite`` call the functions below,
+each in one atomic step; ``redis`` has them as scripts.
 
 The values are named tuples, which are made four times as fast as frozen dataclasses: each
 request with a key makes five of them.
@@ -31,11 +31,12 @@ make = tuple.__new__
 """Makes a named tuple, of all its fields, in a third of the time that calling its class takes."""
 
 LEFT_FOR = 10.0
-"""Seconds for which the outcome of a key that was set free waits for those who waited for it."""
+"""Seconds for which the outcome of a key that was set free is kept for the requests that waited for
+it."""
 
 
 class RecordState(StrEnum):
-    """What is known of a key."""
+    """The state of a key's record."""
 
     IN_FLIGHT = "in_flight"
     DONE = "done"
@@ -44,46 +45,47 @@ class RecordState(StrEnum):
 
 
 class ClaimAnswer(StrEnum):
-    """What a store says to somebody who wants a key."""
+    """The store's answer to a request that claims a key."""
 
     NEW = "new"
-    """It is yours."""
+    """The key is the claimer's."""
     BUSY = "busy"
-    """Somebody else has it."""
+    """Another request owns the key."""
     DONE = "done"
-    """Here is the result."""
+    """The request has run, and the result comes with the answer."""
     UNSTORED = "unstored"
-    """It has run, and the result is not to be had."""
+    """The request has run, and its result is not available."""
     HELD = "held"
-    """It may have run, and nobody knows how it ended."""
+    """The request may have run, and its outcome is not known."""
     MISMATCH = "mismatch"
-    """It was used for another request."""
+    """The key was used for another request."""
     LEFT = "left"
-    """The one that you waited for has set it free, and this is how it ended."""
+    """The owner that the claimer waited for has set the key free; its outcome comes with the
+    answer."""
     FULL = "full"
     """There is no room for another key."""
 
 
 class Claim(NamedTuple):
-    """Who wants a key, for what and on which terms."""
+    """A request's claim to a key: for which request, and on which terms."""
 
     name: str
-    """Of the record: a digest, in hexadecimal."""
+    """Name of the record: a digest, in hexadecimal."""
     owner: str
-    """The token of whoever claims it."""
+    """Token of the claiming request."""
     fingerprint: bytes
-    """Of the request: 32 bytes."""
+    """Fingerprint of the request: 32 bytes."""
     route: str
     lease: float
     ttl: float
     takes_over: bool
-    """Whether it may have a key whose owner has fallen silent."""
+    """Whether it may take over a key whose owner's lease has ended."""
     waited_for: str = ""
-    """The token of the owner whose outcome it has waited for, if it has."""
+    """Token of the owner whose outcome the claimer has waited for, if it has."""
     caller: str = ""
-    """Whose share of the room it takes: a scope that is known, or an address."""
+    """Whose share of the room the record takes: a scope that is known, or an address."""
     scope: str = ""
-    """Who it says it is, as a digest; empty: it does not say."""
+    """Digest of the caller's scope; empty: the request states none."""
 
 
 class Claimed(NamedTuple):
@@ -91,9 +93,9 @@ class Claimed(NamedTuple):
 
     answer: ClaimAnswer
     owner: str = ""
-    """Who has it, if it is busy."""
+    """Token of the present owner, with BUSY."""
     lease_left: float = 0.0
-    """Seconds until that one's lease ends, unless it is renewed."""
+    """Seconds until the present owner's lease ends, unless it is renewed."""
     result: bytes = b""
     """With DONE and LEFT; empty: it is large, and fetched apart from the claim."""
 
@@ -105,14 +107,14 @@ class Ending(NamedTuple):
     """None: the key is free again."""
     ttl: float
     result: bytes = b""
-    """With DONE, what all duplicates get. Else what those get who waited for the owner; empty:
-    nothing, and they may claim the key themselves."""
+    """With DONE, what all duplicates get. Else what the requests get that waited for the owner;
+    empty: nothing, and they may claim the key themselves."""
     caller: str = ""
-    """Whose share of the room the record takes from now on; empty: of whom it did so far."""
+    """Whose share of the room the record takes from now on; empty: that does not change."""
 
 
 class Record(NamedTuple):
-    """What is known of a key. Times are seconds of the store's own clocks."""
+    """The record of a key. Times are seconds of the store's own clocks."""
 
     state: RecordState
     owner: str
@@ -126,23 +128,23 @@ class Record(NamedTuple):
     caller: str = ""
     """Whose share of the room it takes."""
     waits: bool = False
-    """Whether anybody was told that the key is busy, and may wait for its outcome."""
+    """Whether a request was told that the key is busy, and may wait for its outcome."""
 
-    def holds(self, now: float) -> bool:
-        """Whether its owner still counts as alive."""
+    def is_leased(self, now: float) -> bool:
+        """Tell whether the owner still counts as alive: its lease has not ended."""
         return self.state is RecordState.IN_FLIGHT and now < self.lease_until
 
     def has_expired(self, *, now: float, wall: float) -> bool:
-        """Whether it counts no longer. A lease that holds keeps it, wherever *wall* was set to."""
-        return self.expires <= wall and not self.holds(now)
+        """Tell whether the record counts no longer. A lease keeps it, whatever *wall* is."""
+        return self.expires <= wall and not self.is_leased(now)
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an operator is told of a key."""
+    """A key's record as an operator sees it."""
 
     state: RecordState
-    """HELD, too, for one that was in flight when its owner fell silent."""
+    """HELD, too, for a key that was in flight when its owner's lease ended."""
     route: str
     created: float
     expires: float
@@ -158,33 +160,33 @@ class KnownKeys:
     """How far back a store remembers, where it has a bound that makes it forget."""
 
     known: int
-    """Keys of which anything is known."""
+    """Keys that have a record."""
     held: int
-    """Those of them whose outcome nobody knows."""
+    """Those of them whose outcome is not known."""
     oldest: float | None
     """Seconds since the oldest was claimed that has ended; None without one."""
 
 
 def shown(record: Record, *, now: float) -> Shown:
-    """The same for a person."""
-    holds = record.holds(now)
-    silent = record.state is RecordState.IN_FLIGHT and not holds
+    """Describe *record* for an operator."""
+    is_leased = record.is_leased(now)
+    lease_ended = record.state is RecordState.IN_FLIGHT and not is_leased
     return Shown(
-        RecordState.HELD if silent else record.state,
+        RecordState.HELD if lease_ended else record.state,
         record.route,
         record.created,
         record.expires,
-        record.lease_until - now if holds else 0.0,
+        record.lease_until - now if is_leased else 0.0,
         len(record.result),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What an operator is told who wanted a key to be free."""
+    """The result of an operator's command to set a key free."""
 
     was: Shown | None
-    """None: nothing was known of it."""
+    """None: the key had no record."""
     now: Shown | None
     """None: it is free. In flight, if it was and stays so."""
 
@@ -196,10 +198,10 @@ _IN_FLIGHT, _DONE = RecordState.IN_FLIGHT, RecordState.DONE
 
 
 def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tuple[Record, Claimed]:
-    """What is known of the key after *ask*, and the answer.
+    """Return the record after the claim *ask*, and the answer to it.
 
-    Leases are in seconds of *now*, which nobody sets; the rest of a record's times are in
-    seconds of *wall*.
+    Leases are in seconds of *now*, the monotonic clock; the rest of a record's times are in seconds
+    of *wall*, which can be set.
     """
     if record is None or record.has_expired(now=now, wall=wall):
         return new_record(ask, now=now, wall=wall), YOURS
@@ -207,7 +209,7 @@ def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tupl
         return record, Claimed(ClaimAnswer.MISMATCH)
     if record.state is not RecordState.IN_FLIGHT:
         return record, Claimed(ClaimAnswer(record.state.value), result=record.result)
-    if record.holds(now):
+    if record.is_leased(now):
         busy = Claimed(ClaimAnswer.BUSY, record.owner, record.lease_until - now)
         return record if record.waits else record._replace(waits=True), busy
     if ask.takes_over:
@@ -216,10 +218,9 @@ def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tupl
 
 
 def new_record(ask: Claim, *, now: float, wall: float) -> Record:
-    """What is known of a key that nobody else has."""
+    """Return the record of a key that *ask* is the owner of."""
     _, owner, fingerprint, route, lease, ttl, _, _, caller, _ = ask
-    # Not with its lease alone: else a crash would make the key look as if nobody had ever
-    # used it.
+    # The lease alone would not do: after a crash the key would look as if it had never been used.
     return make(
         Record,
         (
@@ -238,16 +239,16 @@ def new_record(ask: Claim, *, now: float, wall: float) -> Record:
 
 
 def is_owned(record: Record | None, owner: str) -> bool:
-    """Whether *owner* may still say what becomes of the key."""
+    """Tell whether *owner* may still decide what becomes of the key."""
     return record is not None and record.state is RecordState.IN_FLIGHT and record.owner == owner
 
 
 def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
-    """What is known of the key once its owner has finished; None: nothing any more."""
+    """Return the record once its owner has finished; None: there is none any more."""
     state, ttl, result, moves_to = ending
     if state is None:
         return None
-    # Nobody owns it any more: what was the owner's need not be kept.
+    # The key has no owner any more: what was the owner's need not be kept.
     _, _, fingerprint, route, created, _, _, _, caller, _ = record
     return make(
         Record,
@@ -267,10 +268,10 @@ def settle(record: Record, ending: Ending, *, wall: float) -> Record | None:
 
 
 def revoke(record: Record) -> Record:
-    """What is known of a key that was taken from its owner: nobody knows how far that one got."""
+    """Return the record of a key taken from its owner: how far that one got is not known."""
     return record._replace(state=RecordState.HELD, owner="", lease_until=0.0, waits=False)
 
 
 def renew(record: Record, lease: float, ttl: float, *, now: float, wall: float) -> Record:
-    """The record of an owner that is still alive: its lease begins anew, and so does its time."""
+    """Return the record of an owner that is still alive: lease and ttl begin anew."""
     return record._replace(lease_until=now + lease, expires=wall + lease + ttl)

@@ -2,13 +2,13 @@
 
 ====================  ==================================================================
 *kept*                duplicates get this response
-*unstored*            it ran, but its response is not to be had again: too large, a stream
+*unstored*            it ran, but its response cannot be given again: too large, a stream
                       of events, or broken off after its head
 *ambiguous*           it may have run, and there is nothing to keep: ``on_ambiguous``
 *free*                it did not run, or the upstream rejected the message itself
 ====================  ==================================================================
 
-What may have run says ``repeatable.py``.
+``repeatable.py`` decides whether an attempt may have run.
 """
 
 import re
@@ -38,14 +38,14 @@ def outcome_of_key(
     *,
     fell_back: bool = False,
 ) -> KeyOutcome:
-    """What becomes of the key when the client got *status*; 0 if no response of an upstream's.
+    """Decide what becomes of the key when the client got *status*; 0 if it came from no upstream.
 
-    All attempts count: one that was refused says nothing about the one before it, which
-    timed out. *refused*: by the name of each upstream the statuses by which it says that it
-    did not do the work. *fell_back*: what the client got came from elsewhere, and is never kept.
+    All attempts count: one that was refused says nothing about the one before it, which timed out.
+    *refused*: by the name of each upstream the statuses by which it says that it did not do the
+    work. *fell_back*: what the client got came from elsewhere, and is never kept.
     """
     if fell_back:
-        # The other upstream has done it if it says so, and that is not kept either.
+        # The other upstream has done it if its status says so, and that is not kept either.
         last = attempts[-1] if attempts else None
         if last is not None and last.kind is None and last.status < FIRST_FAILURE:
             return KeyOutcome.AMBIGUOUS
@@ -57,19 +57,19 @@ def outcome_of_key(
     return KeyOutcome.AMBIGUOUS if ambiguous else KeyOutcome.FREE
 
 
-def state_after(fate: KeyOutcome, settings: IdempotencySettings) -> RecordState | None:
-    """What the record says from then on; None: nothing, the key is free."""
-    if fate is KeyOutcome.AMBIGUOUS and settings.on_ambiguous == "hold":
+def state_after(outcome: KeyOutcome, settings: IdempotencySettings) -> RecordState | None:
+    """Return the state of the record from then on; None: the key is free."""
+    if outcome is KeyOutcome.AMBIGUOUS and settings.on_ambiguous == "hold":
         return RecordState.HELD
-    return _STATES.get(fate)
+    return _STATES.get(outcome)
 
 
 _STATES = {KeyOutcome.KEPT: RecordState.DONE, KeyOutcome.UNSTORED: RecordState.UNSTORED}
 
 
 def is_stream_of_events(head: bytes) -> bool:
-    """Whether a response with this head goes on for as long as somebody listens."""
-    # The first asks for less, and takes half the time.
+    """Tell whether a response with this head goes on for as long as the client listens."""
+    # speed: the first test is weaker, and takes half the time
     return b"/event-stream" in head.lower() and _events(head) is not None
 
 
@@ -77,16 +77,16 @@ _events = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE
 
 
 def head_to_keep(head: bytes, *, lasts: bool) -> bytes:
-    """The status line and those fields of *head* that a duplicate gets, too.
+    """Return the status line and those fields of *head* that a duplicate gets, too.
 
-    A cookie is a session's, never another's. What *lasts* for the time of a key leaves out
-    besides what was true of one moment.
+    A cookie belongs to one session, and is never given to another. A response that *lasts* for the
+    time of a key also leaves out what was true of one moment.
     """
     return (_of_the_moment if lasts else _of_the_session)(b"", head)
 
 
 def _fields(*names: bytes) -> Callable[[bytes, bytes], bytes]:
-    """Replaces all fields of these names, each of which may be a pattern.
+    """Return a substitution of all fields of these names, each of which may be a pattern.
 
     The look-ahead is there for speed: most fields are told from these by one letter.
     """

@@ -1,8 +1,8 @@
 """How a request with a key ended, in a form that any store can keep and any instance read.
 
-A packed result begins with the number of its version and a letter for what it is, then a
-checksum over the name of its record and all that follows. So what was cut short, written by
-somebody else or moved to another key is noticed, and never served.
+A packed result begins with the number of its version and a letter for its type, then a
+checksum over the name of its record and all that follows. So a result that was cut short,
+written by another program or moved to another key is noticed, and never served.
 """
 
 from dataclasses import dataclass
@@ -21,38 +21,38 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class StoredFallback:
-    """The route's fixed answer: whoever waited gets its own."""
+    """The route's fixed answer: each request that waited gets its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """A response that was too large to be given to anybody but its own client."""
+    """A response that was too large to be given to any client but its own."""
 
 
 Result = KeptResponse | Refusal | StoredFallback | NotKept
 
 
 class BadResult(ValueError):
-    """These bytes are no result that we have packed."""
+    """Raised for bytes that are no result packed by this module."""
 
 
 class InHand(bytes):
     """A response that never leaves this process.
 
-    Nobody could have touched it, so it needs no checksum, which took a tenth of what a key
-    costs.
+    No other process could have touched it, so it needs no checksum, which took a tenth of what a
+    key costs.
     """
 
     __slots__ = ()
 
 
 def in_hand(head: bytes, body: bytes) -> InHand:
-    """A :class:`KeptResponse` for this process alone."""
+    """Pack a :class:`KeptResponse` for this process alone."""
     return InHand(head + _END_OF_HEAD + body)
 
 
 def pack(name: str, result: Result) -> bytes:
-    """*result* as bytes, for the record called *name*."""
+    """Return *result* as bytes, for the record called *name*."""
     match result:
         case KeptResponse():
             letter = _RESPONSE
@@ -70,7 +70,7 @@ def pack(name: str, result: Result) -> bytes:
 
 
 def unpack(name: str, data: bytes) -> Result:
-    """The result that was packed for the record called *name*. Raises :class:`BadResult`."""
+    """Return the result that was packed for the record *name*. Raises :class:`BadResult`."""
     if isinstance(data, InHand):
         return _response(data, 0)
     version, letter = data[:1], data[1:2]
@@ -93,7 +93,7 @@ def unpack(name: str, data: bytes) -> Result:
 
 
 def _response(data: bytes, start: int) -> KeptResponse:
-    """The response that begins at *start* of *data*."""
+    """Return the response that begins at *start* of *data*."""
     end = data.find(_END_OF_HEAD, start)
     head = data[start:end]
     return KeptResponse(int(head[9:12]), head, memoryview(data)[end + len(_END_OF_HEAD) :])

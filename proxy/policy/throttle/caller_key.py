@@ -1,11 +1,12 @@
-"""Which bucket a request belongs to, where each caller has its own.
+"""Which caller a request belongs to, where a throttle gives each caller its own rate limit.
 
-The value is read from the request as it arrived: what the route sets or takes out
-later makes no difference. A request without a value goes to the bucket that all those
-share. One that has two was refused before (``caller_fields.py``).
+The value is read from the request as it arrived: fields that the route sets or removes
+later make no difference. All requests without a value share one bucket. A request with
+two values was refused before (``caller_fields.py``).
 
 An IPv4 address is one caller, and so is an IPv6 network of 64 bits (``fair_share.py``):
-anybody with IPv6 has one, and could use another address of it for each request.
+every client with IPv6 has such a network, and could use another address of it for each
+request.
 """
 
 import re
@@ -20,9 +21,9 @@ from proxy.policy.settings import ThrottleKey
 def value_of(
     key: ThrottleKey, headers: tuple[tuple[bytes, bytes], ...], target: str, client_ip: str
 ) -> bytes | None:
-    """What tells this caller from others, or None if nothing does.
+    """Return the value that tells this caller from others, or None if the request has none.
 
-    *target* is path and query as received, *client_ip* is empty where there is none.
+    *target* is path and query as received; *client_ip* is empty where it is not known.
     """
     match key.source:
         case "header":
@@ -34,10 +35,10 @@ def value_of(
 
 
 def digest(value: bytes, key: bytes = b"") -> bytes:
-    """Sixteen bytes that stand for *value*: however long it is, and not to be read back.
+    """Return a digest of 16 bytes that stands for *value*, whatever its length.
 
-    Often it is a credential, and those are not kept. Who does not have *key* (64 bytes at most)
-    cannot even find out whether a guess is right.
+    The value is often a credential, and credentials are not stored: it cannot be read back from the
+    digest. Without *key* (64 bytes at most) not even a guess can be confirmed.
     """
     return blake2b(value, digest_size=16, key=key).digest()
 
@@ -50,7 +51,7 @@ def _header(name: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bytes | No
 
 
 def count_of_parameter(name: str, target: str) -> int:
-    """How often the query of *target* has the parameter *name*, however that is escaped."""
+    """Count how often the query of *target* has the parameter *name*, however that is escaped."""
     return sum(1 for _ in _finder(name).finditer(_query(target)))
 
 
@@ -62,12 +63,12 @@ def _parameter(name: str, target: str) -> bytes | None:
 
 
 def _query(target: str) -> bytes:
-    """The very bytes: those that are no text were kept as lone surrogates."""
+    """Return the query's bytes as received: those that are no UTF-8 were kept as surrogates."""
     return target.partition("?")[2].encode("utf-8", "surrogateescape")
 
 
 def _unescaped(text: bytes) -> bytes:
-    """As in a form: ``+`` is a blank, and what is no escape after all stays as it is."""
+    """Decode *text* like a form: ``+`` is a blank, and an invalid escape stays as it is."""
     return _escape.sub(_byte, text.replace(b"+", b" "))
 
 
@@ -80,9 +81,9 @@ def _byte(escape: re.Match[bytes]) -> bytes:
 
 @lru_cache(maxsize=256)  # the names are those of the configuration
 def _finder(name: str) -> re.Pattern[bytes]:
-    """Finds the parameters called *name*, however it is escaped.
+    """Return a pattern that finds the parameters called *name*, however that is escaped.
 
-    Each byte is looked at once: to split a long query and decode all its names takes ten
+    The pattern looks at each byte once: splitting a long query and decoding all its names takes ten
     times as long.
     """
     spelled = b"".join(map(_spellings, name.encode()))
@@ -94,7 +95,7 @@ _NOT_AS_THEY_ARE = frozenset(b"&=+%")
 
 
 def _spellings(byte: int) -> bytes:
-    """A pattern for one byte of a name: as it is, or escaped."""
+    """Return a pattern for one byte of a name: as it is, or escaped."""
     escaped = rb"(?i:%%%02x)" % byte
     if byte in _NOT_AS_THEY_ARE:
         return escaped

@@ -1,16 +1,16 @@
-"""What lets the calls of one bucket out: its rates, and its places.
+"""The rate limiter of one bucket: its rates, and its concurrency.
 
-A *permit* lets one call out. Rates decide when there is another one. A *place* is
-taken by a call that is under way; ``concurrency`` decides how many there are.
+A *permit* lets one call out; the rates decide when there is another one. A concurrency
+*slot* is taken by a call that is under way; ``concurrency`` decides how many there are.
 
-A bucket (``bucket.py``) decides who is next; whether there is a permit for the next
-one it asks here. Nothing in here waits, and nobody's turn is remembered: a permit is
+The wait queue (``wait_queue.py``) decides which waiter is next, and asks the limiter
+whether there is a permit for it. Nothing in here waits or remembers an order: a permit is
 spent in the moment in which its call is sent, so that no rate is ever exceeded, and
-what is not sent costs nothing.
+a call that is not sent costs nothing.
 
-Between the moment in which it is one's turn and the moment of sending a permit may be
-*reserved*: while a connection is being made, say. The bucket counts those; here they are
-only an argument.
+Between the release of a waiter and the moment of sending its permit may be *reserved*:
+while a connection is being made, say. The wait queue counts the reserved permits; here
+they are only an argument.
 """
 
 import math
@@ -24,70 +24,70 @@ from proxy.policy.throttle.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.throttle.sliding_window import SlidingWindow
 
 NEVER = math.inf
-"""The wait for what will not come."""
+"""The wait for a permit that will never come."""
 
 
 class Limiter(Protocol):
-    """The permits and places of one bucket. Times are monotonic seconds."""
+    """The permits and concurrency slots of one bucket. Times are monotonic seconds."""
 
     def take(self, now: float, reserved: int) -> bool:
-        """Let a call out now, if there is a permit besides the *reserved* ones, and a place.
+        """Let a call out now, if a permit besides the *reserved* ones and a slot are free.
 
-        The permit is spent and the place is taken, or neither.
+        The permit is spent and the slot is taken, or neither.
         """
 
     def undo(self, now: float) -> None:
-        """The last :meth:`take` did not happen after all. Only in the same turn."""
+        """Undo the last :meth:`take`. Only before the event loop runs anything else."""
 
     def reserve(self, now: float) -> None:
-        """What was taken or spent last is only held; its place stays taken. As :meth:`undo`."""
+        """Only reserve the permit taken or spent last; its slot stays taken. As :meth:`undo`."""
 
     def spend(self, now: float) -> bool:
-        """A held permit is used now; False if it has lapsed, and another one is needed."""
+        """Use a reserved permit now; False if it has lapsed, and another one is needed."""
 
     def has_room(self) -> bool:
-        """Whether there is a place for one more call."""
+        """Tell whether a slot is free for one more call."""
 
     def occupy(self) -> None:
-        """A call takes its place; its permit is held."""
+        """Take a slot for a call whose permit is reserved."""
 
     def vacate(self) -> None:
-        """A call is over, and its place is free."""
+        """Free the slot of a call that is over."""
 
     def wait(self, now: float, count: int) -> float:
-        """Seconds until there is a permit for the *count*-th call from now; 0: there is one.
+        """Return the seconds until the *count*-th call from now has a permit; 0: there is one.
 
-        As far as rates can tell: nobody knows when a place becomes free. NEVER if none
+        Only the rates are considered: when a slot becomes free cannot be known. NEVER if no permit
         will be given.
         """
 
     def is_unsure(self, now: float) -> bool:
-        """Whether there may be permits that only asking can bring; :meth:`wait` is a guess then."""
+        """Tell whether asking the store may bring permits; :meth:`wait` is a guess then."""
 
     def ask(self, now: float, waiting: int) -> None:
-        """So many wait, and there is no permit or no place: see to it, if anything can be done."""
+        """Request permits or slots for *waiting* waiters, where a store has them."""
 
     def close_until(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on; they count from the last call that was sent."""
+        """Apply other limits from now on; they count from the last call that was sent."""
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new one could take over and nobody would notice."""
+        """Tell whether a new limiter could replace this one without any caller noticing."""
 
     def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
-        """What is left, rate by rate, for the answer to a caller that was refused."""
+        """Return what is left, rate by rate, for the answer to a caller that was refused."""
 
 
 class LimiterListener(Protocol):
-    """Who wants to know when permits change by themselves: those of a shared store do."""
+    """Notified when permits change without a call: those of a shared store do."""
 
     def permits_changed(self) -> None:
-        """There may be permits or places now, or it is clear that there are none."""
+        """Look again: there may be permits or slots now, or it is clear that there are none."""
 
     def permits_paused(self, until: float) -> None:
-        """Another instance was told to leave the upstream alone until then (monotonic)."""
+        """Pause until that moment (monotonic), which the upstream has told another instance."""
 
 
 _Meter = GcraMeter | SlidingWindow
@@ -95,27 +95,26 @@ _Meter = GcraMeter | SlidingWindow
 
 
 class LocalLimiter:
-    """The permits of one bucket that no other process shares.
+    """The rate limiter of one bucket that no other process shares.
 
-    Several rates hold together: a call passes if all of them let it pass. Places are
-    counted even where there is no limit to them, so that one can be set while calls
-    are under way.
+    Several rates apply together: a call is admitted if all of them admit it. Slots are counted even
+    where there is no limit to them, so that one can be set while calls are under way.
     """
 
-    __slots__ = ("_closed_until", "_meters", "_most", "_pacing", "_settings", "_under_way")
+    __slots__ = ("_closed_until", "_concurrency", "_meters", "_pacing", "_settings", "_under_way")
 
     def __init__(self, settings: ThrottleSettings, now: float, pacing: Pacing = pace) -> None:
         self._settings = settings
         self._pacing = pacing
         self._meters = tuple(self._meter(rate, now) for rate in _rates(settings))
-        self._most = _most(settings)
+        self._concurrency = _concurrency(settings)
         self._under_way = 0
         self._closed_until = -math.inf
 
     def take(self, now: float, reserved: int) -> bool:
-        """Let a call out now, if all rates and the places allow it."""
-        # For every attempt: 0.6 µs with one rate.
-        if self._under_way >= self._most:
+        """Let a call out now, if all rates and the concurrency allow it."""
+        # speed: for every attempt, 0.6 µs with one rate.
+        if self._under_way >= self._concurrency:
             return False
         for meter in self._meters:
             if not meter.take(now, reserved):
@@ -127,47 +126,47 @@ class LocalLimiter:
         return True
 
     def undo(self, now: float) -> None:
-        """The last take did not happen after all."""
+        """Undo the last take."""
         self.reserve(now)
         self._under_way -= 1
 
     def reserve(self, now: float) -> None:  # noqa: ARG002 - the last take was at the same time
-        """What the last take, or the last spend, has used is only held."""
+        """Only reserve what the last take, or the last spend, has used."""
         for meter in self._meters:
             meter.take_back()
 
     def spend(self, now: float) -> bool:
-        """A held permit is used now. It has been kept free, so there is one."""
+        """Use a reserved permit now. It has been kept free, so there always is one."""
         for meter in self._meters:
             meter.spend(now)
         return True
 
     def has_room(self) -> bool:
-        """Whether there is a place for one more call."""
-        return self._under_way < self._most
+        """Tell whether a slot is free for one more call."""
+        return self._under_way < self._concurrency
 
     def occupy(self) -> None:
-        """A call takes its place; its permit is held."""
+        """Take a slot for a call whose permit is reserved."""
         self._under_way += 1
 
     def vacate(self) -> None:
-        """A call is over, and its place is free."""
+        """Free the slot of a call that is over."""
         self._under_way -= 1
 
     def wait(self, now: float, count: int) -> float:
-        """Seconds until there is a permit for the *count*-th call from now; 0: there is one.
+        """Return the seconds until the *count*-th call from now has a permit; 0: there is one.
 
-        The rate that takes longest decides. Several windows can delay each other beyond
-        that, from where the smallest of them begins anew: then it is the least to expect.
+        The rate that takes longest decides. Several windows can delay each other beyond that, from
+        where the smallest of them begins anew: then it is the least to expect.
         """
         return max((meter.wait(now, count) for meter in self._meters), default=0.0)
 
     def is_unsure(self, now: float) -> bool:  # noqa: ARG002 - never, at any time
-        """Everything is known here."""
+        """Return False: a local limiter knows all its permits."""
         return False
 
     def ask(self, now: float, waiting: int) -> None:
-        """There is nobody to ask."""
+        """Do nothing: a local limiter has no store to ask."""
 
     def close_until(self, now: float, until: float) -> None:
         """Give nothing out before *until*, and from then on at the rate, without a burst."""
@@ -176,20 +175,20 @@ class LocalLimiter:
             meter.close_until(now, self._closed_until)
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on; they count from the last call that was sent.
+        """Apply other limits from now on; they count from the last call that was sent.
 
-        In windows that began before, no more goes out than the larger limit allows.
-        Places that are in use stay in use, even if there are too many of them now. A pause
-        that is longer than allowed now is shortened.
+        In windows that began before, no more goes out than the larger limit allows. Slots that are
+        in use stay in use, even if there are too many of them now. A pause that is longer than
+        allowed now is shortened.
         """
         old, self._settings = self._settings, settings
-        alike = _kind(old) == _kind(settings)
+        alike = _meaning(old) == _meaning(settings)
         known = {meter.rate: meter for meter in self._meters} if alike else {}
         self._meters = tuple(
             known[rate] if rate in known else self._successor(rate, now)
             for rate in _rates(settings)
         )
-        self._most = _most(settings)
+        self._concurrency = _concurrency(settings)
         latest = now + (settings.longest_pause or 0.0)
         if self._closed_until > latest:
             self._closed_until = latest
@@ -205,31 +204,31 @@ class LocalLimiter:
         return GcraMeter(_rule(sent), now, rate)
 
     def _successor(self, rate: Rate, now: float) -> _Meter:
-        """A meter for a new rate that knows what the old ones know."""
+        """Return a meter for a new rate that knows what the old meters know."""
         meter = self._meter(rate, now)
         logs = [old for old in self._meters if isinstance(old, SlidingWindow)]
         if logs:
-            log = max(logs, key=len)  # all of them hold the same calls
+            log = max(logs, key=len)  # all of them have the same calls
             if isinstance(meter, SlidingWindow):
                 return log.changed_to(rate, now, self._pacing(self._settings, rate).window)
             meter.follow_log(log.sent(), now)
             return meter
         smooth = [old for old in self._meters if isinstance(old, GcraMeter)]
-        # With the same period it is the same limit, by another number.
-        akin = [old for old in smooth if old.rate.period == meter.rate.period] or smooth
+        # With the same period it is the same limit, with another number.
+        same_limit = [old for old in smooth if old.rate.period == meter.rate.period] or smooth
         if isinstance(meter, GcraMeter):
-            for old in akin:
+            for old in same_limit:
                 meter.follow(old, now)
-        elif akin:
-            meter.leave(now, min(old.remaining(now) for old in akin))
+        elif same_limit:
+            meter.leave(now, min(old.remaining(now) for old in same_limit))
         return meter
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new one could take over and nobody would notice."""
+        """Tell whether a new limiter could replace this one without any caller noticing."""
         return not self._under_way and all(meter.is_full(now) for meter in self._meters)
 
     def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
-        """What is left, rate by rate, and of the places."""
+        """Return what is left, rate by rate, and of the concurrency slots."""
         quotas = [_quota(meter, now) for meter in self._meters]
         most = self._settings.concurrency
         if most is not None:
@@ -242,16 +241,16 @@ class LocalLimiter:
 
 
 def _rates(settings: ThrottleSettings) -> tuple[Rate, ...]:
-    """Each one once: two meters for the same rate would say the same."""
+    """Return each rate once: two meters for the same rate would count the same."""
     return tuple(dict.fromkeys(settings.rates))
 
 
-def _most(settings: ThrottleSettings) -> float:
+def _concurrency(settings: ThrottleSettings) -> float:
     return math.inf if settings.concurrency is None else settings.concurrency
 
 
-def _kind(settings: ThrottleSettings) -> tuple[object, ...]:
-    """What a rate means beside its number."""
+def _meaning(settings: ThrottleSettings) -> tuple[object, ...]:
+    """Return what changes the meaning of a rate beside its number."""
     return settings.algorithm, settings.burst, settings.margin
 
 
@@ -261,7 +260,7 @@ def _rule(sent: Pace) -> Gcra:
 
 
 def _quota(meter: _Meter, now: float) -> QuotaLeft:
-    """Told in whole seconds, rounded to what we do keep: 10/1500ms is 13 in 2 seconds."""
+    """Describe what is left in whole seconds, rounded as it is enforced: 10/1500ms is 13 in 2 s."""
     period = meter.rate.period
     window = math.ceil(period)
     limit = meter.rate.count * window * NANOSECONDS // round(period * NANOSECONDS)

@@ -1,11 +1,11 @@
-"""How those go out who waited for the end of a pause, where no rate tells: evenly."""
+"""Releases waiters evenly after a pause, where no rate spaces them."""
 
 SPREAD = 1.0
-"""Seconds over which they do."""
+"""Seconds over which the waiters of a pause are released."""
 
 
 class ReleaseSpread:
-    """So many go out from *start* on."""
+    """Spaces the release of *waiting* waiters evenly from *start* on."""
 
     __slots__ = ("_every", "_start", "out")
 
@@ -13,8 +13,8 @@ class ReleaseSpread:
         self._start = start
         self._every = SPREAD / waiting
         self.out = 0
-        """How many have gone."""
+        """Waiters released so far."""
 
     def wait(self, now: float, ahead: int) -> float:
-        """Seconds until one may go with so many before it; not above 0: it may now."""
+        """Return the seconds until the waiter behind *ahead* others may go; not above 0: now."""
         return self._start + min((self.out + ahead) * self._every, SPREAD) - now

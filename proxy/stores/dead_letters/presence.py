@@ -1,8 +1,8 @@
-"""Who of those that share a file is alive.
+"""Which of the processes that share a file are alive.
 
 Each process has a small file of its own beside it, with a lock that lasts as long as the
-process does, whatever ends it. Numbers of processes would not do: containers that share a
-folder have the same ones.
+process does, however that ends. Process ids would not do: containers that share a folder
+have the same ones.
 """
 
 import fcntl
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 class Presence:
-    """What the others see of this process."""
+    """The lock by which other processes see that this one is alive."""
 
     def __init__(self, path: str, token: str) -> None:
-        """*path* is the file that is shared, *token* a name that nobody else has."""
+        """Lock a file beside *path*, the shared file; *token* is unique to this process."""
         self._path = path
         self.token = token
         self._fd = self._appear()
@@ -26,13 +26,14 @@ class Presence:
         while True:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Before it was locked somebody may have taken it for what a dead process left.
+            # Before it was locked another process may have taken it for what a dead one left, and
+            # removed it.
             if file.exists() and file.stat().st_ino == os.fstat(fd).st_ino:
                 return fd
             os.close(fd)
 
     def is_alive(self, token: str) -> bool:
-        """Whether the process of that name is."""
+        """Tell whether the process with that *token* is alive."""
         if token == self.token:
             return True
         try:
@@ -48,7 +49,7 @@ class Presence:
         return False
 
     def close(self) -> None:
-        """It is not there any more."""
+        """Remove the file and release the lock."""
         with suppress(OSError):
             self._file(self.token).unlink()
         os.close(self._fd)
@@ -57,7 +58,7 @@ class Presence:
         return Path(f"{self._path}-alive-{token}")
 
     def _clear_away(self) -> None:
-        """Remove what dead processes have left. Their letters do not need it."""
+        """Remove the files of dead processes. Their dead letters do not need them."""
         beside = Path(self._path)
         for file in beside.parent.glob(f"{beside.name}-alive-*"):
             if not self.is_alive(file.name.rpartition("-alive-")[2]):

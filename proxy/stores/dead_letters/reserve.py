@@ -1,9 +1,9 @@
-"""Room on the disk that is set aside, so that a full disk can be cleared.
+"""Disk space that is set aside, so that a full disk can be cleared.
 
-To delete a letter SQLite has to write, and so has a replay, which is marked first. On a full
-disk neither would work, and nobody could make room with the tool that is there for it. So a
-file beside the letters takes some room while there is any, and is removed when a command that
-makes room finds none.
+To delete a dead letter SQLite has to write, and so has a replay, which is marked first. On a full
+disk neither would work, and an operator could not make room with the very command for it. So a
+file beside the dead letters takes some space while there is any, and is removed when a command
+that makes room finds none.
 """
 
 import os
@@ -12,22 +12,22 @@ from contextlib import suppress
 from pathlib import Path
 
 _SIZE = 1024**2
-"""Bytes: as much as the log of changes holds at most, but for a single large transaction."""
+"""Bytes: as much as the write-ahead log takes at most, but for a single large transaction."""
 _SHARE = 3
 """Of what is free on a small disk only a third is set aside."""
 _LEAST = 64 * 1024
-"""Less would not do: to delete one letter takes a dozen pages."""
+"""Less would not do: to delete one dead letter takes a dozen pages."""
 _TRIES = 2
 _PAGES = 200
-"""Pages that are given back to the disk at once: with more of them SQLite's memory would run
-over, into the log. Others wait for the file meanwhile."""
+"""Pages that are given back to the disk at once: with more of them SQLite's memory would run over,
+into the log. Other processes wait for the file meanwhile."""
 
 
 class Reserve:
-    """The room that is set aside, and how it is used (stores.sqlite.thread.Room)."""
+    """The disk space that is set aside, and its use (stores.sqlite_file.thread.DiskRoom)."""
 
     def __init__(self, path: str) -> None:
-        """*path* is the file of the letters."""
+        """Set space aside beside *path*, the file of the dead letters."""
         self._path = f"{path}-reserve"
         self._tried = 0
         """How often room was made for the present command."""
@@ -35,7 +35,7 @@ class Reserve:
         """Set by a command if much of the file is free."""
 
     def set_aside(self) -> None:
-        """Take the room, if there is enough and nobody has done so before."""
+        """Take the space, if there is enough and no process has done so before."""
         with suppress(OSError):
             if Path(self._path).exists():
                 return
@@ -54,7 +54,7 @@ class Reserve:
                 os.close(descriptor)
 
     def release(self) -> bool:
-        """Give it up; False if there is none."""
+        """Give up the space that is set aside; False if there is none."""
         try:
             Path(self._path).unlink()
         except OSError:
@@ -64,10 +64,10 @@ class Reserve:
     # On a full disk.
 
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
-        """Empty the log of changes first; what was set aside is for those that give back more.
+        """Make room: empty the write-ahead log, then give up the reserve for one that *gives_back*.
 
-        It is needed even to empty the log: the file may have to grow for what is in there, and
-        only then can the log be cut off.
+        The reserve is needed even to empty the log: the file may have to grow for what is in there,
+        and only then can the log be truncated.
         """
         self._tried += 1
         if self._tried > 1 and not (self._tried == _TRIES and gives_back and self.release()):
@@ -83,7 +83,7 @@ class Reserve:
         self.set_aside()
 
     def tidy(self, db: sqlite3.Connection) -> None:
-        """Give back some of what is free in the file, if a command has said so."""
+        """Give back some of what is free in the file, if a command has asked for it."""
         if self.file_is_to_shrink:
             self.file_is_to_shrink = False
             shrink(db)
@@ -105,6 +105,6 @@ def shrink(db: sqlite3.Connection) -> None:
 
 
 def empty_log(db: sqlite3.Connection) -> None:
-    """Move the log of changes into the file and cut it off, if others let us."""
+    """Move the write-ahead log into the file and truncate it, if other processes allow it."""
     with suppress(sqlite3.Error):
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,9 +1,9 @@
-"""Dead letters in a file, as the rest of the house sees them."""
+"""The asynchronous interface to the dead letters of this machine."""
 
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -22,42 +22,42 @@ from proxy.policy.dead_letter import (
 from proxy.stores import StoreError
 from proxy.stores.dead_letters.presence import Presence
 from proxy.stores.dead_letters.reserve import Reserve, empty_log
-from proxy.stores.dead_letters.table import LAYOUT, LOT, DeadLetterTable, Kept
+from proxy.stores.dead_letters.table import BATCH, LAYOUT, DeadLetterTable, Kept
 from proxy.stores.sqlite_file.opening import open_file
 from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
 FILE = "letters.db"
-"""Its name in the state folder."""
+"""Name of the file in the state folder."""
 MOST_LETTERS = 100_000
 MOST_BYTES = 1024**3
-"""What there is room for, of all routes together."""
+"""Bounds for the dead letters of all routes together."""
 
 _PATIENCE = 5.0
-"""Seconds for a command. A disk that waits for its turn takes one; one that is broken takes
-for ever, and a client shall have its answer all the same."""
+"""Seconds for a command. A disk that is busy takes one; one that is broken never answers, and a
+client shall have its response all the same."""
 _LOCK_SHARE = 0.75
-"""Of that time, for waiting until other processes are done with the file."""
+"""Share of that time for waiting until other processes are done with the file."""
 _SWEEP_EVERY = 60.0
 _SWEEP_ON = 0.05
 _LOOK_EVERY = 5.0
-"""Seconds after which it is counted again what other processes have done."""
+"""Seconds after which the dead letters are counted again, for what other processes have done."""
 _LOOK_SOON = 0.05
-"""The same after a change of our own."""
+"""Seconds after which they are counted again once this process has changed some."""
 _CLOSE_WITHIN = 5.0
 _PAGE = 100
 _DIGEST = 8
-"""Bytes that tell callers apart."""
+"""Bytes of the digests that tell callers apart."""
 
 _T = TypeVar("_T")
 
 
 class DeadLetterLosses(Protocol):
-    """Told of letters that are lost."""
+    """Notified of dead letters that are lost."""
 
     def expired(self, route: str, letters: int) -> None:
-        """So many have expired before anybody saw to them."""
+        """Count *letters* of *route* that have expired before an operator saw to them."""
 
 
 class DeadLetterStore:
@@ -73,7 +73,7 @@ class DeadLetterStore:
         most_bytes: int = MOST_BYTES,
         patience: float = _PATIENCE,
     ) -> None:
-        """*patience*: seconds that a command may take."""
+        """Open no file yet; *patience*: seconds that a command may take."""
         self._folder = folder
         self._path = str(Path(folder) / FILE)
         self._clock = clock
@@ -89,32 +89,33 @@ class DeadLetterStore:
         self.counts: Mapping[str, DeadLetterCounts] = {}
         """By route, as of a moment ago."""
         self.counted = 0.0
-        """When that was, in monotonic seconds."""
+        """When they were counted, in monotonic seconds."""
         self._is_failing = False
         self._cannot_keep = False
-        """Whether the last letter could not be written; that others can be read says nothing."""
+        """Whether the last dead letter could not be written; that others can be read says
+        nothing."""
 
     def __repr__(self) -> str:
         return f"<letters in {self._path}, {self.state}>"
 
     @property
     def is_open(self) -> bool:
-        """Whether letters can be kept."""
+        """Tell whether dead letters can be kept."""
         return self._thread is not None
 
     @property
     def has_file(self) -> bool:
-        """Whether letters were kept here before."""
+        """Tell whether dead letters were kept here before."""
         return Path(self._path).is_file()
 
     @property
     def state(self) -> str:
-        """``up`` or ``down``: how the last command went, and the last letter."""
+        """``up`` or ``down``: how the last command went, and the last dead letter."""
         is_up = self._thread is not None and not (self._is_failing or self._cannot_keep)
         return "up" if is_up else "down"
 
     async def start(self) -> None:
-        """Open the file. Raises StoreError with what to do about it if that cannot be done."""
+        """Open the file. Raises StoreError, with a suggestion in its text, if it cannot."""
         thread = FileThread(self._open, self._table, self._reserve)
         await thread.start()
         self._thread = thread
@@ -124,7 +125,7 @@ class DeadLetterStore:
             self._begin(work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do *work* until it, or all, is over."""
+        """Run *work* as a task until it ends, or the store is closed."""
         task = asyncio.create_task(work, name="letters")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -150,7 +151,7 @@ class DeadLetterStore:
         try:
             db = open_file(self._path, wait, LAYOUT)
         except StoreError:
-            # To open it takes some room for the files beside it.
+            # Opening takes some room for the files beside it.
             if not self._reserve.release():
                 raise
             db = open_file(self._path, wait, LAYOUT)
@@ -162,7 +163,7 @@ class DeadLetterStore:
         return DeadLetterTable(db, self._clock, self._presence)
 
     async def close(self) -> None:
-        """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
+        """Finish what was requested, and leave nothing behind: no thread, no task, no file."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -177,12 +178,12 @@ class DeadLetterStore:
             self._presence.close()
         self._presence = None
 
-    # What is asked of it.
+    # The operations of the store.
 
     async def keep(self, letter: DeadLetter) -> bool:
-        """Write it down; True once it is on disk, False if there is no room for it.
+        """Write a dead letter; True once it is on disk, False if there is no room for it.
 
-        Done even if its client leaves meanwhile.
+        The write is finished even if its client leaves meanwhile.
         """
         most_letters, most_bytes = self._most
         try:
@@ -205,77 +206,70 @@ class DeadLetterStore:
         return kept is Kept.YES
 
     def digest(self, content: bytes) -> str:
-        """Tell callers apart by *content*, without anybody learning it from the file."""
+        """Return a digest of *content*, from which that cannot be read, to tell callers apart."""
         return blake2b(content, key=self._secret, digest_size=_DIGEST).hexdigest()
 
     async def page(
         self, route: str | None = None, *, after: str = "", limit: int = _PAGE, newest: bool = False
     ) -> list[DeadLetterSummary]:
-        """Up to *limit* letters behind *after*; the oldest one first, or the *newest*.
+        """Return up to *limit* dead letters behind *after*; the oldest one first, or the *newest*.
 
-        None where no route keeps letters, or ever did.
+        The list is empty where no route keeps dead letters, or ever did.
         """
         if not self.is_open and not self.has_file:
             return []
         return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
 
-    async def find(self, letter: str) -> DeadLetter | None:
-        """All of one letter; None if there is none."""
+    async def find(self, letter_id: str) -> DeadLetter | None:
+        """Return all of one dead letter; None if there is none."""
         if not self.is_open and not self.has_file:
             return None
-        return await self._ask(lambda table: table.find(letter))
+        return await self._ask(lambda table: table.find(letter_id))
 
-    async def every(self, route: str | None = None) -> AsyncIterator[DeadLetter]:
-        """All letters, the oldest one first."""
-        after = ""
-        while outlines := await self.page(route, after=after):
-            for outline in outlines:
-                letter = await self.find(outline.id)
-                if letter is not None:
-                    yield letter
-            after = outlines[-1].id
+    async def begin_replay(
+        self, letter_id: str, ticket: str, *, force: bool
+    ) -> DeadLetter | Obstacle:
+        """Mark a dead letter as being replayed; otherwise return the obstacle.
 
-    async def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
-        """Mark a letter as being sent again, or hear why it may not be.
-
-        Who does not hear, for whatever reason, has not begun. *ticket* is for the end.
+        If the answer does not arrive, for whatever reason, the replay has not begun. *ticket* is
+        for :meth:`end_replay`.
         """
         try:
             begun = await self._ask(
-                lambda table: table.begin_replay(letter, ticket, force=force), gives_back=True
+                lambda table: table.begin_replay(letter_id, ticket, force=force), gives_back=True
             )
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 undo: Job[DeadLetterTable] = Job(
                     lambda table: table.end_replay(
-                        letter, ticket, None, may_have_run=False, gone=False
+                        letter_id, ticket, None, may_have_run=False, gone=False
                     ),
                     only_reads=False,
                     gives_back=True,
                 )
-                self._thread.put(undo)  # it may be marked, and nobody would end it
+                self._thread.put(undo)  # it may be marked, and no replay would end it
             raise
         self._changed.set()
         return begun
 
     async def end_replay(
-        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
-        """It was sent again, and is *gone*; or goes on waiting, with one more *run* on record.
+        """End a replay: the dead letter is *gone*, or waits with one more *run* on record.
 
         *run* is None if nothing of it was sent after all.
         """
         await self._ask(
             lambda table: table.end_replay(
-                letter, ticket, run, may_have_run=may_have_run, gone=gone
+                letter_id, ticket, run, may_have_run=may_have_run, gone=gone
             ),
             gives_back=True,
         )
         self._changed.set()
 
-    async def drop(self, letter: str) -> bool | None:
-        """Delete it; False if it is being sent again, None if there is none."""
-        dropped = await self._ask(lambda table: table.drop(letter), gives_back=True)
+    async def drop(self, letter_id: str) -> bool | None:
+        """Delete a dead letter; False if it is being replayed, None if there is none."""
+        dropped = await self._ask(lambda table: table.drop(letter_id), gives_back=True)
         self._changed.set()
         return dropped
 
@@ -283,41 +277,41 @@ class DeadLetterStore:
         self,
         route: str | None = None,
         until: str = "",
-        told: Callable[[list[str]], object] = lambda _: None,
+        on_dropped: Callable[[list[str]], object] = lambda _: None,
     ) -> int:
-        """Delete all of a route, or all, but for those that are being sent; how many.
+        """Delete all of a route, or all, but for those that are being replayed; return how many.
 
-        Up to the letter *until*, or to the newest one: what comes meanwhile stays. *told* hears
-        of those that are gone, some at a time.
+        Dead letters up to *until*, or to the newest one, are deleted: those that come meanwhile
+        stay. *on_dropped* is called with the ids of those that are gone, some at a time.
         """
         if not until:
             newest = await self.page(route, limit=1, newest=True)
             until = newest[0].id if newest else ""
-        after, lot, total = "", LOT, 0
+        after, limit, total = "", BATCH, 0
         while after < until:
             work = partial(
-                DeadLetterTable.drop_some, route=route, after=after, until=until, lot=lot
+                DeadLetterTable.drop_some, route=route, after=after, until=until, limit=limit
             )
             try:
                 dropped = await self._ask(work, gives_back=True)
             except DiskFull:
-                if lot == 1:
+                if limit == 1:
                     raise
-                lot = max(lot // 10, 1)  # fewer of them take less room to delete
+                limit = max(limit // 10, 1)  # deleting fewer of them takes less room
                 continue
             if not dropped:
                 break
             total += len(dropped)
             after = dropped[-1]
             self._changed.set()
-            told(dropped)
+            on_dropped(dropped)
         self._begin(self._give_back())
         return total
 
     async def _give_back(self) -> None:
         """Give what is free in the file back to the disk, as long as that goes on."""
         before = None
-        with suppress(StoreError):  # it is only room
+        with suppress(StoreError):  # it is only disk space
             while (pages := await self._ask(self._shrink)) and pages != before:
                 before = pages
 
@@ -328,7 +322,7 @@ class DeadLetterStore:
         only_reads: bool = False,
         gives_back: bool = False,
     ) -> _T:
-        """The result of *work*, and a word in the log if the file begins or ceases to fail."""
+        """Return the result of *work*; log it if the file begins or ceases to fail."""
         try:
             result = await self._run(work, only_reads=only_reads, gives_back=gives_back)
         except StoreError as error:
@@ -344,21 +338,21 @@ class DeadLetterStore:
         only_reads: bool = False,
         gives_back: bool = False,
     ) -> _T:
-        """The result of *work*. On a full disk one that *gives_back* room may use the reserve."""
+        """Return the result of *work*; one that *gives_back* disk space may use the reserve."""
         if self._thread is None:
             raise StoreError("the file of the dead letters is closed")
         job: Job[DeadLetterTable] = Job(work, only_reads=only_reads, gives_back=gives_back)
         self._thread.put(job)
-        await asyncio.wait([job.told], timeout=self._patience)
-        if not job.told.done():
-            job.is_void = True  # unless it has begun
+        await asyncio.wait([job.done], timeout=self._patience)
+        if not job.done.done():
+            job.is_void = True  # skipped, unless it has begun
             job.error = FileFailure(f"no answer within {self._patience:g} s")
         if job.error is not None:
             raise job.error
         return cast("_T", job.result)
 
     def _note(self, error: StoreError | None) -> None:
-        """Say so when the file begins to fail, and when that is over."""
+        """Log it when the file begins to fail, and when that is over."""
         is_failing = isinstance(error, FileFailure) and not isinstance(error, DiskFull)
         if is_failing and not self._is_failing:
             _log.warning("the dead letters in %s are out of reach (%s)", self._path, error)
@@ -370,7 +364,7 @@ class DeadLetterStore:
         counts = await self._ask(DeadLetterTable.counts, only_reads=True)
         self.counts, self.counted = counts, self._clock.monotonic()
 
-    # What goes on by itself.
+    # Background tasks.
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -378,7 +372,7 @@ class DeadLetterStore:
             try:
                 gone, has_more = await self._ask(self._sweep, gives_back=True)
             except StoreError:
-                gone = {}  # it says so itself
+                gone = {}  # the failure was logged already
             for route, letters in gone.items():
                 _log.warning("%d dead letters of route %s have expired", letters, route)
                 self._losses.expired(route, letters)
@@ -392,13 +386,13 @@ class DeadLetterStore:
         return gone, has_more
 
     def _shrink(self, table: DeadLetterTable) -> int:
-        """Have some free pages given back to the disk afterwards; how many there are now."""
+        """Have some free pages given back to the disk afterwards; return how many there are now."""
         pages = table.loose_pages()
         self._reserve.file_is_to_shrink = pages > 0
         return pages
 
     async def _keep_looking(self) -> None:
-        """Count again after each change, and now and then for those of others."""
+        """Count again after each change, and now and then for those of other processes."""
         while True:
             waiting = asyncio.ensure_future(self._changed.wait())
             try:

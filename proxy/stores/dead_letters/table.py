@@ -1,4 +1,4 @@
-"""Letters as rows of a file. Every function here runs within a transaction."""
+"""The table of dead letters in the file. Every method runs within a transaction."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ from proxy.stores import StoreError
 from proxy.stores.dead_letters.presence import Presence
 from proxy.stores.sqlite_file.opening import Layout
 
-# Whether a letter may be sent again without more ado, for the new row of a change and the old.
+# Whether a dead letter may be replayed without force, for the new row of a change and the old.
 _NEW = "(NEW.missing = '' AND NOT NEW.may_have_run AND NEW.state = 'waiting')"
 _OLD = "(OLD.missing = '' AND NOT OLD.may_have_run AND OLD.state = 'waiting')"
 
@@ -81,7 +81,7 @@ LAYOUT = Layout(
             PRIMARY KEY (letter, number)
         )
         """,
-        # How many there are is asked at each letter and each scrape: counting would be too slow.
+        # The counts are asked for at each dead letter and each scrape: counting would be too slow.
         """
         CREATE TABLE totals (
             route TEXT PRIMARY KEY,
@@ -90,7 +90,7 @@ LAYOUT = Layout(
             replayable INTEGER NOT NULL
         )
         """,
-        # So is who holds how much of the room.
+        # The same for how much each holder uses.
         """
         CREATE TABLE holders (
             holder TEXT PRIMARY KEY,
@@ -98,7 +98,7 @@ LAYOUT = Layout(
             bytes INTEGER NOT NULL
         )
         """,
-        # What the digests of callers are made with: nobody can try out credentials without it.
+        # The key of the digests of callers: without it, no one can try out credentials.
         "CREATE TABLE secrets (name TEXT PRIMARY KEY, secret BLOB NOT NULL)",
         "INSERT INTO secrets VALUES ('callers', randomblob(32))",
         f"""
@@ -131,32 +131,32 @@ LAYOUT = Layout(
     ),
 )
 
-_OUTLINE = (
+_SUMMARY = (
     "id, created, expires, route, method, target, request_id, error, category, why, used, allowed,"
     " may_have_run, state, replays, size, missing, caller, credentials"
 )
 _REST = "headers, dropped, peer, scheme, record, fallback, holder"
-_ALL = f"{_OUTLINE}, owner, weight, {_REST}"
-_PLACES = ", ".join("?" * len(_ALL.split(",")))
-_OUTLINED = len(_OUTLINE.split(","))
-LOT = 200
-"""Letters that are deleted at once: others wait for the file meanwhile."""
+_ALL = f"{_SUMMARY}, owner, weight, {_REST}"
+_PLACEHOLDERS = ", ".join("?" * len(_ALL.split(",")))
+_SUMMARY_COLUMNS = len(_SUMMARY.split(","))
+BATCH = 200
+"""Dead letters that are deleted in one transaction: other processes wait for the file meanwhile."""
 _ENOUGH_TO_SHRINK = 256
-"""Free pages below which a file does not shrink: the next letters use them."""
+"""Free pages below which a file does not shrink: the next dead letters use them."""
 
 
 class Kept(Enum):
-    """Whether a letter was put with the others, and why not."""
+    """Whether a dead letter was kept, and why not."""
 
     YES = auto()
     NO_ROOM = auto()
-    """All of it is taken by letters that were promised to somebody."""
+    """All room is taken by dead letters that clients were promised."""
     NO_SHARE = auto()
-    """Its holder has half of all room and is not alone, or all but what is left to others."""
+    """The holder has half of all room and is not alone, or all but what is left to others."""
 
 
 class DeadLetterTable:
-    """All letters of the file."""
+    """All dead letters of the file."""
 
     def __init__(self, db: sqlite3.Connection, clock: Clock, presence: Presence) -> None:
         self._run: Callable[..., sqlite3.Cursor] = db.execute
@@ -165,10 +165,10 @@ class DeadLetterTable:
         self._presence = presence
 
     def keep(self, letter: DeadLetter, most_letters: int, most_bytes: int) -> Kept:
-        """Put a letter with the others, if there is room for it.
+        """Insert a dead letter, if there is room for it.
 
-        A letter was promised to somebody, so none is given up for another. That nobody takes
-        all of the room from the others: see :mod:`proxy.policy.fair_share`.
+        Its client was promised that it is kept, so none is evicted for another. How one holder is
+        kept from taking all of the room: see :mod:`proxy.policy.fair_share`.
         """
         headers = json.dumps([[_text(name), _text(value)] for name, value in letter.headers])
         (run,) = letter.runs
@@ -201,20 +201,20 @@ class DeadLetterTable:
             *("", weight, headers, json.dumps(letter.dropped)),
             *(letter.peer, letter.scheme, letter.record, letter.fallback, letter.holder),
         )
-        self._run(f"INSERT INTO letters ({_ALL}) VALUES ({_PLACES})", values)  # noqa: S608 - constants
+        self._run(f"INSERT INTO letters ({_ALL}) VALUES ({_PLACEHOLDERS})", values)  # noqa: S608 - constants
         if letter.body:
             self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, letter.body))
         self._add_run(out.id, 0, run)
         return Kept.YES
 
-    def _add_run(self, letter: str, number: int, run: ReplayRun) -> None:
-        values = (letter, number, run.time, run.result, json.dumps(run.attempts))
+    def _add_run(self, letter_id: str, number: int, run: ReplayRun) -> None:
+        values = (letter_id, number, run.time, run.result, json.dumps(run.attempts))
         self._run("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", values)
 
     def page(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
-        """Up to *limit* letters behind *after*, in their order."""
+        """Return up to *limit* dead letters behind *after*, in their order."""
         self.find_abandoned()
         where, values = [], list[object]()
         if route is not None:
@@ -226,31 +226,31 @@ class DeadLetterTable:
         condition = f"WHERE {' AND '.join(where)}" if where else ""
         order = "DESC" if newest else "ASC"
         rows = self._run(
-            f"SELECT {_OUTLINE} FROM letters {condition} ORDER BY id {order} LIMIT ?",  # noqa: S608 - constants
+            f"SELECT {_SUMMARY} FROM letters {condition} ORDER BY id {order} LIMIT ?",  # noqa: S608 - constants
             (*values, limit),
         )
-        return [_outline(row) for row in rows]
+        return [_summary(row) for row in rows]
 
-    def find(self, letter: str) -> DeadLetter | None:
-        """All of one letter."""
+    def find(self, letter_id: str) -> DeadLetter | None:
+        """Return all of one dead letter."""
         self.find_abandoned()
         row = self._run(
-            f"SELECT {_OUTLINE}, {_REST} FROM letters WHERE id = ?",  # noqa: S608 - constants
-            (letter,),
+            f"SELECT {_SUMMARY}, {_REST} FROM letters WHERE id = ?",  # noqa: S608 - constants
+            (letter_id,),
         ).fetchone()
         if row is None:
             return None
         runs = self._run(
-            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter,)
+            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter_id,)
         ).fetchall()
-        (body,) = self._run("SELECT body FROM bodies WHERE letter = ?", (letter,)).fetchone() or (
-            b"",
-        )
+        (body,) = self._run(
+            "SELECT body FROM bodies WHERE letter = ?", (letter_id,)
+        ).fetchone() or (b"",)
         return _letter(row, body, runs)
 
-    def begin_replay(self, letter: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
-        """Mark it as being sent again, if it may be; *ticket* tells this replay from others."""
-        found = self.find(letter)
+    def begin_replay(self, letter_id: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
+        """Mark a dead letter as being replayed, if it may be; *ticket* identifies the replay."""
+        found = self.find(letter_id)
         if found is None:
             return Obstacle.UNKNOWN
         obstacle = found.summary.obstacle(force=force)
@@ -258,36 +258,42 @@ class DeadLetterTable:
             return obstacle
         self._run(
             "UPDATE letters SET state = ?, owner = ? WHERE id = ?",
-            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter),
+            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter_id),
         )
         return found
 
     def end_replay(
-        self, letter: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
     ) -> None:
-        """It was sent again, and is gone; or goes on waiting, with one more *run* on record."""
+        """End a replay: the dead letter is *gone*, or waits with one more *run* on record."""
         owner = f"{self._presence.token} {ticket}"
-        row = self._run("SELECT owner FROM letters WHERE id = ?", (letter,)).fetchone()
+        row = self._run("SELECT owner FROM letters WHERE id = ?", (letter_id,)).fetchone()
         if row is None or row[0] != owner:
-            return  # it had not begun
+            return  # the replay had not begun
         if gone:
-            self._run("DELETE FROM letters WHERE id = ?", (letter,))
+            self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
             return
         if run is not None:
             (number,) = self._run(
-                "SELECT count(*) FROM runs WHERE letter = ?", (letter,)
+                "SELECT count(*) FROM runs WHERE letter = ?", (letter_id,)
             ).fetchone()
-            self._add_run(letter, number, run)
+            self._add_run(letter_id, number, run)
         used = None if run is None else len(run.attempts)
         # What was uncertain before stays so: that it failed this time says nothing of the other.
         self._run(
             "UPDATE letters SET state = ?, owner = '', replays = replays + ?,"
             " used = coalesce(?, used), may_have_run = may_have_run OR ? WHERE id = ?",
-            (DeadLetterState.WAITING.value, int(run is not None), used, int(may_have_run), letter),
+            (
+                DeadLetterState.WAITING.value,
+                int(run is not None),
+                used,
+                int(may_have_run),
+                letter_id,
+            ),
         )
 
     def find_abandoned(self) -> None:
-        """What somebody was sending who is dead is uncertain."""
+        """Mark as uncertain what a process was replaying that is dead now."""
         rows = self._run("SELECT DISTINCT owner FROM letters WHERE state = 'replaying'").fetchall()
         for (owner,) in rows:
             if not self._presence.is_alive(owner.partition(" ")[0]):
@@ -297,52 +303,52 @@ class DeadLetterTable:
                     (DeadLetterState.UNCERTAIN.value, owner),
                 )
 
-    def drop(self, letter: str) -> bool | None:
-        """Delete it; False if it is being sent again, None if there is none."""
+    def drop(self, letter_id: str) -> bool | None:
+        """Delete a dead letter; False if it is being replayed, None if there is none."""
         self.find_abandoned()
-        row = self._run("SELECT state FROM letters WHERE id = ?", (letter,)).fetchone()
+        row = self._run("SELECT state FROM letters WHERE id = ?", (letter_id,)).fetchone()
         if row is None:
             return None
         if row[0] == DeadLetterState.REPLAYING.value:
             return False
-        self._run("DELETE FROM letters WHERE id = ?", (letter,))
+        self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
         return True
 
-    def drop_some(self, route: str | None, after: str, until: str, lot: int) -> list[str]:
-        """Delete up to *lot* letters of a route, or of all, behind *after* up to *until*: which.
+    def drop_some(self, route: str | None, after: str, until: str, limit: int) -> list[str]:
+        """Delete up to *limit* dead letters of a route, or of all; return their ids.
 
-        But for those that are being sent again.
+        They are behind *after*, up to *until*. Those that are being replayed stay.
         """
         self.find_abandoned()
         condition, values = ("AND route = ?", (route,)) if route is not None else ("", ())
         rows = self._run(
             "SELECT id FROM letters WHERE state != 'replaying' AND id > ? AND id <= ?"  # noqa: S608 - constants
             f" {condition} ORDER BY id LIMIT ?",
-            (after, until, *values, lot),
+            (after, until, *values, limit),
         ).fetchall()
         self._run_each("DELETE FROM letters WHERE id = ?", rows)
         return [letter for (letter,) in rows]
 
     def sweep(self) -> tuple[dict[str, int], bool]:
-        """Delete some of what has expired: how many of each route, and whether there is more."""
+        """Delete some expired dead letters; return the number by route, and if there are more."""
         self.find_abandoned()
         rows = self._run(
             "SELECT id, route FROM letters WHERE expires <= ? AND state != 'replaying' LIMIT ?",
-            (self._clock.wall(), LOT),
+            (self._clock.wall(), BATCH),
         ).fetchall()
         gone: dict[str, int] = {}
         for letter, route in rows:
             self._run("DELETE FROM letters WHERE id = ?", (letter,))
             gone[route] = gone.get(route, 0) + 1
-        return gone, len(rows) == LOT
+        return gone, len(rows) == BATCH
 
     def loose_pages(self) -> int:
-        """Pages of the file that are free and should be given back to the disk; 0 if few are."""
+        """Return the number of free pages to be given back to the disk; 0 if they are few."""
         free: int = self._run("PRAGMA freelist_count").fetchone()[0]
         return free if free >= _ENOUGH_TO_SHRINK else 0
 
     def secret(self) -> bytes:
-        """What the digests of callers are made with: one for all who use the file."""
+        """Return the key of the digests of callers: one for all processes that use the file."""
         row = self._run("SELECT secret FROM secrets WHERE name = 'callers'").fetchone()
         match row:
             case (bytes(secret),):
@@ -350,7 +356,7 @@ class DeadLetterTable:
         raise StoreError("the file of the dead letters has lost its secret")
 
     def counts(self) -> dict[str, DeadLetterCounts]:
-        """How many there are, by route."""
+        """Return how many dead letters there are, by route."""
         found = {}
         for route, letters, size, replayable in self._run("SELECT * FROM totals").fetchall():
             (oldest,) = self._run(
@@ -364,7 +370,7 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1")
 
 
-def _outline(row: tuple[object, ...]) -> DeadLetterSummary:
+def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
     match row:
         case (
             str(letter),
@@ -412,7 +418,7 @@ def _outline(row: tuple[object, ...]) -> DeadLetterSummary:
 
 
 def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]) -> DeadLetter:
-    outline, rest = _outline(row[:_OUTLINED]), row[_OUTLINED:]
+    outline, rest = _summary(row[:_SUMMARY_COLUMNS]), row[_SUMMARY_COLUMNS:]
     match rest:
         case (
             str(headers),

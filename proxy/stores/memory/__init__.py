@@ -1,6 +1,7 @@
-"""What this process keeps for itself: all that a single instance needs.
+"""The store of one process: rate limits and idempotency keys in its memory, lost when it ends.
 
-``permits.py`` has the limits, ``claims.py`` what is known of idempotency keys.
+``limiter`` has the limiters, ``idempotency`` the records of keys, ``caller_usage`` how they are
+shared by caller. It imports ``core`` and ``policy`` only.
 """
 
 from proxy.stores.memory.idempotency import MemoryIdempotencyStore

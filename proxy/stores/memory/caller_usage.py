@@ -1,26 +1,26 @@
-"""What each caller holds of the room for keys, and in which order it gives that up."""
+"""How much of the store each caller uses, and in which order its records are evicted."""
 
 from collections.abc import Callable
 
 CALLER_USAGE_BYTES = 416
 """Bytes that a caller takes besides its records: measured, on 64 bits."""
 _FEW = 64
-"""Names that may be out of date before a line is cleared of them."""
+"""Names that may be out of date before an eviction order is cleared of them."""
 
 
 class EvictionOrder:
-    """Names of records, the oldest first. Some may be gone, or stand for something else."""
+    """Names of records, the oldest first. Some may be gone, or stand for another record."""
 
     __slots__ = ("_first", "names")
 
     def __init__(self) -> None:
         # A list: an empty deque takes ten times as much, and most callers have few keys.
         self.names: list[str] = []
-        """Appended to."""
+        """Appended to by the store."""
         self._first = 0
 
     def take_oldest(self, is_current: Callable[[str], bool]) -> str | None:
-        """The oldest name that *is_current*, which is in the line no longer; None without one."""
+        """Remove and return the oldest name that *is_current*; None without one."""
         found = None
         while found is None and self._first < len(self.names):
             name = self.names[self._first]
@@ -39,20 +39,20 @@ class EvictionOrder:
 
 
 class CallerUsage:
-    """What one caller holds."""
+    """What one caller uses of the store."""
 
     __slots__ = ("bytes", "caller", "ended", "markers", "open", "results")
 
     def __init__(self, caller: str) -> None:
         self.caller = caller
         self.open = 0
-        """Records that may not be given up: in flight, or held."""
+        """Records that may not be evicted: in flight, or held."""
         self.ended = 0
-        """Records that may."""
+        """Ended records, which may be evicted."""
         self.bytes = 0
-        """Of the results of those."""
+        """Bytes of the results of the ended records."""
         self.results = EvictionOrder()
-        """Ended records that have a result, and those that have none."""
+        """Ended records that have a result, and (below) those that have none."""
         self.markers = EvictionOrder()
 
     def __repr__(self) -> str:
@@ -60,10 +60,10 @@ class CallerUsage:
 
     @property
     def records(self) -> int:
-        """All that it holds."""
+        """Number of the caller's records."""
         return self.open + self.ended
 
     @property
     def is_untidy(self) -> bool:
-        """Whether most names in its lines stand for nothing any more."""
+        """Tell whether most names of the eviction orders stand for no record any more."""
         return len(self.results.names) + len(self.markers.names) > 2 * self.ended + _FEW

@@ -1,17 +1,18 @@
 """Idempotency keys that this process remembers for as long as it lives.
 
-Nothing here ever waits, so each method is one step. What it may take is bounded, in records
-and in bytes, and three kinds of things share the room:
+Nothing here ever waits, so each method is one atomic step. Memory is bounded, in records
+and in bytes, and three kinds of entries share it:
 
--   what is in flight or held: never given up, for it would run twice;
--   what has ended: a result is given up if another record or result needs its room, and leaves
-    a marker behind, which says that the request has run; when only markers are left, those go;
--   how a key ended that was set free: for seconds only, for those who waited for it, and
-    within a share of the room, so that a storm of failures leaves the rest alone.
+-   records in flight or held: never evicted, for their requests would run twice;
+-   records that have ended: a result is evicted if another record or result needs its room, and
+    leaves a marker behind, which says that the request has run; when only markers are left,
+    those go;
+-   outcomes of keys that were set free: for seconds only, for the requests that waited for them,
+    and within a share of the bytes, so that a storm of failures leaves the rest alone.
 
-The room is shared by caller (``rooms.py``): the caller that holds most gives up its oldest, and
-one caller has at most half of what may not be given up while others have anything, and seven
-eighths while it is alone. Where all of it is taken by what must stay, new keys are turned away.
+Memory is shared by caller (``caller_usage.py``): the caller that uses most loses its oldest, and
+one caller has at most half of the records that may not be evicted while others have any, and seven
+eighths while it is alone. Where all of it is taken by records that must stay, new keys are refused.
 """
 
 import logging
@@ -44,74 +45,75 @@ from proxy.stores.memory.caller_usage import CALLER_USAGE_BYTES, CallerUsage
 
 _log = logging.getLogger("holdfast")
 
-_DONE, _HELD = RecordState.DONE, RecordState.HELD  # speed: as records.py has it
+_DONE, _HELD = RecordState.DONE, RecordState.HELD  # speed: as record.py has it
 
 RECORD = 432
 """Bytes that a record takes besides its result, its name included: measured, on 64 bits."""
 _TIDY_EVERY = 16
-"""Claims after which somebody looks for records that have had their time."""
+"""Claims after which expired records are looked for."""
 _LOOKS = 2 * _TIDY_EVERY
-"""Records that may go then, of each queue: more than were added meanwhile."""
+"""Records that may be dropped then, of each queue: more than were added meanwhile."""
 _LOOK_AGAIN = 1.0
-"""Seconds until it is looked again whether anything held has had its time: it takes a while."""
+"""Seconds until expired records are looked for again among those held: it takes a while."""
 _LEFT_SHARE = 0.25
-"""Of all bytes, for what was left behind."""
+"""Share of all bytes for outcomes that owners left behind."""
 _RECORDS_SHARE = 0.75
-"""Of all bytes, for records as such: beyond that the oldest of them go before results do, so that
-there is room for some. With the usual bounds there are never so many."""
+"""Share of all bytes for records as such: beyond that the oldest of them go before results do, so
+that there is room for some. With the usual bounds there are never so many."""
 
 
 class MemoryIdempotencyStore:
-    """Has the record of every key, and shares them with nobody."""
+    """Has the record of every key, and shares them with no other process."""
 
     def __init__(self, settings: MemorySettings, clock: Clock, evicted: Callable[[], None]) -> None:
-        """*evicted* is called for each result, and each record, given up before its time."""
+        """Call *evicted* for each result, and each record, that is evicted before its time."""
         self._settings = settings
         self._clock = clock
         self._evicted = evicted
         self._open: dict[str, Record] = {}
-        """What is in flight or held, by name."""
+        """Records in flight or held, by name."""
         self._ended: dict[str, Record] = {}
-        """What may be given up."""
+        """Records that may be evicted, by name."""
         self._queues: dict[float, deque[str]] = {}
-        """Names of those by how long they are kept: in each queue the first one is the oldest, and
-        the next one to expire. Some may be gone."""
-        self._rooms: dict[str, CallerUsage] = {}
-        """By caller, for those who hold anything."""
+        """Names of the ended records by how long they are kept: in each queue the first one is the
+        oldest, and the next one to expire. Some may be gone."""
+        self._usage: dict[str, CallerUsage] = {}
+        """By caller, for those that have any record."""
         self._count = 0
         """Records, of all callers together."""
         self._entries = settings.entries
         self._bytes = settings.bytes
-        self._roomy = settings.bytes - RECORD - CALLER_USAGE_BYTES
-        """Bytes in use up to which another record fits, whoever's it is."""
-        room = min(settings.entries, settings.bytes // RECORD)
-        self._half = max(room // 2, 1)
+        self._fits_below = settings.bytes - RECORD - CALLER_USAGE_BYTES
+        """Bytes in use up to which another record fits, whichever caller's it is."""
+        capacity = min(settings.entries, settings.bytes // RECORD)
+        self._half = max(capacity // 2, 1)
         """Records in flight or held that one caller may have beside others."""
-        self._most_alone = limit_for_one_caller(room)
+        self._most_alone = limit_for_one_caller(capacity)
         """Records in flight or held that a caller may have alone: what is held stays for a day."""
         self._shares: tuple[FairShare[str], FairShare[str]] | None = None
-        """Who holds how many bytes of results, and how many records of which some may be given
-        up. None until the room was first short, for it takes time to know."""
+        """How many bytes of results each caller has, and how many records of which some may be
+        evicted. None until memory was first short, for it takes time to compute."""
         self._held = 0
-        """Records whose outcome nobody knows."""
+        """Records whose outcome is not known."""
         self._says_held = False
-        """Whether it was said that these are many."""
+        """Whether the log has a warning that these are many."""
         self._looked = 0.0
-        """When it was last looked for those that have had their time."""
+        """When expired records were last looked for among those held."""
         self._until_tidy = _TIDY_EVERY
-        """Claims until somebody looks for records that have had their time."""
+        """Claims until expired records are looked for."""
         self._left: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
-        """What owners left behind for those who waited, and until when; the oldest first."""
+        """Outcomes that owners left behind for those who waited, and until when; the oldest
+        first."""
         self.used = 0
         """Bytes in use."""
         self._left_used = 0
-        """Those of them that were left behind."""
+        """Bytes of them that were left behind."""
         self._results_used = 0
-        """Those of them that are results, which may be given up."""
+        """Bytes of them that are results, which may be evicted."""
 
     @property
     def at_once(self) -> "MemoryIdempotencyStore":
-        """Nobody has to wait for anything here."""
+        """Return the store itself: it never waits."""
         return self
 
     def __len__(self) -> int:
@@ -120,14 +122,14 @@ class MemoryIdempotencyStore:
     def __repr__(self) -> str:
         return f"<memory, {len(self)} keys, {self.used} bytes>"
 
-    # What is asked of it.
+    # The operations of a store.
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
+        """Claim a key; the answer tells who has it otherwise."""
         return self.claim_at_once(ask)
 
     def claim_at_once(self, ask: Claim) -> Claimed:
-        """The same without waiting."""
+        """Claim a key without waiting."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         name = ask.name
         self._until_tidy -= 1
@@ -144,31 +146,31 @@ class MemoryIdempotencyStore:
             after, claimed = claim(before, ask, now=now, wall=wall)
             if claimed.answer is not ClaimAnswer.NEW:
                 if after is not before:
-                    opened[name] = after  # somebody waits for it
+                    opened[name] = after  # a request waits for it
                 return claimed
-            self._forget(name)  # it has expired, or its owner has fallen silent
+            self._forget(name)  # it has expired, or its owner's lease has
         else:
-            after = new_record(ask, now=now, wall=wall)  # as above, in less time
-        caller, rooms = ask.caller, self._rooms
-        is_new = caller not in rooms
-        room = CallerUsage(caller) if is_new else rooms[caller]
+            after = new_record(ask, now=now, wall=wall)  # speed: what claim() returns, in less time
+        caller, usages = ask.caller, self._usage
+        is_new = caller not in usages
+        usage = CallerUsage(caller) if is_new else usages[caller]
         if (
-            self.used > self._roomy or self._count >= self._entries or room.open >= self._half
-        ) and not self._has_room(room, now, wall):
+            self.used > self._fits_below or self._count >= self._entries or usage.open >= self._half
+        ) and not self._has_room(usage, now, wall):
             return Claimed(ClaimAnswer.FULL)
         if is_new:
-            rooms[caller] = room
+            usages[caller] = usage
             self.used += CALLER_USAGE_BYTES
         opened[name] = after
-        room.open += 1
+        usage.open += 1
         self._count += 1
         self.used += RECORD
         if self._shares is not None:
-            self._rank(room)
+            self._rank(usage)
         return YOURS
 
     async def fetch(self, name: str, owner: str = "") -> bytes | None:
-        """The result of a key, or what *owner* left behind. A claim has told it here."""
+        """Return the result of a key, or what *owner* left behind. A claim has it here already."""
         if owner:
             left = self._left.get(owner)
             return None if left is None else left[1]
@@ -176,23 +178,23 @@ class MemoryIdempotencyStore:
         return None if record is None or record.state is not RecordState.DONE else record.result
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun; False if the key is not its own any more."""
+        """Finish what *owner* has begun; False if the key is not its own any more."""
         return self.settle_at_once(name, owner, ending)
 
     def settle_at_once(self, name: str, owner: str, ending: Ending) -> bool:
-        """The same without waiting."""
+        """Finish what *owner* has begun, without waiting."""
         wall = self._clock.wall()
         record = self._open.get(name)
         if record is None or record.owner != owner:
-            return False  # who is held or has ended has no owner
-        if record.expires <= wall and not record.holds(self._clock.monotonic()):
+            return False  # a record that is held or has ended has no owner
+        if record.expires <= wall and not record.is_leased(self._clock.monotonic()):
             return False
         after, caller, state = settle(record, ending, wall=wall), record.caller, ending.state
         if after is None:
             self._forget(name)
         elif state is _HELD:
             if after.caller != caller:
-                self._move(self._rooms[caller], after.caller)
+                self._move(self._usage[caller], after.caller)
             self._open[name] = after
             self._hold()
         else:
@@ -202,7 +204,7 @@ class MemoryIdempotencyStore:
         return True
 
     async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
-        """*owner* is still alive; False if the key is not its own any more."""
+        """Renew the lease of *owner*; False if the key is not its own any more."""
         record = self._find(name)
         if record is None or not is_owned(record, owner):
             return False
@@ -212,35 +214,35 @@ class MemoryIdempotencyStore:
 
     def watch(
         self,
-        name: str,  # noqa: ARG002 - nobody else could change it
+        name: str,  # noqa: ARG002 - no other process could change it
         awake: Callable[[], None],  # noqa: ARG002 - as above
     ) -> Callable[[], None]:
-        """Nothing changes here by another process's doing."""
+        """Do nothing: no other process can change a record here."""
         return _nothing
 
     async def show(self, name: str) -> Shown | None:
-        """What is known of a key; None if nothing is."""
+        """Return a key's record for an operator; None if there is none."""
         record = self._find(name)
         return None if record is None else shown(record, now=self._clock.monotonic())
 
     async def drop(self, name: str) -> bool:
-        """Forget a key; False if there is none, or somebody alive has it."""
+        """Forget a key; False if there is none, or its owner is alive."""
         record = self._find(name)
-        if record is None or record.holds(self._clock.monotonic()):
+        if record is None or record.is_leased(self._clock.monotonic()):
             return False
         self._forget(name)
         return True
 
     async def revoke(self, name: str) -> bool:
-        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        """Take a key from its owner, so that it is held; False if no owner that is alive has it."""
         record = self._find(name)
-        if record is None or not record.holds(self._clock.monotonic()):
+        if record is None or not record.is_leased(self._clock.monotonic()):
             return False
         self._open[name] = revoke(record)
         self._hold()
         return True
 
-    # How it is kept.
+    # Records, and what they take.
 
     def _find(self, name: str) -> Record | None:
         record = self._open.get(name) or self._ended.get(name)
@@ -248,48 +250,48 @@ class MemoryIdempotencyStore:
         return None if record is None or record.has_expired(now=now, wall=wall) else record
 
     def _end(self, name: str, caller: str, after: Record, ttl: float, wall: float) -> None:
-        """Keep a record of *caller*'s whose request has run: it may be given up from now on.
+        """Keep a record of *caller*'s whose request has run: it may be evicted from now on.
 
-        Its result goes first.
+        Where memory is short, its result goes first.
         """
-        room = self._rooms[caller]
+        usage = self._usage[caller]
         if after.caller != caller:
-            room = self._move(room, after.caller)
+            usage = self._move(usage, after.caller)
         size = len(after.result)
         if self.used + size > self._bytes and not self._has_result_room(size, wall):
-            # That it has run must not be forgotten, whatever becomes of its result.
+            # That it has run must not be forgotten, even if its result does not fit.
             after, size = after._replace(state=RecordState.UNSTORED, result=b""), 0
         del self._open[name]
         self._ended[name] = after
-        room.open -= 1
-        room.ended += 1
+        usage.open -= 1
+        usage.ended += 1
         if size:
-            room.results.names.append(name)
-            room.bytes += size
+            usage.results.names.append(name)
+            usage.bytes += size
             self._results_used += size
             self.used += size
         else:
-            room.markers.names.append(name)
+            usage.markers.names.append(name)
         queues = self._queues
         if ttl not in queues:
             queues[ttl] = deque()
         queues[ttl].append(name)
         if self._shares is not None:
-            self._rank(room)
+            self._rank(usage)
 
-    def _move(self, room: CallerUsage, caller: str) -> CallerUsage:
-        """An open record of *room* belongs to *caller* from now on, whose room this is."""
-        room.open -= 1
-        self._settle_room(room)
-        other = self._rooms.get(caller)
+    def _move(self, usage: CallerUsage, caller: str) -> CallerUsage:
+        """Move an open record from *usage* to *caller*, whose usage is returned."""
+        usage.open -= 1
+        self._settle_usage(usage)
+        other = self._usage.get(caller)
         if other is None:
-            other = self._rooms[caller] = CallerUsage(caller)
+            other = self._usage[caller] = CallerUsage(caller)
             self.used += CALLER_USAGE_BYTES
         other.open += 1
         return other
 
     def _hold(self) -> None:
-        """One more is held: say so once if half of the room is, as much as one caller can hold."""
+        """Count one more held record; warn once if half of all are: one caller can have as many."""
         self._held += 1
         if self._held >= self._half and not self._says_held:
             self._says_held = True
@@ -301,7 +303,7 @@ class MemoryIdempotencyStore:
             )
 
     def _leave(self, owner: str, result: bytes, wall: float) -> None:
-        """Keep *result* for those who waited for *owner*, if there is room."""
+        """Keep *result* for the requests that waited for *owner*, if there is room."""
         if owner in self._left:
             self._clear(owner)
         size = RECORD + len(result)
@@ -316,7 +318,7 @@ class MemoryIdempotencyStore:
             self._left_used += size
 
     def _clear(self, owner: str) -> None:
-        """What *owner* left behind goes."""
+        """Drop the outcome that *owner* left behind."""
         _, result = self._left.pop(owner)
         size = RECORD + len(result)
         self.used -= size
@@ -327,41 +329,41 @@ class MemoryIdempotencyStore:
         is_open = record is not None
         if record is None:
             record = self._ended.pop(name)
-        room, size = self._rooms[record.caller], len(record.result)
+        usage, size = self._usage[record.caller], len(record.result)
         self.used -= RECORD + size
         self._count -= 1
         if is_open:
-            room.open -= 1
+            usage.open -= 1
             if record.state is RecordState.HELD:
                 self._held -= 1
                 self._says_held = self._says_held and self._held > self._half // 2
         else:
-            room.ended -= 1
-            room.bytes -= size
+            usage.ended -= 1
+            usage.bytes -= size
             self._results_used -= size
-        self._settle_room(room)
+        self._settle_usage(usage)
 
-    def _settle_room(self, room: CallerUsage) -> None:
-        """*room* holds less than before: let go of what it does not need any more."""
+    def _settle_usage(self, usage: CallerUsage) -> None:
+        """Update what depends on *usage*, which has less than before; drop it once it is empty."""
         if self._shares is not None:
-            self._rank(room)
-        if not room.open and not room.ended:
-            del self._rooms[room.caller]
+            self._rank(usage)
+        if not usage.open and not usage.ended:
+            del self._usage[usage.caller]
             self.used -= CALLER_USAGE_BYTES
-        elif room.is_untidy:
-            room.results.clear_up(lambda name: self._is_of(room, name, with_result=True))
-            room.markers.clear_up(lambda name: self._is_of(room, name, with_result=False))
+        elif usage.is_untidy:
+            usage.results.clear_up(lambda name: self._is_of(usage, name, with_result=True))
+            usage.markers.clear_up(lambda name: self._is_of(usage, name, with_result=False))
 
-    def _is_of(self, room: CallerUsage, name: str, *, with_result: bool) -> bool:
+    def _is_of(self, usage: CallerUsage, name: str, *, with_result: bool) -> bool:
         record = self._ended.get(name)
-        if record is None or record.caller != room.caller:
+        if record is None or record.caller != usage.caller:
             return False
         return bool(record.result) is with_result
 
-    # Room.
+    # Eviction.
 
     def known(self) -> KnownKeys:
-        """How much is remembered, and how far back."""
+        """Return how many keys are remembered, and how far back."""
         created = []
         for queue in self._queues.values():
             while queue and queue[0] not in self._ended:
@@ -371,59 +373,59 @@ class MemoryIdempotencyStore:
         oldest = max(self._clock.wall() - min(created), 0.0) if created else None
         return KnownKeys(self._count, self._held, oldest)
 
-    def _has_room(self, room: CallerUsage, now: float, wall: float) -> bool:
-        """Whether *room* may have one more record, if need be after others have gone."""
-        if self._make_room(room, wall):
+    def _has_room(self, usage: CallerUsage, now: float, wall: float) -> bool:
+        """Tell whether *usage* may have one more record, if need be after others were evicted."""
+        if self._make_room(usage, wall):
             return True
         if now - self._looked < _LOOK_AGAIN:
             return False
         self._looked = now
         self._tidy_open(wall)
-        return self._make_room(room, wall)
+        return self._make_room(usage, wall)
 
-    def _make_room(self, room: CallerUsage, wall: float) -> bool:
-        """Give up what may be given up, until a record more fits; nothing if it never will."""
+    def _make_room(self, usage: CallerUsage, wall: float) -> bool:
+        """Evict until one more record fits; evict nothing and return False if it never will."""
         most = self._settings
-        if room.open >= self._half and self._count > room.records:
-            return False  # others have something, and shall find room for more
-        if room.open >= self._most_alone:
+        if usage.open >= self._half and self._count > usage.records:
+            return False  # others have records, and shall find room for more
+        if usage.open >= self._most_alone:
             return False  # others may come
-        size = RECORD if room.caller in self._rooms else RECORD + CALLER_USAGE_BYTES
+        size = RECORD if usage.caller in self._usage else RECORD + CALLER_USAGE_BYTES
         spare = self._results_used + len(self._ended) * RECORD
         if len(self._open) >= most.entries or self.used - spare + size > most.bytes:
             return False
         while self.used + size > most.bytes:
-            self._give_up(size, wall)
+            self._evict(size, wall)
         while self._count >= most.entries:
-            self._give_up_record(wall)
+            self._evict_record(wall)
         return True
 
     def _has_result_room(self, size: int, wall: float) -> bool:
-        """Make room for a result, by giving up others; markers only if there are too many."""
+        """Make room for a result by evicting others; markers only if there are too many."""
         most = self._settings.bytes
         spare = min(max(self._too_many_records(0), 0), len(self._ended) * RECORD)
         if self.used - self._results_used - spare + size > most:
             return False
         while self.used + size > most:
-            self._give_up(0, wall)
+            self._evict(0, wall)
         return True
 
     def _too_many_records(self, more: int) -> int:
-        """Bytes that records take beyond their share, with *more* of them."""
+        """Return the bytes that records take beyond their share, with *more* of them."""
         records = self.used - self._results_used - self._left_used
         return records + more - int(self._settings.bytes * _RECORDS_SHARE)
 
-    def _give_up(self, more: int, wall: float) -> None:
-        """Give up a result, or a record if there is none or if records take too much."""
+    def _evict(self, more: int, wall: float) -> None:
+        """Evict a result, or a record if there is none or if records take too much."""
         if self._results_used and not (self._ended and self._too_many_records(more) > 0):
-            self._give_up_result(wall)
+            self._evict_result(wall)
         else:
-            self._give_up_record(wall)
+            self._evict_record(wall)
 
-    def _give_up_result(self, wall: float) -> None:
-        """The caller that has most bytes of results gives up its oldest: that it ran stays."""
-        room = self._rooms[self._largest(0)]
-        name = room.results.take_oldest(lambda name: self._is_of(room, name, with_result=True))
+    def _evict_result(self, wall: float) -> None:
+        """Evict the oldest result of the caller that has most bytes of them; its marker stays."""
+        usage = self._usage[self._largest(0)]
+        name = usage.results.take_oldest(lambda name: self._is_of(usage, name, with_result=True))
         assert name is not None  # noqa: S101 - it has bytes, so it has results
         record = self._ended[name]
         if record.expires <= wall:
@@ -432,46 +434,48 @@ class MemoryIdempotencyStore:
         self._evicted()
         size = len(record.result)
         self._ended[name] = record._replace(state=RecordState.UNSTORED, result=b"")
-        room.markers.names.append(name)
-        room.bytes -= size
+        usage.markers.names.append(name)
+        usage.bytes -= size
         self._results_used -= size
         self.used -= size
-        self._rank(room)
+        self._rank(usage)
 
-    def _give_up_record(self, wall: float) -> None:
-        """The caller that has most records gives up its oldest marker, or else its oldest key."""
-        room = self._rooms[self._largest(1)]
-        name = room.markers.take_oldest(lambda name: self._is_of(room, name, with_result=False))
+    def _evict_record(self, wall: float) -> None:
+        """Evict the oldest marker, or else the oldest key, of the caller that has most records."""
+        usage = self._usage[self._largest(1)]
+        name = usage.markers.take_oldest(lambda name: self._is_of(usage, name, with_result=False))
         if name is None:
-            name = room.results.take_oldest(lambda name: self._is_of(room, name, with_result=True))
+            name = usage.results.take_oldest(
+                lambda name: self._is_of(usage, name, with_result=True)
+            )
         assert name is not None  # noqa: S101 - who is asked has something to give up
         if self._ended[name].expires > wall:
             self._evicted()
         self._forget(name)
 
     def _largest(self, which: int) -> str:
-        """The caller that holds most: 0, bytes of results; 1, records, if some may go."""
+        """Return the caller that has most: 0, bytes of results; 1, records that may be evicted."""
         if self._shares is None:
             self._shares = (FairShare(), FairShare())
-            for room in self._rooms.values():
-                self._rank(room)
+            for usage in self._usage.values():
+                self._rank(usage)
         caller = self._shares[which].largest()
         assert caller is not None  # noqa: S101 - it was seen before that there is something
         return caller
 
-    def _rank(self, room: CallerUsage) -> None:
-        """Note what *room* holds now."""
+    def _rank(self, usage: CallerUsage) -> None:
+        """Update the ranking with what *usage* has now."""
         assert self._shares is not None  # noqa: S101 - for the type checker
-        wants = (room.bytes, room.records if room.ended else 0)
-        for share, holds in zip(self._shares, wants, strict=True):
-            change = holds - share.used_by(room.caller)
+        wants = (usage.bytes, usage.records if usage.ended else 0)
+        for share, amount in zip(self._shares, wants, strict=True):
+            change = amount - share.used_by(usage.caller)
             if change > 0:
-                share.add(room.caller, change)
+                share.add(usage.caller, change)
             elif change < 0:
-                share.give_back(room.caller, -change)
+                share.give_back(usage.caller, -change)
 
     def _tidy(self, wall: float) -> None:
-        """Drop what has had its time, a few at a time: nobody waits for a great clean-up."""
+        """Drop expired records, a few at a time: no request waits for a long clean-up."""
         most = self._settings
         if self.used < most.bytes // 2 and self._count < most.entries // 2:
             self._shares = None
@@ -488,7 +492,7 @@ class MemoryIdempotencyStore:
                     self._forget(name)
 
     def _tidy_left(self, now: float) -> None:
-        """Drop what nobody has come for in time; the oldest is first."""
+        """Drop outcomes that no request has fetched in time; the oldest is first."""
         while self._left:
             owner, (until, _) = next(iter(self._left.items()))
             if now < until:
@@ -496,7 +500,7 @@ class MemoryIdempotencyStore:
             self._clear(owner)
 
     def _tidy_open(self, wall: float) -> None:
-        """Drop what was held, or left in flight, for all of its time. Where there is need."""
+        """Drop expired records that were held, or left in flight. Only where memory is short."""
         now = self._clock.monotonic()
         expired = [
             name for name, record in self._open.items() if record.has_expired(now=now, wall=wall)

@@ -1,4 +1,4 @@
-"""Limits that this process keeps for itself."""
+"""Rate limiters that this process has for itself."""
 
 from secrets import token_bytes
 
@@ -8,18 +8,18 @@ from proxy.policy.throttle.limiter import LimiterListener, LocalLimiter
 
 
 class MemoryLimiterStore:
-    """Has the permits of every bucket, and shares them with nobody."""
+    """Has the limiter of every bucket, and shares them with no other process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.digest_key = token_bytes(32)
-        """Nobody else needs to find the same bucket."""
+        """Random: no other process needs to find the same bucket."""
 
-    def permits(
+    def limiter(
         self,
-        bucket: str,  # noqa: ARG002 - nobody else could mean the same
+        bucket: str,  # noqa: ARG002 - no other process shares it
         settings: ThrottleSettings,
         listener: LimiterListener,  # noqa: ARG002 - nothing changes by itself here
     ) -> LocalLimiter:
-        """The permits of one bucket."""
+        """Return the limiter of one bucket."""
         return LocalLimiter(settings, self._clock.monotonic())

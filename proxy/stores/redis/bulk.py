@@ -1,9 +1,9 @@
 """A connection of their own for large results, in either direction.
 
-A crowd that wants large results, or brings them, fills this one. Claims, permits and beats go
-over the link and wait behind none of it. A few calls are under way at a time, so that neither
-side holds more than a few results in its buffers; the others wait for their turn. Nobody waits
-for longer than a fixed time, and a failure concerns nobody but those who wait.
+A crowd of requests that fetch large results, or store them, fills this one. Claims, permits and
+heartbeats go over the link and wait behind none of it. Back-pressure: only a few calls are under
+way at a time, so that neither side has more than a few results in its buffers; the others wait.
+No call waits for longer than a fixed time, and a failure concerns only the calls that wait.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from proxy.stores.redis.scripts import Script
 
 _AT_ONCE = 8
 """Calls that are under way at the same time."""
-_DIAL_AGAIN = 0.25
+_RECONNECT_AFTER = 0.25
 """Seconds after a connection could not be made until it is tried again."""
 
 _T = TypeVar("_T")
@@ -31,18 +31,19 @@ _T = TypeVar("_T")
 class BulkConnection:
     """Makes its connection when it is first needed, and again when that was lost."""
 
-    def __init__(self, dialler: RedisConnector, clock: Clock, recorder: StoreRecorder) -> None:
-        self._dialler = dialler
+    def __init__(self, connector: RedisConnector, clock: Clock, recorder: StoreRecorder) -> None:
+        self._connector = connector
         self._clock = clock
         self._recorder = recorder
-        self._patience = max(PATIENCE, 2 * dialler.timeout)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._dialling = asyncio.Lock()
+        self._patience = max(PATIENCE, 2 * connector.timeout)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._connecting = asyncio.Lock()
         self._connection: RedisConnection | None = None
         self._asked: set[asyncio.Future[Reply]] = set()
         self._failed: StoreFailure | None = None
-        self._dial_after = 0.0
-        """When a connection may be tried again, and why it could not be made last time."""
+        self._reconnect_at = 0.0
+        """When a connection may be tried again; ``_failed`` is why it could not be made last
+        time."""
         self._drops = 0
         """How often it was dropped: a connection that was begun before is not wanted any more."""
 
@@ -57,13 +58,13 @@ class BulkConnection:
         args: Command,
         read: Callable[[list[Reply]], _T],
     ) -> _T:
-        """What *script* answers, as *read* understands it. Raises :class:`StoreError`."""
+        """Return the answer of *script*, converted by *read*. Raises :class:`StoreError`."""
 
         async def call() -> Reply:
-            words = (len(keys), *keys, *args)
-            reply = await self._send(("EVALSHA", script.digest, *words))
+            args_and_keys = (len(keys), *keys, *args)
+            reply = await self._send(("EVALSHA", script.digest, *args_and_keys))
             if is_unknown_script(reply):
-                reply = await self._send(("EVAL", script.text, *words))
+                reply = await self._send(("EVAL", script.text, *args_and_keys))
             return reply
 
         def read_list(reply: Reply) -> _T:
@@ -71,20 +72,20 @@ class BulkConnection:
                 raise StoreError("its answer makes no sense")
             return read(reply)
 
-        return await self._take_turn(operation, call, read_list)
+        return await self._run_limited(operation, call, read_list)
 
     async def ask(self, operation: str, command: Command, read: Callable[[Reply], _T]) -> _T:
-        """What *command* answers, as *read* understands it. Raises :class:`StoreError`."""
-        return await self._take_turn(operation, lambda: self._send(command), read)
+        """Return the answer to *command*, converted by *read*. Raises :class:`StoreError`."""
+        return await self._run_limited(operation, lambda: self._send(command), read)
 
-    def drop(self, why: str) -> None:
-        """Close the connection; whoever waits for an answer is told *why*. It may be used again."""
+    def drop(self, reason: str) -> None:
+        """Close the connection; waiting calls fail with *reason*. It may be used again."""
         self._drops += 1
         if self._connection is not None:
             self._connection.close()
-        self._lose(why)
+        self._lose(reason)
 
-    async def _take_turn(
+    async def _run_limited(
         self,
         operation: str,
         call: Callable[[], Awaitable[Reply]],
@@ -92,7 +93,7 @@ class BulkConnection:
     ) -> _T:
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._patience), self._turns:
+            async with asyncio.timeout(self._patience), self._slots:
                 reply = await call()
             result = read(_checked(reply))
         except TimeoutError:
@@ -123,18 +124,18 @@ class BulkConnection:
             self._asked.discard(future)
 
     async def _connected(self) -> RedisConnection:
-        async with self._dialling:
+        async with self._connecting:
             if self._connection is not None:
                 return self._connection
-            if self._failed is not None and self._clock.monotonic() < self._dial_after:
+            if self._failed is not None and self._clock.monotonic() < self._reconnect_at:
                 raise self._failed
             drops = self._drops
             try:
-                async with asyncio.timeout(self._dialler.timeout):
-                    connection = await self._dialler.dial(self._lose)
+                async with asyncio.timeout(self._connector.timeout):
+                    connection = await self._connector.connect(self._lose)
             except (StoreFailure, OSError, TimeoutError) as error:
                 self._failed = StoreFailure(str(error) or "no connection in time")
-                self._dial_after = self._clock.monotonic() + _DIAL_AGAIN
+                self._reconnect_at = self._clock.monotonic() + _RECONNECT_AFTER
                 raise self._failed from error
             if drops != self._drops:
                 connection.close()
@@ -143,14 +144,14 @@ class BulkConnection:
             self._connection = connection
             return connection
 
-    def _lose(self, why: str) -> None:
-        """The connection has ended: so have all calls on it."""
+    def _lose(self, reason: str) -> None:
+        """Fail all calls on the connection, which has ended."""
         self._connection = None
         asked = list(self._asked)
         self._asked.clear()
         for future in asked:
             if not future.done():
-                future.set_exception(StoreFailure(why))
+                future.set_exception(StoreFailure(reason))
 
 
 def _checked(reply: Reply) -> Reply:

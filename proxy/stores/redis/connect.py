@@ -1,4 +1,4 @@
-"""How a connection to the server is made: by TLS or in clear, and with a password."""
+"""Makes connections to the server: by TLS or in clear, and with a password."""
 
 import asyncio
 import ssl
@@ -11,7 +11,7 @@ from proxy.stores.redis.connection import RedisConnection
 
 
 class RedisConnector:
-    """Makes connections to one server. Its text is the server's name, and holds no secret."""
+    """Makes connections to one server. Its text is the server's name, without any secret."""
 
     def __init__(self, settings: RedisSettings, clock: Clock) -> None:
         self._settings = settings
@@ -27,8 +27,8 @@ class RedisConnector:
         """Seconds in which the server must answer."""
         return self._settings.timeout
 
-    async def dial(self, lost: Callable[[str], None]) -> RedisConnection:
-        """A new connection, logged in; *lost* is told if it ends. To be closed by the caller.
+    async def connect(self, lost: Callable[[str], None]) -> RedisConnection:
+        """Return a new connection, logged in; *lost* is called if it ends. The caller closes it.
 
         Raises StoreFailure or OSError. How long it takes is for the caller to limit.
         """

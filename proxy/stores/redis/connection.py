@@ -1,13 +1,12 @@
 """One connection to a Redis server: commands go out, replies come back in their order.
 
-hiredis packs and parses. There is no queue and no lock: a command is written when it is
-called for, and whoever called is told when its reply comes, in that very callback. So
-thousands of buckets share one connection, and a call costs a tenth of what it costs by
-way of streams and futures.
+hiredis packs and parses. There is no queue and no lock: a command is written at once, and
+its callback is called when its reply comes, while that is parsed. So thousands of buckets
+share one connection, and a call costs a tenth of what it costs by way of streams and futures.
 
-A connection is as good as dead when nothing moves on it for as long as a reply may take:
-nothing comes, and nothing of what waits to be sent goes out. A reply that is late while
-others arrive concerns its own call alone.
+A connection counts as dead when nothing moves on it for as long as a reply may take:
+nothing arrives, and nothing of what waits to be sent is acknowledged. A reply that is late
+while others arrive concerns its own call alone.
 """
 
 import asyncio
@@ -23,19 +22,19 @@ from proxy.core.clock import Clock
 from proxy.net.unacked import unacked_bytes
 
 Reply = object
-"""What a server says: bytes, an int, None, a list of such, or a ReplyError."""
+"""A server's reply: bytes, an int, None, a list of such, or a ReplyError."""
 
 Command = tuple[str | bytes | int, ...]
 
 Answered = Callable[[Reply, float], None]
-"""Told the reply, and when its command was sent."""
+"""Called with the reply, and when its command was sent."""
 
 _LONGEST = 5
 """Timeouts after which a reply is overdue for good, whatever else comes meanwhile."""
 
 
 class StoreFailure(Exception):
-    """The store is of no use; the text says why, and holds no secret."""
+    """The server cannot be used; the text gives the reason, without any secret."""
 
 
 @dataclass(slots=True)
@@ -47,10 +46,10 @@ class _Pending:
 
 
 class RedisConnection(asyncio.Protocol):
-    """Commands and replies. Ends at the first thing that is wrong, and says so once."""
+    """Sends commands and parses replies. Ends at the first error, and reports it once."""
 
     def __init__(self, clock: Clock, timeout: float, lost: Callable[[str], None]) -> None:
-        """*lost* is told why it ended, unless it was closed on purpose."""
+        """Call *lost* with the reason when it ends, unless it was closed on purpose."""
         self._clock = clock
         self._timeout = timeout
         self._lost: Callable[[str], None] | None = lost
@@ -60,20 +59,20 @@ class RedisConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._requested: asyncio.Future[Reply] | None = None
         self.pushed: Callable[[Reply], None] | None = None
-        """Told what comes without having been asked for: messages of a channel."""
+        """Called with what comes without a request: messages of a channel."""
         self.heard = clock.monotonic()
-        """When anything came last."""
+        """When data arrived last."""
         self.longest = _LONGEST * timeout
         """Seconds after which a reply is overdue though others come."""
         self._late = 0
-        """How many of those that are due first were told that they are late."""
+        """How many of the calls that are due first were notified that they are late."""
         self._written = 0
         """Bytes handed to the transport so far."""
         self._taken = 0
-        self._had_unsent = False
-        """How many of them had arrived at the last look, and whether others had not."""
+        self._had_unacked = False
+        """How many of them were acknowledged at the last look, and whether others were not."""
         self._moved = self.heard
-        """When something was last seen to go out."""
+        """When bytes were last seen to go out."""
 
     def __repr__(self) -> str:
         state = "closed" if self._lost is None else "open"
@@ -100,9 +99,9 @@ class RedisConnection(asyncio.Protocol):
             self._transport.write(data)
 
     async def request(self, *command: str | int) -> Reply:
-        """The reply to *command*. Raises StoreFailure if that is an error, or if none comes.
+        """Return the reply to *command*. Raises StoreFailure if that is an error, or if none comes.
 
-        One at a time.
+        Only one request at a time.
         """
         if self._lost is None:
             raise StoreFailure("the connection is closed")
@@ -120,38 +119,38 @@ class RedisConnection(asyncio.Protocol):
         return reply
 
     def close(self) -> None:
-        """End it. Nobody is told anything any more."""
+        """End the connection; no callback is called any more."""
         self._end("the connection is closed")
 
-    def fail(self, why: str) -> None:
-        """It is of no use any more."""
+    def fail(self, reason: str) -> None:
+        """End the connection because of *reason*, and report it."""
         lost = self._lost
-        self._end(why)
+        self._end(reason)
         if lost is not None:
-            lost(why)
+            lost(reason)
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         self._lost = None
         self._pending.clear()
         self._late = 0
         if self._requested is not None and not self._requested.done():
-            self._requested.set_exception(StoreFailure(why))
+            self._requested.set_exception(StoreFailure(reason))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
 
-    # What the loop tells us.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Note the transport of the open connection."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         if self._lost is None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Replies, whole or in pieces."""
+        """Parse replies, whole or in pieces, and deliver them."""
         self.heard = self._clock.monotonic()
         try:
             self._reader.feed(data)
@@ -170,46 +169,46 @@ class RedisConnection(asyncio.Protocol):
             self.fail("it does not speak Redis's protocol")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by whomever."""
+        """Report the end of the connection, whichever side closed it."""
         self._transport = None
         self.fail(str(exc) if exc is not None else "it closed the connection")
 
-    # Silence.
+    # Timeouts.
 
     def _watch(self, seconds: float) -> None:
         due = self._clock.monotonic() + seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look, due)
 
     def _look(self, due: float) -> None:
-        """Does anything move? And who has waited for too long? One timer is enough for all."""
+        """Check whether anything moves, and which replies are late. One timer is enough for all."""
         self._timer = None
         if not self._pending:
-            self._had_unsent = False
+            self._had_unacked = False
             return
         now = self._clock.monotonic()
         if now - due > self._timeout / 2:
-            # It was us who slept: what has come meanwhile is yet to be read.
+            # This process was suspended: what has come meanwhile is yet to be read.
             self._watch(self._timeout / 4)
             return
         oldest = self._pending[0].sent
         if self._goes_out():
             self._moved = now
-        silent_from = max(oldest, self.heard, self._moved)
-        if now >= silent_from + self._timeout or now >= oldest + self.longest:
+        idle_since = max(oldest, self.heard, self._moved)
+        if now >= idle_since + self._timeout or now >= oldest + self.longest:
             self.fail(self._overdue)
             return
-        self._tell_late(now)
+        self._notify_late(now)
         if self._lost is not None:
-            self._watch_next(now, silent_from)
+            self._watch_next(now, idle_since)
 
-    def _watch_next(self, now: float, silent_from: float) -> None:
+    def _watch_next(self, now: float, idle_since: float) -> None:
         """Look again when the connection may be dead, or the next reply late."""
         following = next(islice(self._pending, self._late, None), None)
-        since = silent_from if following is None else min(silent_from, following.sent)
+        since = idle_since if following is None else min(idle_since, following.sent)
         self._watch(max(since + self._timeout - now, 0.0))
 
-    def _tell_late(self, now: float) -> None:
-        """Tell those whose replies are late; they come in order, so the first are the latest."""
+    def _notify_late(self, now: float) -> None:
+        """Notify the calls whose replies are late; they come in order, the latest first."""
         for pending in list(islice(self._pending, self._late, None)):
             if now < pending.sent + self._timeout:
                 break
@@ -218,11 +217,11 @@ class RedisConnection(asyncio.Protocol):
                 pending.late()
 
     def _goes_out(self) -> bool:
-        """Whether the server has taken some of what had to wait at the last look, or waits now."""
-        unsent = unacked_bytes(self._transport)
-        before, self._taken = self._taken, self._written - unsent
-        waited, self._had_unsent = self._had_unsent, unsent > 0
-        return self._taken > before and (waited or self._had_unsent)
+        """Tell whether the server has acknowledged bytes that waited, or wait now."""
+        unacked = unacked_bytes(self._transport)
+        before, self._taken = self._taken, self._written - unacked
+        waited, self._had_unacked = self._had_unacked, unacked > 0
+        return self._taken > before and (waited or self._had_unacked)
 
     @property
     def _overdue(self) -> str:

@@ -1,4 +1,4 @@
-"""What stands in for the store while it is down (``on_store_error``)."""
+"""The limiter of a bucket while the store is down (``on_store_error``): degraded operation."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from proxy.policy.throttle.limiter import NEVER, Limiter, LocalLimiter
 from proxy.policy.throttle.pacing import Pace, pace
 
 
-def stand_in(
+def degraded_limiter(
     settings: ThrottleSettings, instances: int, now: float, under_way: int, life: float
 ) -> Limiter:
-    """Permits for the time being, with so many calls under way.
+    """Return a limiter for the time being, with *under_way* calls under way.
 
-    What the store gave out a moment ago, to live for *life*, is not known here. So a share opens
-    after one of its own intervals, and each time anew: who makes the store go away again and again
-    gains nothing.
+    Permits that the store gave out a moment ago, to live for *life*, are not known here. So a share
+    opens after one of its own intervals, and each time anew: a client that makes the store fail
+    again and again gains nothing.
     """
     if settings.on_store_error == "open":
         return _Everything()
@@ -37,7 +37,7 @@ def stand_in(
 
 
 def share_of(settings: ThrottleSettings, instances: int) -> ThrottleSettings:
-    """What is left for one of so many instances if each keeps to its share."""
+    """Return the limits of one of *instances* if each keeps to its share."""
     concurrency = settings.concurrency
     return replace(
         settings,
@@ -48,7 +48,7 @@ def share_of(settings: ThrottleSettings, instances: int) -> ThrottleSettings:
 
 
 class _Everything:
-    """Every call passes."""
+    """Admits every call."""
 
     def take(self, now: float, reserved: int) -> bool:  # noqa: ARG002 - no matter when
         return True
@@ -87,7 +87,7 @@ class _Everything:
 
 
 class _Nothing(_Everything):
-    """No call passes."""
+    """Admits no call."""
 
     def take(self, now: float, reserved: int) -> bool:  # noqa: ARG002 - no matter when
         return False

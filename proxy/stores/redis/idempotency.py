@@ -1,11 +1,11 @@
-"""Idempotency keys that all instances share.
+"""The records of idempotency keys that all instances share.
 
-A record is one hash. The server decides, by its own clock, in scripts that are one step
-each; they have the rules of :mod:`proxy.policy.idempotency.record`, and the tests hold them against
-those. Whoever waits for a key is told by a channel that it may be free, and only where
-somebody waits: a key without a rival costs two calls and no message.
+A record is one hash. The server decides, by its own clock, in scripts that are one atomic step
+each; they have the rules of :mod:`proxy.policy.idempotency.record`, and the tests compare them with
+those. A request that waits for a key is told by a channel that it may be free, and only where
+a request waits is it published: a key without a rival costs two calls and no message.
 
-Large results come and go over a connection of their own: nobody's claim waits behind them.
+Large results go over a connection of their own: no claim waits behind them.
 """
 
 import asyncio
@@ -30,38 +30,39 @@ from proxy.stores.redis.link import Link
 from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, REVOKE, SETTLE, SHOW
 
 MOST_LEFT = 16 * 1024**2
-"""Bytes that all instances together leave behind for those who wait, within the time they last."""
+"""Bytes that all instances together leave behind for requests that wait, within the time they
+last."""
 
 
 class RedisIdempotencyStore:
     """Has the record of every key, and shares them with all other instances."""
 
     at_once = None
-    """Nothing is done here without waiting."""
+    """None: every operation waits for the server."""
 
     def __init__(self, link: Link, bulk: BulkConnection, prefix: str, digest_key: bytes) -> None:
-        """*digest_key* is the secret part of the names that callers have in the store."""
+        """Use *digest_key* as the secret part of the names that callers have in the store."""
         self._digest_key = digest_key
         self._link = link
         self._bulk = bulk
         self._prefix = prefix
         self._channel = keys_channel(prefix)
-        self._rooms = f"{prefix}:open:"
-        """What the names of rooms begin with: which keys of a caller may not be given up."""
+        self._open_prefix = f"{prefix}:open:"
+        """Prefix of the sets of a caller's keys that may not be evicted."""
         self._watched: dict[str, dict[int, Callable[[], None]]] = {}
-        """Who is to be told of a key, by its name."""
+        """Callbacks of the requests that wait for a key, by its name."""
         self._numbers = count()
         self._doubtful: dict[str, str] = {}
-        """Owners who never heard whether they have a key, and its name."""
+        """Owners that never got the answer to a claim, and the name of its key."""
 
     def __repr__(self) -> str:
         return f"<claims, {self._link}, {len(self._watched)} watched>"
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not.
+        """Claim a key; the answer tells who has it otherwise.
 
-        Who does not hear, for whatever reason, has not got it: that is seen to as soon as
-        the server can be reached.
+        If the answer does not arrive, for whatever reason, the claim is undone as soon as the
+        server can be reached.
         """
         args = (
             ask.owner,
@@ -73,7 +74,7 @@ class RedisIdempotencyStore:
             int(bool(ask.waited_for)),
             LARGE,
             caller_share_name(ask.caller, self._digest_key),
-            *(self._rooms, ask.name, MOST_OPEN),
+            *(self._open_prefix, ask.name, MOST_OPEN),
         )
         keys = (self._key(ask.name), self._left(ask.waited_for))
         was_up = self._link.is_up  # else it is not even sent
@@ -86,22 +87,22 @@ class RedisIdempotencyStore:
             raise
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun; False if the key is not its own any more."""
+        """Finish what *owner* has begun; False if the key is not its own any more."""
         keys = self._keys(name, owner)
         args = self._ending(name, owner, ending)
         if len(ending.result) <= LARGE:
             return await self._link.ask("settle", SETTLE, keys, args, _yes_or_no)
         if ending.state is not RecordState.DONE:
-            # Mostly nobody waits for it, and then it need not be sent.
+            # Mostly no request waits for it, and then it need not be sent.
             brief = self._ending(name, owner, ending._replace(result=b""), unless_waits=True)
-            told = await self._link.ask("settle", SETTLE, keys, brief, _yes_no_or_waits)
-            if told is not None:
-                return told
+            settled = await self._link.ask("settle", SETTLE, keys, brief, _yes_no_or_waits)
+            if settled is not None:
+                return settled
         self._require_link("settle")
         return await self._bulk.run("settle", SETTLE, keys, args, _yes_or_no)
 
     async def fetch(self, name: str, owner: str = "") -> bytes | None:
-        """The result of a key, or what *owner* left behind; None if it is gone."""
+        """Return the result of a key, or what *owner* left behind; None if it is gone."""
         self._require_link("fetch")
         if owner:
             return await self._bulk.ask("fetch", ("GET", self._left(owner)), _left_behind)
@@ -109,7 +110,7 @@ class RedisIdempotencyStore:
         return await self._bulk.ask("fetch", command, _result)
 
     def _require_link(self, operation: str) -> None:
-        """Ask nothing while the server is known to be of no use."""
+        """Raise StoreError while the server is known to be down."""
         if not self._link.is_up:
             self._link.refuse(operation)
 
@@ -128,30 +129,30 @@ class RedisIdempotencyStore:
             MOST_LEFT,
             int(unless_waits),
             caller_share_name(ending.caller, self._digest_key) if ending.caller else "",
-            self._rooms,
+            self._open_prefix,
         )
 
     async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
-        """*owner* is still alive; False if the key is not its own any more."""
+        """Renew the lease of *owner*; False if the key is not its own any more."""
         args = (owner, _microseconds(lease), _milliseconds(lease + ttl))
         return await self._link.ask("renew", RENEW, (self._key(name),), args, _yes_or_no)
 
     async def show(self, name: str) -> Shown | None:
-        """What is known of a key; None if nothing is."""
+        """Return a key's record for an operator; None if there is none."""
         return await self._link.ask("admin", SHOW, (self._key(name),), (), _shown)
 
     async def drop(self, name: str) -> bool:
-        """Forget a key; False if there is none, or somebody alive has it."""
-        args = (self._channel, name, self._rooms)
+        """Forget a key; False if there is none, or its owner is alive."""
+        args = (self._channel, name, self._open_prefix)
         return await self._link.ask("admin", DROP, (self._key(name),), args, _yes_or_no)
 
     async def revoke(self, name: str) -> bool:
-        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        """Take a key from its owner, so that it is held; False if no owner that is alive has it."""
         args = (self._channel, name)
         return await self._link.ask("admin", REVOKE, (self._key(name),), args, _yes_or_no)
 
     def _keys(self, name: str, owner: str) -> tuple[str, ...]:
-        """What is changed when *owner* ends."""
+        """Return the server's keys that change when *owner* finishes."""
         return self._key(name), self._left(owner), f"{self._prefix}:left_bytes"
 
     def _key(self, name: str) -> str:
@@ -161,12 +162,12 @@ class RedisIdempotencyStore:
         return f"{self._prefix}:left:{owner}"
 
     def came_up(self) -> None:
-        """The server can be reached: set free what was claimed for nobody."""
+        """Undo the claims whose answers did not arrive: the server can be reached."""
         while self._doubtful and self._link.is_up:
             owner, name = self._doubtful.popitem()
             args = self._ending(name, owner, Ending(None, 0.0))
             keys = self._keys(name, owner)
-            # Its owner may come again under the same name: that claim must stand.
+            # Its owner may claim again under the same name: that claim must stay.
             answered = self._link.send("settle", SETTLE, keys, args, in_order=True)
             answered.add_done_callback(partial(self._set_free, name, owner))
 
@@ -174,12 +175,12 @@ class RedisIdempotencyStore:
         if answered.exception() is not None:
             self._doubtful[owner] = name
 
-    # Who waits.
+    # Waiting requests.
 
     def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
-        """Call *awake* when the key may be busy no longer, until the result is called.
+        """Call *awake* when the key may be busy no longer, until the returned function is called.
 
-        Nobody announces that an owner has fallen silent: a claim says until when to wait.
+        The end of a lease is not published: a claim says until when to wait.
         """
         number = next(self._numbers)
         self._watched.setdefault(name, {})[number] = awake
@@ -192,22 +193,22 @@ class RedisIdempotencyStore:
         return leave
 
     def heard(self, name: str) -> None:
-        """Somebody says that the key of this name has changed."""
+        """Wake the requests that wait for this key: an instance has published that it changed."""
         for awake in list(self._watched.get(name, {}).values()):
             awake()
 
     def missed(self) -> None:
-        """Others may have said so of any key, and we did not listen."""
+        """Wake all waiting requests: messages about their keys may have been missed."""
         for name in list(self._watched):
             self.heard(name)
 
 
 def keys_channel(prefix: str) -> str:
-    """Where it is announced that a key may be free for which somebody waits."""
+    """Return the channel on which it is published that a key may be free."""
     return f"{prefix}:keys"
 
 
-# What the scripts answer.
+# Answers of the scripts.
 
 
 def _claimed(reply: list[Reply]) -> Claimed:

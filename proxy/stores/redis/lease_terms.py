@@ -1,15 +1,15 @@
-"""On what terms permits are lent, so that no rate is exceeded.
+"""The terms on which permits are leased ahead, so that no rate limit is exceeded.
 
 A permit that an instance got from the store is used a little later, or lapses. It lives for L
 seconds from the moment in which it was asked for, on all instances alike, however far away the
-store is: what goes out in a window was granted in that window and L. So the slots of a rate are
+store is: what goes out in a window was granted in that window and L. So the due times of a rate are
 further apart at the store than for one process (``policy/throttle/pacing.py``).
 
-Because a permit has its time, it can be given before its slot has come, and kept until then: by L/2
-at most, so that as much is left for the way to the instance and for its use. Who asks a little
-late loses nothing so, and one question serves for several calls.
+Because a permit lapses, it can be given before its due time, and kept until then: by L/2
+at most, so that as much is left for the way to the instance and for its use. So an instance that
+asks a little late loses nothing, and one command serves for several calls.
 
-The longer permits live, the fewer the questions and the less of the rate is used: a 40th of the
+The longer permits live, the fewer the commands and the less of the rate is used: a 40th of the
 window costs 2.4 % of it.
 """
 
@@ -19,12 +19,12 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import life_of, pace
 
 _AHEAD = 0.5
-"""The part of its life by which a permit may be given before its slot."""
+"""The part of its life by which a permit may be given before its due time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """What a throttle means to the store."""
+    """The limits of a throttle as the store's scripts take them."""
 
     life: float
     """Seconds for which a permit is good, from the moment in which it was asked for."""
@@ -38,12 +38,12 @@ class LeaseTerms:
 
     @property
     def ahead(self) -> float:
-        """Seconds by which a permit may be given before its slot."""
+        """Seconds by which a permit may be given before its due time."""
         return self.life * _AHEAD
 
 
 def lease_terms(settings: ThrottleSettings, permit_life: float | None = None) -> LeaseTerms:
-    """The terms for *settings*."""
+    """Return the terms for *settings*."""
     # In an order that does not depend on the file's: the store knows them by number.
     rates = sorted(set(settings.rates), key=lambda rate: (rate.period, rate.count))
     life = life_of(settings.rates, permit_life)

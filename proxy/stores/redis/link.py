@@ -1,19 +1,22 @@
-"""The way to the server: up, or down and tried again.
+"""The link to the server, with a heartbeat: up, or down and tried again.
 
 ::
 
-    start ──► connect, log in, beat ──► up ──► call … call … beat once a second
+    start ──► connect, log in, beat ──► up ──► call … call … heartbeat once a second
                  │        ▲              │
                  ▼        │              ▼  the first error, or no answer in time
-                down ─────┘  probe     down: everybody is told at once
+                down ─────┘  probe     down: all users are told at once
 
 It is a circuit breaker with the shortest of memories: one failure opens it, because all
-calls are alike and go to the same place. While it is down nobody asks, so an outage costs
+calls are alike and go to the same server. While it is down nothing is sent, so an outage costs
 nothing per request. A probe is a real call that writes, so a server that cannot be
 written to (a replica, one out of memory) is not taken for a good one.
 
-What goes over it is small, so that nobody waits for long behind others; large results have a
-connection of their own (``bulk.py``).
+Once a second each instance sends a heartbeat; the server counts the instances whose last one is
+not older than ``HEARTBEAT_TIMEOUT``.
+
+What goes over the link is small, so that no call waits for long behind others; large results have
+a connection of their own (``bulk.py``).
 """
 
 import asyncio
@@ -33,42 +36,43 @@ from proxy.stores.redis.scripts import BEAT, CLAIM, Script
 
 _log = logging.getLogger("holdfast")
 
-_BEAT_EVERY = 1.0
-_BEAT_AGAIN = 0.1
-"""Seconds from the first beat to the second: those who start together soon know of each other."""
-SILENCE = 3.0
-"""Seconds after which an instance that is not heard of is gone, and all that it held is free."""
+_HEARTBEAT_EVERY = 1.0
+_SECOND_HEARTBEAT = 0.1
+"""Seconds from the first heartbeat to the second: instances that start together soon know of each
+other."""
+HEARTBEAT_TIMEOUT = 3.0
+"""Seconds after which an instance without a heartbeat is gone, and all that it had is free."""
 _PROBE_EVERY = 0.5
 _PROBE_SELDOM = 8.0
 _SHORT_LIFE = 5.0
 """Seconds: a link that fails sooner than that after it came up is tried less often."""
 
 Answer = Callable[[list[int], float], None]
-"""Told what a script answered, and when it was called."""
+"""Called with the numbers that a script answered, and when it was called."""
 
 
 _T = TypeVar("_T")
 
 
 class LinkListener(Protocol):
-    """Who wants to know how the link does."""
+    """Notified when the state of the link changes."""
 
     def came_up(self) -> None:
-        """The server can be used from now on."""
+        """Use the server from now on: the link is up."""
 
     def went_down(self) -> None:
-        """It cannot; calls that were under way will not be answered."""
+        """Do without the server: the link is down, and calls under way will not be answered."""
 
     def beat(self) -> None:
-        """Another second has passed, and it is up."""
+        """Do what is due once a second while the link is up."""
 
 
 class Link:
-    """The way to the server that all buckets of a process share."""
+    """The link to the server that all buckets of a process share."""
 
     def __init__(
         self,
-        dialler: RedisConnector,
+        connector: RedisConnector,
         instances_key: str,
         instance: str,
         *,
@@ -76,8 +80,8 @@ class Link:
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
-        """*instance* is our name among those that *instances_key* lists."""
-        self._dialler = dialler
+        """Register as *instance* among those that *instances_key* lists."""
+        self._connector = connector
         self._instances_key = instances_key
         self._clock = clock
         self._recorder = recorder
@@ -88,7 +92,7 @@ class Link:
         self._under_way: dict[int, str] = {}
         """Operations that were not answered yet, by number."""
         self._asked: dict[int, asyncio.Future[list[Reply]]] = {}
-        """Those of them that somebody waits for."""
+        """Futures of the operations that a request waits for."""
         self._calls = 0
         self._task: asyncio.Task[None] | None = None
         self._complained = False
@@ -98,16 +102,16 @@ class Link:
         """How many instances there are, this one included, as far as was last seen."""
         self._came_up = 0.0
         self.round_trip = 0.0
-        """Seconds that the server is away, at best; it takes a while to believe in worse."""
-        self._said_how_far = False
+        """Seconds that a call takes, at best; a longer time is believed only gradually."""
+        self._warned_of_round_trip = False
 
     def __repr__(self) -> str:
-        return f"<link to {self._dialler}, {'up' if self.is_up else 'down'}>"
+        return f"<link to {self._connector}, {'up' if self.is_up else 'down'}>"
 
     @property
     def address(self) -> str:
-        """Of the server: host and port."""
-        return str(self._dialler)
+        """Host and port of the server."""
+        return str(self._connector)
 
     # Start and stop.
 
@@ -117,29 +121,29 @@ class Link:
         self._task = asyncio.create_task(self._keep_up(), name="store link")
 
     async def close(self) -> None:
-        """Say good-bye, if that can be done, and leave nothing behind."""
+        """Unregister this instance, if that can be done, and leave nothing behind."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
         if self._connection is not None:
             try:
-                async with asyncio.timeout(self._dialler.timeout):
+                async with asyncio.timeout(self._connector.timeout):
                     await self._run_now(BEAT, self._instances_key, (self._instance, 0))
             except (StoreFailure, TimeoutError):
-                pass  # it notices by itself that we are gone
+                pass  # the heartbeat stops, which has the same effect
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         self.is_up = False
-        self._disappoint("the store is closed")
+        self._fail_pending("the store is closed")
 
     # Calls.
 
     def call(
         self, operation: str, script: Script, key: str, args: tuple[str | int, ...], answer: Answer
     ) -> None:
-        """Run *script* on *key*. If the link goes down first, *answer* is never told."""
+        """Run *script* on *key*. If the link goes down first, *answer* is never called."""
         connection = self._connection
         if connection is None:
             return
@@ -155,7 +159,7 @@ class Link:
         def answered(reply: Reply, sent: float) -> None:
             numbers = _numbers(reply, script.answers)
             if numbers is None:
-                connection.fail(_complaint(reply))
+                connection.fail(_reply_error(reply))
                 return
             del self._under_way[number]
             took = self._clock.monotonic() - sent
@@ -175,10 +179,10 @@ class Link:
         args: Command,
         read: Callable[[list[Reply]], _T],
     ) -> _T:
-        """What *script* answers, as *read* understands it.
+        """Return the answer of *script*, converted by *read*.
 
-        Raises :class:`StoreError` if there is no answer in time, and at once while the link
-        is down; *read* raises it if an answer tells of something that makes no sense.
+        Raises :class:`StoreError` if there is no answer in time, and at once while the link is
+        down; *read* raises it if an answer makes no sense.
         """
         began = self._clock.monotonic()
         reply = await self.send(operation, script, keys, args)
@@ -199,7 +203,7 @@ class Link:
         *,
         in_order: bool = False,
     ) -> asyncio.Future[list[Reply]]:
-        """Run *script*; what it answers. Raises as :meth:`ask` does.
+        """Run *script*; return a future of its answer. Raises as :meth:`ask` does.
 
         *in_order*: before all that is sent later, even if the server does not know the script.
         """
@@ -213,12 +217,12 @@ class Link:
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - both calls count
             is_unknown = is_unknown_script(reply)
-            # A claim that nobody waits for must not overtake its own release.
+            # A claim whose request has gone must not overtake its own release.
             if is_unknown and not (script is CLAIM and future.done()):
                 connection.call(("EVAL", script.text, len(keys), *keys, *args), answered, late)
                 return
             if not is_unknown and (not isinstance(reply, list) or len(reply) < script.answers):
-                connection.fail(_complaint(reply))
+                connection.fail(_reply_error(reply))
                 return
             self._under_way.pop(number, None)
             self._asked.pop(number, None)
@@ -226,12 +230,12 @@ class Link:
                 future.set_result(reply)
 
         def late() -> None:
-            # The server lives, and answers others: this concerns nobody else.
+            # The server lives, and answers others: this concerns no other call.
             self._under_way.pop(number, None)
             self._asked.pop(number, None)
             if not future.done():
                 self._recorder.failed(operation)
-                within = self._dialler.timeout * 1000
+                within = self._connector.timeout * 1000
                 future.set_exception(StoreError(f"no answer within {within:.0f} ms"))
 
         named = ("EVAL", script.text) if in_order else ("EVALSHA", script.digest)
@@ -239,30 +243,30 @@ class Link:
         return future
 
     def refuse(self, operation: str) -> NoReturn:
-        """Nobody asks while it is down: an outage costs nothing per request."""
+        """Fail an operation at once while the link is down: an outage costs nothing per request."""
         self._recorder.failed(operation)
         raise StoreError("the store is down")
 
-    def look_at_distance(self, life: float) -> None:
-        """Say so if permits that live for so long lapse on their way to us."""
-        if self.round_trip > life / 2 and not self._said_how_far:
-            self._said_how_far = True
+    def check_round_trip(self, life: float) -> None:
+        """Warn once if permits that live for *life* seconds lapse on their way to us."""
+        if self.round_trip > life / 2 and not self._warned_of_round_trip:
+            self._warned_of_round_trip = True
             _log.warning(
                 "the store at %s is %.0f ms away, and a permit of a rate must be used within %.0f "
                 "ms: not all of the limit can be used; write store: {permit_life: %.0fms}, on all "
                 "instances",
-                self._dialler,
+                self._connector,
                 self.round_trip * 1e3,
                 life * 1e3,
                 max(ceil(self.round_trip * 30) * 100, 100),
             )
 
-    def look_at_memory(self, told: Callable[[str], None]) -> None:
-        """Tell what the server says of its memory; nothing if it does not say."""
+    def ask_memory(self, on_reply: Callable[[str], None]) -> None:
+        """Call *on_reply* with what the server says of its memory, if it says anything."""
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - when does not matter
             if isinstance(reply, bytes):
-                told(reply.decode(errors="replace"))
+                on_reply(reply.decode(errors="replace"))
 
         if self._connection is not None:
             self._connection.call(("INFO", "memory"), answered)
@@ -273,19 +277,19 @@ class Link:
         reply = await self._connection.request("EVAL", script.text, 1, key, *args)
         numbers = _numbers(reply, script.answers)
         if numbers is None:
-            raise StoreFailure(_complaint(reply))
+            raise StoreFailure(_reply_error(reply))
         return numbers
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         def answer(numbers: list[int], sent: float) -> None:
             self._see(numbers[0], sent)
 
-        args = (self._instance, round(SILENCE * 1e6))
+        args = (self._instance, round(HEARTBEAT_TIMEOUT * 1e6))
         self.call("beat", BEAT, self._instances_key, args, answer)
 
     def _see(self, instances: int, now: float) -> None:
-        """So many were heard of. After an outage not all have come back yet."""
-        least = self.instances if now < self._came_up + SILENCE else 1
+        """Update the number of instances. After an outage not all have come back yet."""
+        least = self.instances if now < self._came_up + HEARTBEAT_TIMEOUT else 1
         self.instances = max(instances, least)
 
     # Up and down.
@@ -294,36 +298,36 @@ class Link:
         while True:
             if self.is_up:
                 since = self._clock.monotonic()
-                await self._keep_beating()
+                await self._keep_sending_heartbeats()
                 lived = self._clock.monotonic() - since
                 longer = min(self._probe_every * 2, _PROBE_SELDOM)
                 self._probe_every = longer if lived < _SHORT_LIFE else _PROBE_EVERY
             await asyncio.sleep(self._probe_every * (0.75 + self._clock.roll() / 2))
             await self._come_up()
 
-    async def _keep_beating(self) -> None:
-        """Say that we are here, until the link is broken."""
-        every = _BEAT_AGAIN
+    async def _keep_sending_heartbeats(self) -> None:
+        """Send heartbeats until the link is broken."""
+        every = _SECOND_HEARTBEAT
         while not self._broken.is_set():
             try:
                 async with asyncio.timeout(every):
                     await self._broken.wait()
             except TimeoutError:
-                self._beat()
+                self._send_heartbeat()
                 self._listener.beat()
-                every = _BEAT_EVERY
+                every = _HEARTBEAT_EVERY
 
     async def _come_up(self) -> None:
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._dialler.timeout):
-                self._connection = await self._dialler.dial(self._fail)
+            async with asyncio.timeout(self._connector.timeout):
+                self._connection = await self._connector.connect(self._fail)
                 called = self._clock.monotonic()
-                args = (self._instance, round(SILENCE * 1e6))
+                args = (self._instance, round(HEARTBEAT_TIMEOUT * 1e6))
                 numbers = await self._run_now(BEAT, self._instances_key, args)
         except (StoreFailure, OSError, TimeoutError) as error:
             self._recorder.failed("connect")
-            self._fail(_why(error, self._dialler.timeout))
+            self._fail(_reason(error, self._connector.timeout))
             return
         now = self._clock.monotonic()
         self.round_trip = now - called
@@ -334,10 +338,10 @@ class Link:
         self._broken.clear()
         if self._complained:
             self._complained = False
-            _log.info("the store at %s is back: limits are shared again", self._dialler)
+            _log.info("the store at %s is back: limits are shared again", self._connector)
         self._listener.came_up()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -346,40 +350,42 @@ class Link:
         for operation in self._under_way.values() or (("connect",) if was_up else ()):
             self._recorder.failed(operation)
         self._under_way.clear()
-        self._disappoint(why)
+        self._fail_pending(reason)
         self._broken.set()
         if not self._complained:
             self._complained = True
-            _log.warning("the store at %s is down (%s): on_store_error decides", self._dialler, why)
+            _log.warning(
+                "the store at %s is down (%s): on_store_error decides", self._connector, reason
+            )
         if was_up:
             self._listener.went_down()
 
-    def _disappoint(self, why: str) -> None:
-        """Nobody who waits for an answer will get one."""
+    def _fail_pending(self, reason: str) -> None:
+        """Fail every request that waits for an answer: none will come."""
         asked = list(self._asked.values())
         self._asked.clear()
         for future in asked:
             if not future.done():
-                future.set_exception(StoreError(why))
+                future.set_exception(StoreError(reason))
 
 
 def _numbers(reply: Reply, at_least: int) -> list[int] | None:
-    """What a script answered; None if that makes no sense."""
+    """Return the numbers that a script answered; None if the reply makes no sense."""
     if not isinstance(reply, list) or len(reply) < at_least:
         return None
     return reply if all(isinstance(number, int) for number in reply) else None
 
 
 def is_unknown_script(reply: Reply) -> bool:
-    """Whether the server says that it does not know a script by this digest, or not any more."""
+    """Tell whether the server says that it does not know a script by this digest."""
     return isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-def _complaint(reply: Reply) -> str:
+def _reply_error(reply: Reply) -> str:
     return str(reply) if isinstance(reply, ReplyError) else "its answer makes no sense"
 
 
-def _why(error: Exception, timeout: float) -> str:
+def _reason(error: Exception, timeout: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no connection within {timeout * 1000:.0f} ms"
     return str(error) or type(error).__name__

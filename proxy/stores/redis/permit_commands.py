@@ -1,20 +1,20 @@
-"""What is asked of the store for one bucket, as the scripts want it put."""
+"""The commands about one bucket, with the arguments that the scripts take."""
 
 from proxy.stores.redis.lease_terms import LeaseTerms
-from proxy.stores.redis.link import SILENCE, Answer, Link
-from proxy.stores.redis.scripts import PERMITS, PLACES
+from proxy.stores.redis.link import HEARTBEAT_TIMEOUT, Answer, Link
+from proxy.stores.redis.scripts import CONCURRENCY, PERMITS
 
-TURN = 0.2
-"""Seconds after which a place goes round for which several instances wait."""
+ROTATE_AFTER = 0.2
+"""Seconds after which a slot rotates for which several instances wait."""
 
 
 class PermitCommands:
-    """Puts the questions of one bucket to the link."""
+    """Sends the commands of one bucket over the link."""
 
     __slots__ = ("_bucket", "_channel", "_holder", "_instance", "_prefix", "link")
 
     def __init__(self, link: Link, prefix: str, bucket: str, instance: str, number: int) -> None:
-        """*number* tells apart those that one instance had for the same bucket, in turn."""
+        """Send them for *bucket*; *number* tells apart the limiters of one instance for it."""
         self.link = link
         self._prefix = prefix
         self._bucket = bucket
@@ -30,15 +30,15 @@ class PermitCommands:
         return f"{self._prefix}:{self._bucket}"
 
     def take(self, want: int, terms: LeaseTerms, answer: Answer) -> None:
-        """Get so many permits, and hear of a pause."""
+        """Request *want* permits; the answer tells of a pause, too."""
         self._permits("take", terms, answer, want=want)
 
-    def own_up(self, sent: int, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
-        """Tell of calls that were sent without the store, in so many seconds."""
+    def report_sent(self, sent: int, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
+        """Report calls that were sent without the store, within *seconds*."""
         self._permits("take", terms, answer, alone=(sent, _microseconds(seconds)))
 
     def pause(self, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
-        """Close the bucket, and tell everybody."""
+        """Close the bucket, and publish that to all instances."""
         self._permits("pause", terms, answer, pause=seconds)
 
     def _permits(
@@ -57,14 +57,14 @@ class PermitCommands:
         self.link.call(operation, PERMITS, self._key, args, answer)
 
     def report(self, kept: int, wanted: int, limit: int, answer: Answer) -> None:
-        """Say how many places we keep, and how many of all that there are we could use."""
-        lease, turn = _microseconds(SILENCE), _microseconds(TURN)
-        args = (self._holder, kept, wanted, limit, lease, turn)
-        self.link.call("places", PLACES, self._key, args, answer)
+        """Report how many slots we keep, and how many of the limit we could use."""
+        lease, rotate_after = _microseconds(HEARTBEAT_TIMEOUT), _microseconds(ROTATE_AFTER)
+        args = (self._holder, kept, wanted, limit, lease, rotate_after)
+        self.link.call("places", CONCURRENCY, self._key, args, answer)
 
 
 def pause_channel(prefix: str) -> str:
-    """Where pauses are announced, for all buckets."""
+    """Return the channel on which pauses are published, for all buckets."""
     return f"{prefix}:pauses"
 
 

@@ -1,11 +1,11 @@
-"""What other instances tell, by channels that all of them listen to.
+"""Publish/subscribe: messages of other instances, on channels to which all of them subscribe.
 
-Two things must be heard of at once. A pause: who leases permits would learn of it with the
-next lot, but a throttle without a rate leases nothing. And that an idempotency key may be
-free for which somebody here waits.
+Two things must be known at once. A pause: an instance that leases permits would learn of it with
+the next batch, but a throttle without a rate leases nothing. And that an idempotency key may be
+free for which a request here waits.
 
-Both channels have one connection, which is renewed whenever it is lost. What was announced
-meanwhile nobody repeats: so after each renewal everybody asks for himself.
+Both channels have one connection, which is renewed whenever it is lost. Messages that were
+published meanwhile are not repeated: so after each renewal the subscribers ask for themselves.
 """
 
 import asyncio
@@ -16,45 +16,45 @@ from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.stores.redis.connect import RedisConnector
 from proxy.stores.redis.connection import RedisConnection, Reply, StoreFailure
-from proxy.stores.redis.link import SILENCE
+from proxy.stores.redis.link import HEARTBEAT_TIMEOUT
 
 _log = logging.getLogger("holdfast")
 
 _AGAIN_AFTER = 0.25
 _AGAIN_AT_MOST = 8.0
-"""Seconds between two attempts to listen, the first and the longest."""
+"""Seconds between two attempts to subscribe, the first and the longest."""
 
 
 class PubSubListener(Protocol):
-    """Who wants to know."""
+    """Called with the messages of other instances."""
 
-    def pause_heard(self, words: str, seconds: float) -> None:
-        """Somebody told of a pause, in these words; so long it lasts."""
+    def pause_heard(self, message: str, seconds: float) -> None:
+        """Handle a pause that an instance has published: *message* names it and the bucket."""
 
     def key_heard(self, name: str) -> None:
-        """Somebody told that a key may be free."""
+        """Handle the message that a key may be free."""
 
-    def news_missed(self) -> None:
-        """We listen again: who knows what was told meanwhile."""
+    def messages_missed(self) -> None:
+        """Ask for what may have been published while there was no subscription."""
 
 
 class PubSub:
-    """Listens for what others tell, while the link is up."""
+    """Subscribes to the messages of other instances, while the link is up."""
 
     def __init__(
         self,
-        retry_waits: str,
+        pauses: str,
         keys: str,
-        dialler: RedisConnector,
+        connector: RedisConnector,
         *,
         listener: PubSubListener,
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
-        """*retry_waits* and *keys* are the names of the channels."""
-        self._pauses = retry_waits
+        """Subscribe to the channels called *pauses* and *keys*."""
+        self._pauses = pauses
         self._keys = keys
-        self._dialler = dialler
+        self._connector = connector
         self._clock = clock
         self._recorder = recorder
         self._listener = listener
@@ -65,18 +65,18 @@ class PubSub:
         self._complained = False
 
     def start(self) -> None:
-        """Listen, in the background, until :meth:`stop`."""
+        """Subscribe, in the background, until :meth:`stop`."""
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_listening(), name="store news")
+            self._task = asyncio.create_task(self._keep_listening(), name="store pubsub")
 
     def stop(self) -> None:
-        """Listen no longer, for now."""
+        """Unsubscribe for now."""
         self._wanted.clear()
         self._drop("")
 
     async def close(self) -> None:
-        """Listen no longer, and leave nothing behind."""
+        """Unsubscribe, and leave nothing behind."""
         self.stop()
         if self._task is not None:
             self._task.cancel()
@@ -84,11 +84,11 @@ class PubSub:
             self._task = None
 
     def beat(self) -> None:
-        """See to it that a connection without messages is told from a dead one."""
+        """Check that a connection without messages is not dead."""
         connection = self._connection
         if connection is None:
             return
-        if self._clock.monotonic() - connection.heard > SILENCE:
+        if self._clock.monotonic() - connection.heard > HEARTBEAT_TIMEOUT:
             connection.fail("silence")
         else:
             connection.write(("PING",))
@@ -108,26 +108,28 @@ class PubSub:
             await asyncio.sleep(again_after * (0.75 + self._clock.roll() / 2))
 
     async def _listen(self) -> None:
-        """Listen until the connection is lost."""
+        """Receive messages until the connection is lost."""
         self._lost.clear()
         began = self._clock.monotonic()
-        async with asyncio.timeout(self._dialler.timeout):
-            self._connection = await self._dialler.dial(self._drop)
+        async with asyncio.timeout(self._connector.timeout):
+            self._connection = await self._connector.connect(self._drop)
             await self._connection.request("SUBSCRIBE", self._pauses, self._keys)
         self._connection.pushed = self._pushed
         self._recorder.operated("subscribe", self._clock.monotonic() - began)
         self._complained = False
-        self._listener.news_missed()
+        self._listener.messages_missed()
         await self._lost.wait()
 
     def _complain(self, error: Exception) -> None:
         self._recorder.failed("subscribe")
         if self._wanted.is_set() and not self._complained:
             self._complained = True
-            why = str(error) or "no answer in time"
-            _log.warning("pauses that other instances tell of are not heard, nor of keys: %s", why)
+            reason = str(error) or "no answer in time"
+            _log.warning(
+                "pauses that other instances tell of are not heard, nor of keys: %s", reason
+            )
 
-    def _drop(self, why: str) -> None:  # noqa: ARG002 - what is wrong shows in the next attempt
+    def _drop(self, reason: str) -> None:  # noqa: ARG002 - what is wrong shows in the next attempt
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -135,11 +137,11 @@ class PubSub:
 
     def _pushed(self, reply: Reply) -> None:
         match reply:
-            case [b"message", bytes(channel), bytes(message)]:
-                text = message.decode(errors="replace")
+            case [b"message", bytes(channel), bytes(payload)]:
+                text = payload.decode(errors="replace")
                 if channel == self._keys.encode():
                     self._listener.key_heard(text)
                     return
-                lasts, _, words = text.partition(" ")
+                lasts, _, message = text.partition(" ")
                 if lasts.isascii() and lasts.isdigit():
-                    self._listener.pause_heard(words, int(lasts) / 1e6)
+                    self._listener.pause_heard(message, int(lasts) / 1e6)

@@ -1,4 +1,4 @@
-"""What all instances share: the permits of every bucket, and keys, behind one link."""
+"""The store that all instances share: the limiters of every bucket, and keys, behind one link."""
 
 import asyncio
 import logging
@@ -32,12 +32,13 @@ _ROUNDS = 50_000
 
 
 def _digest_key(settings: RedisSettings) -> bytes:
-    """What the names of callers' buckets are keyed with.
+    """Return the key of the digests that name callers' buckets.
 
-    All instances must find the same names, and who only sees those (in a dump or a backup, by
-    MONITOR, as another user of the server) must not be able to try guesses at a credential on
-    them. What all instances have and such a reader has not is the store's password. Without one
-    whoever reaches the server is let in, and there is nothing to key them with.
+    All instances must find the same names, and a reader that only sees those (in a dump or a
+    backup, by MONITOR, as another user of the server) must not be able to try guesses at a
+    credential on them. What all instances have and such a reader has not is the store's password.
+    Without one every client that reaches the server is let in, and there is nothing to key them
+    with.
     """
     if not settings.password:
         return b""
@@ -46,7 +47,7 @@ def _digest_key(settings: RedisSettings) -> bytes:
 
 
 class RedisStore:
-    """Has the permits of every bucket, and what is known of keys; shares them with all others."""
+    """Has the limiters of every bucket, and the records of keys; shares them with all instances."""
 
     def __init__(
         self,
@@ -56,51 +57,52 @@ class RedisStore:
         *,
         keeps_keys: bool = False,
     ) -> None:
-        """*keeps_keys*: as :meth:`keep_keys`, from the start."""
+        """Connect nothing yet; *keeps_keys*: as :meth:`keep_keys`, from the start."""
         self._prefix = settings.prefix
         self._permit_life = settings.permit_life
         self._clock = clock
         self.digest_key = _digest_key(settings)
-        """The same on all instances."""
+        """Equal on all instances."""
         self._instance = uuid4().hex
-        """Our name among the instances."""
-        dialler = RedisConnector(settings, clock)
+        """Name of this instance."""
+        connector = RedisConnector(settings, clock)
         self._link = Link(
-            dialler,
+            connector,
             f"{settings.prefix}:instances",
             self._instance,
             listener=self,
             clock=clock,
             recorder=recorder,
         )
-        self._bulk = BulkConnection(dialler, clock, recorder)
-        self.claims = RedisIdempotencyStore(
+        self._bulk = BulkConnection(connector, clock, recorder)
+        self.idempotency = RedisIdempotencyStore(
             self._link, self._bulk, settings.prefix, self.digest_key
         )
-        """What is known of idempotency keys."""
-        self._news = PubSub(
+        """The records of idempotency keys."""
+        self._pubsub = PubSub(
             pause_channel(settings.prefix),
             keys_channel(settings.prefix),
-            dialler,
+            connector,
             listener=self,
             clock=clock,
             recorder=recorder,
         )
-        self._permits: WeakSet[SharedLimiter] = WeakSet()
-        """Those in use. After a reload some may be waited for whose bucket others have by now."""
+        self._limiters: WeakSet[SharedLimiter] = WeakSet()
+        """Limiters in use. After a reload some may be waited for whose bucket has a newer one by
+        now."""
         self._by_bucket: WeakValueDictionary[str, SharedLimiter] = WeakValueDictionary()
-        """Of each bucket the latest."""
-        self._placed: set[SharedLimiter] = set()
-        """Those that have places."""
+        """The latest limiter of each bucket."""
+        self._with_slots: set[SharedLimiter] = set()
+        """Limiters that have concurrency slots."""
         self._timer: asyncio.TimerHandle | None = None
         """For the next look at those."""
         self._trust: asyncio.TimerHandle | None = None
-        """For the moment in which everybody knows that the store is back."""
+        """For the moment in which all instances know that the store is back."""
         self._numbers = count(1)
         self._asks_of_eviction = keeps_keys
-        """Whether it is yet to be seen that the server drops no keys."""
+        """Whether it is yet to be checked that the server evicts no keys."""
         self._was_away = False
-        """Whether others may have been without the store as well, and may not know yet."""
+        """Whether other instances may have been without the store as well, and may not know yet."""
 
     def __repr__(self) -> str:
         return f"<store, {self._link}, {len(self._by_bucket)} buckets>"
@@ -112,7 +114,7 @@ class RedisStore:
 
     @property
     def instances(self) -> int:
-        """How many share the store, this one included, as far as was last seen."""
+        """Number of instances that share the store, this one included, as far as was last seen."""
         return self._link.instances
 
     async def start(self) -> None:
@@ -121,42 +123,42 @@ class RedisStore:
         self._was_away = True  # whenever it comes up from now on
 
     async def close(self) -> None:
-        """Say good-bye and leave nothing behind: no connection, no task, no timer."""
-        for permits in self._all():
-            permits.close()
+        """Unregister and leave nothing behind: no connection, no task, no timer."""
+        for limiter in self._all():
+            limiter.close()
         for timer in (self._timer, self._trust):
             if timer is not None:
                 timer.cancel()
         self._timer = self._trust = None
-        self._placed.clear()
-        await self._news.close()
+        self._with_slots.clear()
+        await self._pubsub.close()
         self._bulk.drop("the store is closed")
         await self._link.close()
 
-    def permits(
+    def limiter(
         self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
     ) -> SharedLimiter:
-        """The permits of *bucket*, one object at a time for each."""
-        calls = PermitCommands(
+        """Return the limiter of *bucket*, one object at a time for each."""
+        commands = PermitCommands(
             self._link, self._prefix, bucket, self._instance, next(self._numbers)
         )
-        permits = SharedLimiter(
-            settings, listener, calls, self, self._clock, permit_life=self._permit_life
+        limiter = SharedLimiter(
+            settings, listener, commands, self, self._clock, permit_life=self._permit_life
         )
-        self._permits.add(permits)
-        self._by_bucket[bucket] = permits
+        self._limiters.add(limiter)
+        self._by_bucket[bucket] = limiter
         if not settings.rates:
-            permits.look_for_pause()  # it will not hear of it by asking for permits
-        return permits
+            limiter.look_for_pause()  # it will not learn of it by asking for permits
+        return limiter
 
     def keep_keys(self) -> None:
-        """Idempotency keys are kept in it: say so in the log if the server may drop them."""
+        """Note that idempotency keys are kept here; warn if the server may evict them."""
         self._asks_of_eviction = True
         if self._link.is_up:
             self._look_for_eviction()
 
     def _look_for_eviction(self) -> None:
-        def told(memory: str) -> None:
+        def on_reply(memory: str) -> None:
             if not self._asks_of_eviction:
                 return
             self._asks_of_eviction = False
@@ -169,22 +171,22 @@ class RedisStore:
                     policy[1],
                 )
 
-        self._link.look_at_memory(told)
+        self._link.ask_memory(on_reply)
 
     def _all(self) -> list[SharedLimiter]:
-        return list(self._permits)
+        return list(self._limiters)
 
-    # How the link does.
+    # Listener of the link.
 
     def came_up(self) -> None:
-        """All buckets use the store again, and soon nothing else."""
+        """Let all buckets use the store again, and soon nothing else."""
         now = self._clock.monotonic()
-        self._news.start()
-        self.claims.came_up()
+        self._pubsub.start()
+        self.idempotency.came_up()
         if self._asks_of_eviction:
             self._look_for_eviction()
-        for permits in self._all():
-            permits.came_up(now)
+        for limiter in self._all():
+            limiter.came_up(now)
         if self._was_away:
             self._trust = asyncio.get_running_loop().call_later(_ALL_KNOW, self._trust_store)
         else:
@@ -192,54 +194,54 @@ class RedisStore:
 
     def _trust_store(self) -> None:
         self._trust = None
-        for permits in self._all():
-            permits.trust_store()
+        for limiter in self._all():
+            limiter.trust_store()
 
     def went_down(self) -> None:
-        """No bucket waits for the store any more."""
+        """Let no bucket wait for the store any more."""
         now = self._clock.monotonic()
-        self._news.stop()
+        self._pubsub.stop()
         self._bulk.drop("the store is down")
         if self._trust is not None:
             self._trust.cancel()
             self._trust = None
-        for permits in self._all():
-            permits.went_down(now)
+        for limiter in self._all():
+            limiter.went_down(now)
 
     def beat(self) -> None:
-        """Once a second while it is up."""
-        self._news.beat()
+        """Check the subscription, once a second while the link is up."""
+        self._pubsub.beat()
 
-    # What the channel says.
+    # Listener of the channels.
 
-    def pause_heard(self, words: str, seconds: float) -> None:
-        """An instance tells of a pause: its name and the bucket's, and how long it lasts."""
-        instance, _, bucket = words.partition(" ")
-        permits = self._by_bucket.get(bucket)
-        if permits is not None and instance != self._instance:
-            permits.hear_pause(seconds)
+    def pause_heard(self, message: str, seconds: float) -> None:
+        """Pass on a pause: *message* is the instance's name and the bucket's."""
+        instance, _, bucket = message.partition(" ")
+        limiter = self._by_bucket.get(bucket)
+        if limiter is not None and instance != self._instance:
+            limiter.hear_pause(seconds)
 
     def key_heard(self, name: str) -> None:
-        """An instance tells that a key may be free for which somebody waits."""
-        self.claims.heard(name)
+        """Wake requests that wait for a key: an instance has published that it may be free."""
+        self.idempotency.heard(name)
 
-    def news_missed(self) -> None:
-        """Others may have told of pauses and keys, and we did not listen."""
-        self.claims.missed()
-        for permits in self._all():
-            permits.look_for_pause()
+    def messages_missed(self) -> None:
+        """Ask for pauses and keys whose messages may have been missed."""
+        self.idempotency.missed()
+        for limiter in self._all():
+            limiter.look_for_pause()
 
-    # Places.
+    # Concurrency slots.
 
-    def look_after(self, permits: SharedLimiter) -> None:
-        """Look after *permits* until they have no places any more."""
-        self._placed.add(permits)
+    def keep_renewing(self, limiter: SharedLimiter) -> None:
+        """Renew the slots of *limiter* regularly until it has none any more."""
+        self._with_slots.add(limiter)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
         now = self._clock.monotonic()
-        self._placed = {permits for permits in self._placed if permits.look(now)}
+        self._with_slots = {limiter for limiter in self._with_slots if limiter.look(now)}
         self._timer = None
-        if self._placed:
+        if self._with_slots:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)

@@ -1,4 +1,4 @@
-"""Idempotency keys in a file, as the rest of the house sees them."""
+"""The asynchronous interface to the idempotency keys in a file."""
 
 import asyncio
 import logging
@@ -20,20 +20,21 @@ from proxy.stores.sqlite_file.thread import FileFailure, FileThread, Job
 _log = logging.getLogger("holdfast")
 
 OPERATIONS = ("claim", "fetch", "settle", "renew", "admin", "watch", "sweep")
-"""What is asked of the store, for metrics: each is counted and timed under one of these."""
+"""The store's operations, for metrics: each is counted and timed under one of these."""
 
 _LOCK_SHARE = 0.75
-"""Of the time that a command has, for waiting until other processes are done with the file."""
+"""Share of the time that a command has, for waiting until other processes are done with the
+file."""
 _POLL_EVERY = 0.1
 """Seconds between two looks for keys that are not busy any more."""
 _SWEEP_EVERY = 60.0
 _SWEEP_ON = 0.05
-"""Seconds between two lots of expired records, where there are many."""
+"""Seconds between two batches of expired records, where there are many."""
 _CLOSE_WITHIN = 5.0
 _FETCHES_AT_ONCE = 8
 """Large results that are read, and in memory, at the same time."""
 _REMEMBERED = 1000
-"""Keys that were last found busy: who is told so may watch them."""
+"""Keys that were last found busy: a request that is told so may watch them."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +43,7 @@ class SqliteStore:
     """Has the record of every key, and shares them with the processes of this machine."""
 
     at_once = None
-    """Nothing is done here without waiting."""
+    """None: every operation waits for the file."""
 
     def __init__(self, settings: SqliteSettings, clock: Clock, recorder: StoreRecorder) -> None:
         self._settings = settings
@@ -50,12 +51,12 @@ class SqliteStore:
         self._recorder = recorder
         self._thread: FileThread[KeyTable] | None = None
         self._reader: FileThread[KeyTable] | None = None
-        """Fetches large results, and keeps nobody else waiting."""
+        """Fetches large results, so that no other command waits for them."""
         self._patience = max(PATIENCE, 2 * settings.timeout)
-        self._turns = asyncio.Semaphore(_FETCHES_AT_ONCE)
+        self._slots = asyncio.Semaphore(_FETCHES_AT_ONCE)
         self._watched: dict[str, _Watched] = {}
         self._busy: OrderedDict[str, str] = OrderedDict()
-        """Who had a key when somebody was last told that it is busy."""
+        """The owner of a key when a request was last told that it is busy."""
         self._polling: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._is_failing = False
@@ -69,7 +70,7 @@ class SqliteStore:
         return "down" if self._thread is None or self._is_failing else "up"
 
     async def start(self) -> None:
-        """Open the file. Raises StoreError with what to do about it if that cannot be done."""
+        """Open the file. Raises StoreError, with a suggestion in its text, if it cannot."""
         thread = self._new_thread()
         await thread.start()
         self._thread = thread
@@ -90,24 +91,24 @@ class SqliteStore:
         )
 
     async def close(self) -> None:
-        """Finish what was asked for, and leave nothing behind: no thread, no task, no file."""
+        """Finish what was requested, and leave nothing behind: no thread, no task, no file."""
         for task in (self._polling, self._sweeping):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
         self._polling = self._sweeping = None
         self._watched.clear()
-        # One after the other: who closes last puts everything into the file itself.
+        # One after the other: the last one to close moves the log into the file.
         threads = (self._reader, self._thread)
         self._reader = self._thread = None
         closed = [await thread.close(_CLOSE_WITHIN) for thread in threads if thread is not None]
         if not all(closed):
             _log.warning("the store at %s does not answer: it is left open", self._settings.path)
 
-    # What is asked of it.
+    # The operations of a store.
 
     async def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not. Who does not hear, for whatever reason, has not got it."""
+        """Claim a key. If the answer does not arrive, for whatever reason, the claim is undone."""
         ask = ask._replace(caller=caller_share_name(ask.caller))
         try:
             claimed = await self._ask("claim", lambda table: table.claim(ask), may_be_void=True)
@@ -117,16 +118,16 @@ class SqliteStore:
                 undo: Job[KeyTable] = Job(
                     lambda table: table.settle(ask.name, ask.owner, free), only_reads=False
                 )
-                self._thread.put(undo)  # it may have begun, and nobody would end it
+                self._thread.put(undo)  # it may have begun, and no owner would end it
             raise
         if claimed.answer is ClaimAnswer.BUSY:
             self._found_busy(ask.name, claimed.owner)
         return claimed
 
     async def settle(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun; False if the key is not its own any more.
+        """Finish what *owner* has begun; False if the key is not its own any more.
 
-        Done even if it takes too long: what is known of a key is better late than lost.
+        The change is made even if it takes too long: a record is better late than lost.
         """
         if ending.caller:
             ending = ending._replace(caller=caller_share_name(ending.caller))
@@ -136,10 +137,10 @@ class SqliteStore:
         )
 
     async def fetch(self, name: str, owner: str = "") -> bytes | None:
-        """The result of a key, or what *owner* left behind; None if it is gone."""
+        """Return the result of a key, or what *owner* left behind; None if it is gone."""
         try:
-            # In turns, or a crowd of them would be in memory at the same time.
-            async with asyncio.timeout(self._patience), self._turns:
+            # Only some at a time, or a crowd of them would be in memory at the same time.
+            async with asyncio.timeout(self._patience), self._slots:
                 return await self._ask(
                     "fetch",
                     lambda table: table.result(name, owner),
@@ -152,23 +153,23 @@ class SqliteStore:
             raise StoreError(f"no answer within {self._patience:.0f} s") from None
 
     async def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
-        """*owner* is still alive; False if the key is not its own any more."""
+        """Renew the lease of *owner*; False if the key is not its own any more."""
         return await self._ask(
             "renew", lambda table: table.renew(name, owner, lease, ttl), may_be_void=True
         )
 
     async def show(self, name: str) -> Shown | None:
-        """What is known of a key; None if nothing is."""
+        """Return a key's record for an operator; None if there is none."""
         return await self._ask(
             "admin", lambda table: table.show(name), only_reads=True, may_be_void=True
         )
 
     async def drop(self, name: str) -> bool:
-        """Forget a key; False if there is none, or somebody alive has it."""
+        """Forget a key; False if there is none, or its owner is alive."""
         return await self._ask("admin", lambda table: table.drop(name), may_be_void=True)
 
     async def revoke(self, name: str) -> bool:
-        """Take a key from the owner that has it, so that it is held; False if none alive has."""
+        """Take a key from its owner, so that it is held; False if no owner that is alive has it."""
         return await self._ask("admin", lambda table: table.revoke(name), may_be_void=True)
 
     async def _ask(
@@ -180,9 +181,9 @@ class SqliteStore:
         may_be_void: bool = False,
         is_large: bool = False,
     ) -> _T:
-        """The result of *work*, within the time that there is.
+        """Return the result of *work*, within the time that the operation has.
 
-        *may_be_void*: it need not be done once nobody waits for it. What *is_large* gets more
+        *may_be_void*: it need not be done once no request waits for it. What *is_large* gets more
         time, and delays nothing else.
         """
         thread = self._reader if is_large and only_reads else self._thread
@@ -193,13 +194,13 @@ class SqliteStore:
         job = Job(work, only_reads=only_reads, is_large=is_large)
         thread.put(job)
         try:
-            await asyncio.wait([job.told], timeout=within)
+            await asyncio.wait([job.done], timeout=within)
             if job.is_over:
-                await job.told  # it was us who were late: the result is on its way
+                await job.done  # the loop was late, not the file: the result is on its way
         finally:
-            # Given up or cancelled: what has not begun is left out, if it may be.
+            # Given up or cancelled: a job that has not begun is skipped, if it may be.
             job.is_void = may_be_void and not job.is_over
-        if not job.told.done():
+        if not job.done.done():
             job.error = FileFailure(f"no answer within {within * 1000:.0f} ms")
         self._note(job.error)
         if job.error is not None:
@@ -209,7 +210,7 @@ class SqliteStore:
         return cast("_T", job.result)
 
     def _note(self, error: StoreError | None) -> None:
-        """Say so when the file begins to fail, and when that is over."""
+        """Log it when the file begins to fail, and when that is over."""
         is_failing = isinstance(error, FileFailure)
         if is_failing and not self._is_failing:
             path = self._settings.path
@@ -218,10 +219,10 @@ class SqliteStore:
             _log.info("the store at %s is back", self._settings.path)
         self._is_failing = is_failing
 
-    # Keys that others set free.
+    # Keys that other processes set free.
 
     def watch(self, name: str, awake: Callable[[], None]) -> Callable[[], None]:
-        """Call *awake* when the key may be busy no longer, until the result is called."""
+        """Call *awake* when the key may be free, until the returned function is called."""
         watched = self._watched.get(name)
         if watched is None:
             watched = self._watched[name] = _Watched(self._busy.get(name, ""))
@@ -246,7 +247,7 @@ class SqliteStore:
             self._busy.popitem(last=False)
 
     async def _poll(self) -> None:
-        """Look after all keys that are watched, with one question, while there are any."""
+        """Look at all watched keys, with one query, while there are any."""
         try:
             while True:
                 await asyncio.sleep(_POLL_EVERY)
@@ -256,21 +257,21 @@ class SqliteStore:
                 try:
                     busy = await self._ask("watch", partial(_busy, names), only_reads=True)
                 except StoreError:
-                    continue  # they have time limits of their own
+                    continue  # the waiting requests have time limits of their own
                 for name in names:
                     if (watched := self._watched.get(name)) is not None:
                         watched.see(busy.get(name, ""))
         finally:
             self._polling = None
 
-    # What has expired.
+    # Expired records.
 
     async def _keep_sweeping(self) -> None:
         while True:
             try:
                 has_more = await self._ask("sweep", KeyTable.sweep)
             except StoreError:
-                has_more = False  # it says so itself
+                has_more = False  # the failure was logged already
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
 
 
@@ -279,26 +280,26 @@ def _busy(names: list[str], table: KeyTable) -> dict[str, str]:
 
 
 class _Watched:
-    """A key that somebody waits for."""
+    """A key that requests wait for."""
 
     __slots__ = ("_numbers", "_owner", "awake")
 
     def __init__(self, owner: str) -> None:
-        """*owner* has it, as far as is known; empty: that is not known."""
+        """Start with *owner*, the last one known; empty: it is not known."""
         self._owner = owner
         self._numbers = count()
         self.awake: dict[int, Callable[[], None]] = {}
 
     def add(self, awake: Callable[[], None]) -> int:
-        """Another one waits, under the number returned."""
+        """Add a waiting request; return its number."""
         number = next(self._numbers)
         self.awake[number] = awake
         return number
 
     def see(self, owner: str) -> None:
-        """*owner* has the key now; empty: nobody does.
+        """Wake the waiting requests if the key's *owner* has changed; empty: it has none.
 
-        That another one has it means that the first has ended, and we were not looking.
+        Another owner means that the first has ended between two looks.
         """
         before, self._owner = self._owner, owner
         if not owner or (before and before != owner):

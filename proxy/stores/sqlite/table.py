@@ -1,14 +1,14 @@
-"""The rules of a key, on rows of a file.
+"""The table of idempotency keys in the file, and the rules of a key on its rows.
 
-Every function here runs within a transaction that has the file to itself, so the rules
-read, decide and write in one step.
+Every method runs within a transaction that has the file locked, so the rules
+read, decide and write in one atomic step.
 
-Results have a bound. The caller that has most bytes of them gives up its oldest, of which a
-marker stays: that it has run is not forgotten before its time. What may not be given up, in
-flight or held, has one per caller. Triggers count what each caller has.
+The bytes of results are bounded. The caller that has most of them loses its oldest, of which a
+marker stays: that it has run is not forgotten before its time. Records that may not be evicted, in
+flight or held, have a bound per caller. Triggers count what each caller has.
 
 A lease is in seconds since the machine started, which all its processes count alike and
-nobody can set. They mean nothing after the next start, so each lease says which start it
+which cannot be set. They mean nothing after the next start, so each lease says which start it
 belongs to, and how long it is: one of another start has ended, and so has one that ends
 later than any lease could that was given by now.
 """
@@ -44,7 +44,7 @@ _OPEN = "('in_flight', 'held')"
 
 
 def _counting(sign: str, row: str) -> str:
-    """What changes in the room of a caller when a row comes (+) or goes (-)."""
+    """Return the statement that updates a caller's totals when a row comes (+) or goes (-)."""
     return f"""
         INSERT INTO rooms (caller, open, bytes)
             SELECT who, {sign}({row}.state IN {_OPEN}), {sign}length({row}.result)
@@ -54,8 +54,8 @@ def _counting(sign: str, row: str) -> str:
     """  # noqa: S608 - constants
 
 
-_ROOMS = (
-    # What each caller has, and under * all of them together.
+_TOTALS = (
+    # The totals of each caller, and under * of all of them together.
     """
     CREATE TABLE rooms (
         caller TEXT PRIMARY KEY,
@@ -107,19 +107,19 @@ LAYOUT = Layout(
             result BLOB NOT NULL
         )
         """,
-        *_ROOMS,
+        *_TOTALS,
     ),
     from_last_format=(
         "ALTER TABLE keys ADD COLUMN caller TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE keys ADD COLUMN waits INTEGER NOT NULL DEFAULT 0",
-        *_ROOMS,
+        *_TOTALS,
         f"""INSERT INTO rooms SELECT who, sum(state IN {_OPEN}), sum(length(result))
             FROM (SELECT '*' AS who UNION ALL SELECT ''), keys GROUP BY who""",  # noqa: S608 - a constant
     ),
 )
 
 _VERSION = 1
-"""Of a row. One of another version is not read."""
+"""Version of a row. One of another version is not read."""
 _COLUMNS = (
     "version, state, owner, fingerprint, route, created, boot, lease, lease_until, expires,"
     " caller, waits, result"
@@ -128,17 +128,17 @@ _CHANGES = ", ".join(f"{name.strip()} = excluded.{name.strip()}" for name in _CO
 _WITHOUT_LARGE = _COLUMNS.replace(
     "result", f"CASE WHEN length(result) > {LARGE} THEN x'' ELSE result END, length(result)"
 )
-"""The same, but a large result is not read: SQLite knows its size without doing so."""
-_HOLDS = "state = ? AND boot = ? AND lease_until > ? AND lease_until <= ? + lease"
-"""Whether the owner of a row counts as alive, as :meth:`Record.holds` says of what was read."""
+"""The columns, but a large result is not read: SQLite knows its size without doing so."""
+_IS_LEASED = "state = ? AND boot = ? AND lease_until > ? AND lease_until <= ? + lease"
+"""Whether the owner of a row counts as alive, as :meth:`Record.is_leased` tells of a record."""
 MOST_LEFT = 16 * 1024**2
-"""Bytes of outcomes that are left behind for those who wait."""
-_LOT = 500
-"""Expired rows that are deleted at once: others wait for the file meanwhile."""
+"""Bytes of outcomes that are left behind for the requests that wait."""
+_BATCH = 500
+"""Expired rows that are deleted in one transaction: other processes wait for the file meanwhile."""
 
 
 def boot_id() -> str:
-    """What tells this start of the machine from all others; empty where nothing does."""
+    """Return what tells this start of the machine from all others; empty where it is not known."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -146,17 +146,17 @@ def boot_id() -> str:
 
 
 class KeyTable:
-    """What is known of all keys."""
+    """The records of all keys."""
 
     def __init__(self, db: sqlite3.Connection, clock: Clock, boot: str, most_bytes: int) -> None:
-        """*most_bytes* is what results may take, of all callers together."""
+        """Keep at most *most_bytes* of results, of all callers together."""
         self._most_bytes = most_bytes
         self._run: Callable[..., sqlite3.Cursor] = db.execute
         self._clock = clock
         self._boot = boot
 
     def claim(self, ask: Claim) -> Claimed:
-        """Get a key, or hear why not."""
+        """Claim a key; the answer tells who has it otherwise."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         if ask.waited_for and (left := self._left(ask.waited_for, now)) is not None:
             return Claimed(ClaimAnswer.LEFT, result=left)
@@ -175,7 +175,7 @@ class KeyTable:
         return row is not None and row[0] >= MOST_OPEN
 
     def settle(self, name: str, owner: str, ending: Ending) -> bool:
-        """End what *owner* has begun."""
+        """Finish what *owner* has begun."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         record, _ = self._find(name, now, wall)
         if record is None or not is_owned(record, owner):
@@ -192,20 +192,20 @@ class KeyTable:
         return True
 
     def _has_room_for(self, size: int) -> bool:
-        """Make room for another result, if it fits at all; who has most gives up its oldest."""
+        """Make room for a result, if it fits at all; the caller that has most loses its oldest."""
         if size > self._most_bytes:
             return False
         while self._bytes_of("*") + size > self._most_bytes:
             (largest,) = self._run(
                 "SELECT caller FROM rooms WHERE caller != '*' ORDER BY bytes DESC LIMIT 1"
             ).fetchone()
-            given_up = self._run(
+            evicted = self._run(
                 "UPDATE keys SET state = 'unstored', result = x'' WHERE rowid = (SELECT rowid FROM"
                 " keys WHERE caller = ? AND state = 'done' AND length(result) ORDER BY expires"
                 " LIMIT 1)",
                 (largest,),
             ).rowcount
-            if not given_up:
+            if not evicted:
                 return False
         return True
 
@@ -214,7 +214,7 @@ class KeyTable:
         return 0 if row is None else int(row[0])
 
     def _leave(self, owner: str, result: bytes, until: float) -> None:
-        """Leave *result* behind for those who wait, if there is room for it."""
+        """Leave *result* behind for the requests that wait, if there is room for it."""
         (used,) = self._run("SELECT coalesce(sum(length(result)), 0) FROM outcomes").fetchone()
         if used + len(result) > MOST_LEFT:
             self._sweep_outcomes(self._clock.monotonic())
@@ -224,7 +224,7 @@ class KeyTable:
             self._run("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", values)
 
     def renew(self, name: str, owner: str, lease: float, ttl: float) -> bool:
-        """*owner* is still alive."""
+        """Renew the lease of *owner*."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         record, _ = self._find(name, now, wall)
         if record is None or not is_owned(record, owner):
@@ -233,13 +233,13 @@ class KeyTable:
         return True
 
     def show(self, name: str) -> Shown | None:
-        """What is known of a key."""
+        """Return a key's record for an operator."""
         now = self._clock.monotonic()
         record, size = self._find(name, now, self._clock.wall())
         return None if record is None else replace(shown(record, now=now), size=size)
 
     def result(self, name: str, owner: str) -> bytes | None:
-        """The result of a key that is done; with *owner*, what that one left behind."""
+        """Return the result of a key that is done; with *owner*, what that owner left behind."""
         now = self._clock.monotonic()
         if owner:
             return self._left(owner, now, largest=None)
@@ -255,66 +255,66 @@ class KeyTable:
         raise StoreError(_NONSENSE)
 
     def drop(self, name: str) -> bool:
-        """Forget a key, unless somebody alive has it."""
+        """Forget a key, unless its owner is alive."""
         now = self._clock.monotonic()
         record, _ = self._find(name, now, self._clock.wall())
-        if record is None or record.holds(now):
+        if record is None or record.is_leased(now):
             return False
         self._run("DELETE FROM keys WHERE name = ?", (name,))
         return True
 
     def revoke(self, name: str) -> bool:
-        """Take a key from the owner that has it, so that it is held."""
+        """Take a key from its owner, so that it is held."""
         now = self._clock.monotonic()
         record, _ = self._find(name, now, self._clock.wall())
-        if record is None or not record.holds(now):
+        if record is None or not record.is_leased(now):
             return False
         self._write(name, revoke(record), 0.0)
         return True
 
     def busy(self, names: list[str]) -> dict[str, str]:
-        """Those of *names* that somebody alive has, and who."""
+        """Return those of *names* whose owner is alive, and the owner."""
         now = self._clock.monotonic()
         rows = self._run(
             "SELECT name, owner FROM keys WHERE"  # noqa: S608 - a constant
-            f" name IN (SELECT value FROM json_each(?)) AND {_HOLDS}",
-            (json.dumps(names), *self._holding(now)),
+            f" name IN (SELECT value FROM json_each(?)) AND {_IS_LEASED}",
+            (json.dumps(names), *self._lease_parameters(now)),
         )
         return dict(rows.fetchall())
 
     def sweep(self) -> bool:
-        """Delete some of what has expired; whether there may be more of it."""
+        """Delete some expired records; tell whether there may be more."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         gone = self._run(
             "DELETE FROM keys WHERE rowid IN (SELECT rowid FROM keys"  # noqa: S608 - a constant
-            f" WHERE expires <= ? AND NOT ({_HOLDS}) LIMIT ?)",
-            (wall, *self._holding(now), _LOT),
+            f" WHERE expires <= ? AND NOT ({_IS_LEASED}) LIMIT ?)",
+            (wall, *self._lease_parameters(now), _BATCH),
         ).rowcount
-        return max(gone, self._sweep_outcomes(now)) >= _LOT
+        return max(gone, self._sweep_outcomes(now)) >= _BATCH
 
     def _sweep_outcomes(self, now: float) -> int:
-        """Delete some of what was left behind, and has had its time; how much that was."""
+        """Delete some outcomes that were left behind and have expired; return how many."""
         return self._run(
             "DELETE FROM outcomes WHERE rowid IN (SELECT rowid FROM outcomes"
             " WHERE boot != ? OR until <= ? OR until > ? LIMIT ?)",
-            (self._boot, now, now + LEFT_FOR, _LOT),
+            (self._boot, now, now + LEFT_FOR, _BATCH),
         ).rowcount
 
     # Rows.
 
     def _find(self, name: str, now: float, wall: float) -> tuple[Record | None, int]:
-        """What is known of a key, and the size of its result; None if it is unknown or expired."""
+        """Return a key's record and the size of its result; None if it is unknown or expired."""
         record, size = self._read(name, now)
         if record is None or record.has_expired(now=now, wall=wall):
             return None, 0
         return record, size
 
-    def _holding(self, now: float) -> tuple[str, str, float, float]:
-        """What :data:`_HOLDS` is asked with."""
+    def _lease_parameters(self, now: float) -> tuple[str, str, float, float]:
+        """Return the parameters of :data:`_IS_LEASED`."""
         return RecordState.IN_FLIGHT.value, self._boot, now, now
 
     def _read(self, name: str, now: float) -> tuple[Record | None, int]:
-        """What is known of a key, without a result that is large, and the size of that."""
+        """Return a key's record, without a result that is large, and the size of that."""
         row = self._run(f"SELECT {_WITHOUT_LARGE} FROM keys WHERE name = ?", (name,)).fetchone()  # noqa: S608 - a constant
         if row is None:
             return None, 0
@@ -328,7 +328,7 @@ class KeyTable:
         return record, size
 
     def _write(self, name: str, record: Record, lease: float) -> None:
-        # Not "or replace", which the triggers would not hear of.
+        # Not "or replace", which would not fire the triggers.
         self._run(
             f"INSERT INTO keys (name, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
             f" ON CONFLICT (name) DO UPDATE SET {_CHANGES}",
@@ -351,7 +351,7 @@ class KeyTable:
         )
 
     def _left(self, owner: str, now: float, largest: int | None = LARGE) -> bytes | None:
-        """What *owner* left behind; nothing of it, but not None, if it is larger than *largest*."""
+        """Return what *owner* left behind; empty, but not None, if it is larger than *largest*."""
         row = self._run(
             "SELECT boot, until, CASE WHEN length(result) > ? THEN x'' ELSE result END"
             " FROM outcomes WHERE owner = ?",
@@ -366,7 +366,7 @@ class KeyTable:
 
 
 def _record(row: tuple[object, ...]) -> tuple[Record, str, float]:
-    """What a row says, and of which start of the machine and how long its lease is."""
+    """Return a row's record, the start of the machine it belongs to, and its lease."""
     match row:
         case (
             int(version),

@@ -1,7 +1,7 @@
-"""The file: made, recognised, and set up for several processes at once.
+"""Opening the file: made, recognised, and set up for several processes at once.
 
-It holds what callers sent and got, so nobody else may read it: it is made with mode 0600, one
-that was there gets that mode if it is ours, and a symbolic link is not followed.
+It has in it what callers sent and got, so no other user may read it: it is made with mode 0600,
+one that was there gets that mode if it is ours, and a symbolic link is not followed.
 """
 
 import os
@@ -19,47 +19,48 @@ class Layout:
     """What a file is for, and how it is built."""
 
     application: int
-    """Stands at a fixed place of the file: nobody else's is taken for ours."""
+    """SQLite's application id, by which the file of another application is recognised."""
     format: int
-    """Of the tables. Another one is not read, and not changed."""
+    """Version of the tables. A file with another one is not read, and not changed."""
     statements: tuple[str, ...]
-    """Make the tables."""
+    """Statements that make the tables."""
     content: str
-    """What would be lost with it, for the person who has to decide."""
+    """What would be lost with the file, for the operator who has to decide."""
     waits_for_disk: bool = False
-    """Whether what was committed survives the end of the machine too, and not only that of
-    any process. It costs a wait for the disk, which is milliseconds, per transaction."""
+    """Whether what was committed survives the end of the machine too, and not only that of any
+    process. It costs a wait for the disk, which is milliseconds, per transaction."""
     can_shrink: bool = False
     """Whether room that is free in the file can be given back to the disk (and is, by
     ``incremental_vacuum``)."""
     from_last_format: tuple[str, ...] = ()
-    """Make these tables of those of the format before; nothing: that one is not read either."""
+    """Statements that convert the tables of the format before; none: that one is not read
+    either."""
 
 
 def open_file(path: str, busy_timeout: float, layout: Layout) -> sqlite3.Connection:
-    """A connection to the file at *path*, which is made if there is none.
+    """Return a connection to the file at *path*, which is made if there is none.
 
-    It waits up to *busy_timeout* seconds for others. Raises :class:`StoreError` with what
-    to do about it.
+    The connection waits up to *busy_timeout* seconds for other processes. Raises
+    :class:`StoreError` with a suggestion in its text.
     """
     _make(path)
-    for turn in range(_TURNS):
+    for attempt in range(_TRIES):
         try:
             return _connect(path, busy_timeout, layout)
         except sqlite3.Error as error:
-            # To change a file's mode SQLite does not wait for others: it asks to come again.
-            if turn == _TURNS - 1 or _code(error) not in _LOCKED:
+            # To change a file's mode SQLite does not wait for others: it asks to try again.
+            if attempt == _TRIES - 1 or _code(error) not in _LOCKED:
                 raise StoreError(_explain(path, error, layout)) from error
-        Event().wait(_PAUSE)
+        Event().wait(_RETRY_WAIT)
     raise AssertionError("the last turn returns or raises")
 
 
 _PATIENCE = 1.0
-_TURNS = 5
-_PAUSE = 0.05
+_TRIES = 5
+_RETRY_WAIT = 0.05
 """Seconds to wait for other processes that start at the same time; how often, and between."""
 _LONGEST_LOG = 1024**2
-"""Bytes of the log of changes that stay on disk once they are in the file, where that can shrink:
+"""Bytes of the write-ahead log that stay on disk once they are in the file, where that can shrink:
 what a large transaction needed is given back. At half of that it is moved into the file."""
 _PAGE = 4096
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -77,11 +78,11 @@ def _connect(path: str, busy_timeout: float, layout: Layout) -> sqlite3.Connecti
 
 
 def _make(path: str) -> None:
-    """Make the file, for nobody else to read; SQLite gives those beside it the same rights.
+    """Make the file, for no other user to read; SQLite gives those beside it the same rights.
 
-    One that is there is not opened here: another connection of this process may have it, and to
-    close any descriptor of a file ends all locks that a process has on it. Others would take the
-    file for abandoned then, and clear away what is in use.
+    A file that exists is not opened here: another connection of this process may have it, and
+    closing any descriptor of a file ends all locks that a process has on it. Other processes would
+    take the file for abandoned then, and remove what is in use.
     """
     if not Path(path).parent.is_dir():
         raise StoreError(f"the folder of {path} does not exist: create it, or name another file")
@@ -110,10 +111,10 @@ def _make(path: str) -> None:
 
 
 def _make_private(path: str) -> None:
-    """Take the file, and those that SQLite has beside it, from everybody else.
+    """Make the file, and those that SQLite has beside it, unreadable for other users.
 
-    By name, not by descriptor: to close one would end the locks that SQLite has on the file.
-    Raises StoreError if others can read it and we cannot change that.
+    By name, not by descriptor: closing one would end the locks that SQLite has on the file. Raises
+    StoreError if others can read it and the mode cannot be changed.
     """
     for name in _files(path):
         try:
@@ -132,22 +133,22 @@ def _make_private(path: str) -> None:
 
 
 _OF_OTHERS = 0o077
-"""The rights of everybody but the owner."""
+"""The rights of all users but the owner."""
 
 
 def _files(path: str) -> tuple[str, ...]:
-    """The file at *path*, and those that SQLite has beside it."""
+    """Return the file at *path*, and those that SQLite has beside it."""
     return path, f"{path}-wal", f"{path}-shm"
 
 
 def _set_up(db: sqlite3.Connection, path: str, layout: Layout) -> None:
-    # Look first: what is not ours stays as it is.
+    # Look first: a file that is not ours stays as it is.
     db.execute("BEGIN")
     is_new = _is_new(db, path, layout)
     db.execute("COMMIT")
     _make_private(path)
     if is_new and layout.can_shrink:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # nothing can change it later
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it cannot be changed later
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError(
@@ -167,7 +168,7 @@ def _set_up(db: sqlite3.Connection, path: str, layout: Layout) -> None:
         db.execute("ROLLBACK")
         return
     db.execute("BEGIN IMMEDIATE")
-    # Still: another process may have been faster.
+    # Checked again: another process may have been faster.
     if _is_new(db, path, layout):
         _build(db, layout, layout.statements)
     elif _is_of_last_format(db, layout):
@@ -188,9 +189,9 @@ def _is_of_last_format(db: sqlite3.Connection, layout: Layout) -> bool:
 
 
 def _is_new(db: sqlite3.Connection, path: str, layout: Layout) -> bool:
-    """Whether the file is empty. Raises StoreError if it is somebody else's.
+    """Tell whether the file is empty. Raises StoreError if it belongs to another application.
 
-    Within a transaction: another process may be about to make it ours.
+    Call it within a transaction: another process may be about to build the tables.
     """
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
@@ -208,7 +209,7 @@ def _is_new(db: sqlite3.Connection, path: str, layout: Layout) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """What is wrong, in SQLite's own numbers; 0 if it is not from there."""
+    """Return SQLite's primary error code; 0 if the error is not from there."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 

@@ -1,10 +1,10 @@
 """The thread that has the file: commands go in, in their order, and results come back.
 
-What has queued up while it worked goes into one transaction, so a crowd costs little more
-than one. A command whose result was told to anybody is in the file; one that fails costs no
+Commands that have queued up while it worked go into one transaction, so a crowd costs little
+more than one. A command whose result was delivered is in the file; one that fails costs no
 other command anything.
 
-What is large waits until all else is done, and goes one at a time: whoever is in a hurry waits
+Large commands wait until all others are done, and go one at a time: an urgent command waits
 for one of them at most.
 """
 
@@ -21,14 +21,14 @@ from typing import Generic, Protocol, TypeVar
 from proxy.stores import StoreError, StoreRefusal
 
 _TableT = TypeVar("_TableT")
-"""What knows the rows of the file."""
+"""The class that knows the rows of the file."""
 
 _MOST = 100
 """Commands in one transaction: other processes wait for the file meanwhile."""
 
 
 class FileFailure(StoreError):
-    """The file is of no use now; any other error is about one command."""
+    """The file cannot be used now; any other error is about one command."""
 
 
 class FileRefusal(FileFailure, StoreRefusal):
@@ -45,21 +45,22 @@ class DiskRoom(Protocol):
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
         """Make some for a command that found none; False if there is nothing left to try.
 
-        *gives_back*: the command makes more room than it takes. Called again, and again, until
-        the command succeeds or the answer is False.
+        *gives_back*: the command makes more room than it takes. Called again, and again, until the
+        command succeeds or the answer is False.
         """
 
     def restore(self, db: sqlite3.Connection) -> None:
-        """The command is over: see to it that the next one finds room again."""
+        """Restore the room for the next command: the present one is over."""
 
     def tidy(self, db: sqlite3.Connection) -> None:
-        """A transaction is over: do what can only be done between two of them."""
+        """Do what can only be done between two transactions."""
 
 
 class Job(Generic[_TableT]):
     """One command, and what became of it."""
 
     __slots__ = (
+        "done",
         "error",
         "gives_back",
         "is_large",
@@ -67,7 +68,6 @@ class Job(Generic[_TableT]):
         "is_void",
         "only_reads",
         "result",
-        "told",
         "work",
     )
 
@@ -85,12 +85,12 @@ class Job(Generic[_TableT]):
         """Whether it takes so long that others go first."""
         self.gives_back = gives_back
         """Whether it makes room on the disk, or leads to that."""
-        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once there is a result or an error."""
         self.is_over = False
-        """Whether there is one, and the loop is about to be told."""
+        """Whether there is one, and the loop is about to be notified."""
         self.is_void = False
-        """Set if nobody wants it any more: it is left out, unless it has begun."""
+        """Set if no caller wants it any more: it is skipped, unless it has begun."""
         self.result: object = None
         self.error: StoreError | None = None
 
@@ -104,7 +104,7 @@ class FileThread(Generic[_TableT]):
         table: Callable[[sqlite3.Connection], _TableT],
         room: DiskRoom | None = None,
     ) -> None:
-        """*open_file* is called in the thread, and raises StoreError if it cannot be done.
+        """Call *open_file* in the thread; it raises StoreError if the file cannot be opened.
 
         *room* is asked when the disk is full.
         """
@@ -132,7 +132,7 @@ class FileThread(Generic[_TableT]):
         self._queue.put(job)
 
     async def close(self, patience: float) -> bool:
-        """Finish what was put; whether that was done within *patience* seconds."""
+        """Finish all jobs; tell whether that was done within *patience* seconds."""
         self._queue.put(None)
         await asyncio.wait([self._ended], timeout=patience)
         if not self._ended.done():
@@ -161,11 +161,11 @@ class FileThread(Generic[_TableT]):
         self._tell(_end, self._ended)
 
     def _tell(self, function: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop was closed before us: nobody is there to hear it
+        with suppress(RuntimeError):  # the loop was closed before us: no caller is left
             self._loop.call_soon_threadsafe(function, *args)
 
     def _batches(self) -> Iterator[list[Job[_TableT]]]:
-        """What has queued up, and then a large one, again and again until the end."""
+        """Yield what has queued up, then one large job, again and again until the end."""
         large: deque[Job[_TableT]] = deque()
         is_over = False
         while large or not is_over:
@@ -187,37 +187,37 @@ class FileThread(Generic[_TableT]):
 def _run_batch(
     db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]], room: DiskRoom | None = None
 ) -> None:
-    """Run all of *batch* in one transaction; if that cannot be kept, in smaller ones.
+    """Run all of *batch* in one transaction; if that cannot be committed, in smaller ones.
 
-    A transaction that a command has spoilt is undone and run again in two halves, and so on
-    down to that command, which fails alone: all others are kept, in their order.
+    A transaction that a command has spoilt is undone and run again in two halves, and so on down to
+    that command, which fails alone: all others are committed, in their order.
     """
-    lots = [[job for job in batch if not job.is_void]]
-    while lots:
-        lot = lots.pop()
+    parts = [[job for job in batch if not job.is_void]]
+    while parts:
+        part = parts.pop()
         try:
-            _run_lot(db, table, lot)
+            _run_part(db, table, part)
         except _NotBegun as error:
-            # The file is somebody else's for now: each further lot would only wait as long.
-            for job in chain(lot, *lots):
+            # Another process has the file for now: each further part would only wait as long.
+            for job in chain(part, *parts):
                 job.error = FileFailure(str(error))
             break
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next ones get their turn
-            if len(lot) > 1:
-                half = len(lot) // 2
-                lots += (lot[half:], lot[:half])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs are run
+            if len(part) > 1:
+                half = len(part) // 2
+                parts += (part[half:], part[:half])
                 continue
-            lot[0].error = _failure(error)
-            if room is not None and isinstance(lot[0].error, DiskFull):
-                _run_on_full_disk(db, table, lot[0], room)
+            part[0].error = _failure(error)
+            if room is not None and isinstance(part[0].error, DiskFull):
+                _run_on_full_disk(db, table, part[0], room)
     for job in batch:
         job.is_over = True
 
 
-def _run_lot(db: sqlite3.Connection, table: _TableT, lot: list[Job[_TableT]]) -> None:
-    """Run all of *lot* in one transaction; raises what made that impossible."""
-    with _transaction(db, only_reads=all(job.only_reads for job in lot)):
-        for job in lot:
+def _run_part(db: sqlite3.Connection, table: _TableT, part: list[Job[_TableT]]) -> None:
+    """Run all of *part* in one transaction; raise what made that impossible."""
+    with _transaction(db, only_reads=all(job.only_reads for job in part)):
+        for job in part:
             job.error = None
             try:
                 job.result = job.work(table)
@@ -231,14 +231,14 @@ def _run_on_full_disk(
     """Run a command again that found no room, as often as *room* can make some."""
     while isinstance(job.error, DiskFull) and room.make(db, gives_back=job.gives_back):
         try:
-            _run_lot(db, table, [job])
+            _run_part(db, table, [job])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this command's
             job.error = _failure(error)
     room.restore(db)
 
 
 def _failure(error: Exception) -> StoreError:
-    """The error of a command that could not be run: FileFailure if the file is to blame."""
+    """Return the error of a command that failed: FileFailure if the file is the reason."""
     if not isinstance(error, (OSError, sqlite3.DatabaseError, _NotBegun)) or isinstance(
         error, (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
     ):
@@ -251,17 +251,17 @@ def _failure(error: Exception) -> StoreError:
 
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 _NOT_WRITTEN = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
-"""What a file gets that may not grow any further: by a quota, say."""
+"""Errors of a file that may not grow any further: by a quota, say."""
 
 
 class _NotBegun(Exception):
-    """The file could not be had for a transaction."""
+    """The file could not be locked for a transaction."""
 
 
 @contextmanager
 def _transaction(db: sqlite3.Connection, *, only_reads: bool) -> Iterator[None]:
     try:
-        # Who reads first and writes later can be refused in between: take the file at once.
+        # A transaction that reads first and writes later can be refused in between: lock at once.
         db.execute("BEGIN" if only_reads else "BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         raise _NotBegun(str(error)) from error
@@ -275,12 +275,12 @@ def _transaction(db: sqlite3.Connection, *, only_reads: bool) -> Iterator[None]:
 
 def _deliver(batch: list[Job[_TableT]]) -> None:
     for job in batch:
-        _end(job.told)
+        _end(job.done)
 
 
 def _end(future: asyncio.Future[None], error: StoreError | None = None) -> None:
     if future.done():
-        return  # nobody waits for it any more
+        return  # no caller waits for it any more
     if error is None:
         future.set_result(None)
     else:

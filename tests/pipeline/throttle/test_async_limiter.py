@@ -13,8 +13,8 @@ from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
-from tests.policy.throttle.remote_limiter import FarPermits
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.remote_limiter import RemoteLimiter
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support import both_loops, eventually
 from tests.support.clock import FakeClock
 
@@ -32,7 +32,7 @@ class Stage:
         self.decisions = Decisions()
 
         def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
-            return permits or textbook_permits(settings, self.clock.monotonic())
+            return permits or textbook_limiter(settings, self.clock.monotonic())
 
         self.gate = AsyncLimiter(settings, make, self.decisions, self.clock)
         self.bucket = self.gate.bucket
@@ -200,7 +200,7 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
     stage = Stage(QUICK)
     loop = asyncio.get_running_loop()
     for microseconds in range(0, 7000, 350):
-        await eventually(lambda: stage.bucket.permits.wait(stage.now, 1) == 0)
+        await eventually(lambda: stage.bucket.limiter.wait(stage.now, 1) == 0)
         stage.take()
         if comes_back:
             waiting = await begun(stage.gate.wait_again(visitor(), math.inf))
@@ -423,7 +423,7 @@ async def test_who_comes_back_to_a_long_pause_is_told_at_once() -> None:
     ],
 )
 async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str) -> None:
-    far = FarPermits()
+    far = RemoteLimiter()
     stage = Stage(QUICK, far)
     waiting = await stage.wait()
     stage.clock.advance(took)
@@ -436,7 +436,7 @@ async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str
 
 
 async def test_a_pause_that_another_instance_was_told_of() -> None:
-    far = FarPermits()
+    far = RemoteLimiter()
     stage = Stage(QUICK, far)
     waiting = await stage.wait()
     far.answer(7, next_at=None)
@@ -446,7 +446,7 @@ async def test_a_pause_that_another_instance_was_told_of() -> None:
     stage.assert_clean()
 
 
-class HastyPermits(FarPermits):
+class HastyPermits(RemoteLimiter):
     """They answer while they are being asked."""
 
     listener: LimiterListener

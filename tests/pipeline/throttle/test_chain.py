@@ -31,8 +31,8 @@ from proxy.policy.throttle.limiter import NEVER, Limiter
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
-from tests.policy.throttle.remote_limiter import FarPermits
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.remote_limiter import RemoteLimiter
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support import both_loops, eventually
 from tests.support.clock import FakeClock
 
@@ -67,7 +67,7 @@ class Stage:
                 (scope, "a"),
                 settings,
                 lambda _, settings, __: (
-                    permits or textbook_permits(settings, self.clock.monotonic())
+                    permits or textbook_limiter(settings, self.clock.monotonic())
                 ),
                 self.decisions,
                 self.clock,
@@ -272,7 +272,7 @@ async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() ->
     holder.close()
     assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
     stage.assert_clean()
-    assert stage.gates[0].bucket.permits.wait(stage.now, 1) == 0
+    assert stage.gates[0].bucket.limiter.wait(stage.now, 1) == 0
 
 
 # One caller's line is nobody else's.
@@ -428,7 +428,7 @@ async def test_a_pause_that_is_too_long_refuses_it() -> None:
 
 
 async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_pause_as_well() -> None:
-    far = FarPermits()
+    far = RemoteLimiter()
     stage = Stage(QUICK, permits=far)
     far.answer(1, next_at=None)
     passed = stage.at_once()

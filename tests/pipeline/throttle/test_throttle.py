@@ -16,7 +16,7 @@ from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.clock import FakeClock
 
 BY_ACCOUNT = ThrottleSettings(
@@ -43,7 +43,7 @@ class Stage:
 
     def new_permits(self, name: str, settings: ThrottleSettings, _: LimiterListener) -> Limiter:
         self.names.append(name)
-        return textbook_permits(settings, self.clock.monotonic())
+        return textbook_limiter(settings, self.clock.monotonic())
 
     @property
     def now(self) -> float:
@@ -291,10 +291,10 @@ async def test_the_same_settings_change_nothing() -> None:
     stage = Stage()
     gate = stage.gate("a")
     assert gate.bucket.take(stage.now)
-    before = repr(gate.bucket.permits)
+    before = repr(gate.bucket.limiter)
     stage.throttle.change(replace(BY_ACCOUNT))
     assert stage.gate("a") is gate
-    assert repr(gate.bucket.permits) == before
+    assert repr(gate.bucket.limiter) == before
     stage.throttle.close()
 
 

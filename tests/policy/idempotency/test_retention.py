@@ -38,9 +38,9 @@ def attempt(ending: FailureKind | int, *, sent: bool = True, upstream: str = "up
 @pytest.mark.parametrize("settings", [RELEASE, HOLD], ids=["release", "hold"])
 def test_the_vectors(case: dict[str, Any], settings: IdempotencySettings) -> None:
     status = case["status"]
-    fate = outcome_of_key(settings, status, [attempt(status)], REFUSED)
+    outcome = outcome_of_key(settings, status, [attempt(status)], REFUSED)
     expected = case[f"on_ambiguous_{settings.on_ambiguous}"]
-    assert state_after(fate, settings) == FATES[expected]
+    assert state_after(outcome, settings) == FATES[expected]
 
 
 @pytest.mark.parametrize("status", range(200, 600))
@@ -65,7 +65,7 @@ def test_nothing_was_tried_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "last", "fate"),
+    ("before", "last", "outcome"),
     [
         pytest.param(
             FailureKind.TIMEOUT,
@@ -85,10 +85,10 @@ def test_nothing_was_tried_at_all() -> None:
     ],
 )
 def test_all_attempts_count(
-    before: FailureKind | int, last: FailureKind | int, fate: KeyOutcome
+    before: FailureKind | int, last: FailureKind | int, outcome: KeyOutcome
 ) -> None:
     status = 0 if isinstance(last, FailureKind) else last
-    assert outcome_of_key(RELEASE, status, [attempt(before), attempt(last)], REFUSED) is fate
+    assert outcome_of_key(RELEASE, status, [attempt(before), attempt(last)], REFUSED) is outcome
 
 
 def test_an_upstream_knows_best_what_it_has_refused() -> None:
@@ -118,7 +118,7 @@ def test_statuses_can_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempts", "fate"),
+    ("attempts", "outcome"),
     [
         pytest.param([429], KeyOutcome.FREE, id="a fixed answer where nothing ran"),
         pytest.param([503], KeyOutcome.AMBIGUOUS, id="a fixed answer where nobody knows"),
@@ -131,11 +131,11 @@ def test_statuses_can_be_named() -> None:
     ],
 )
 def test_what_came_from_elsewhere_is_never_kept(
-    attempts: list[FailureKind | int], fate: KeyOutcome
+    attempts: list[FailureKind | int], outcome: KeyOutcome
 ) -> None:
     first, *others = attempts
     made = [attempt(first), *(attempt(ending, upstream="other") for ending in others)]
-    assert outcome_of_key(RELEASE, 200, made, REFUSED, fell_back=True) is fate
+    assert outcome_of_key(RELEASE, 200, made, REFUSED, fell_back=True) is outcome
 
 
 def test_each_upstream_speaks_for_itself() -> None:
@@ -153,7 +153,7 @@ def test_what_is_kept_if_nobody_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fate", "release", "hold"),
+    ("outcome", "release", "hold"),
     [
         (KeyOutcome.KEPT, RecordState.DONE, RecordState.DONE),
         (KeyOutcome.UNSTORED, RecordState.UNSTORED, RecordState.UNSTORED),
@@ -162,10 +162,10 @@ def test_what_is_kept_if_nobody_says() -> None:
     ],
 )
 def test_only_the_ambiguous_is_held(
-    fate: KeyOutcome, release: RecordState | None, hold: RecordState | None
+    outcome: KeyOutcome, release: RecordState | None, hold: RecordState | None
 ) -> None:
-    assert state_after(fate, RELEASE) is release
-    assert state_after(fate, HOLD) is hold
+    assert state_after(outcome, RELEASE) is release
+    assert state_after(outcome, HOLD) is hold
 
 
 # What is kept of a response.

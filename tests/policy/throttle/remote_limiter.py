@@ -1,27 +1,27 @@
-"""Permits that are kept elsewhere: nobody knows how many there are until it was asked."""
+"""A limiter with its permits in a store: how many there are is not known before it was asked."""
 
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER
 
 GUESS = 0.005
-"""Seconds that it says while it does not know."""
+"""Seconds that it estimates while it does not know."""
 
 
-class FarPermits:
+class RemoteLimiter:
     """A :class:`proxy.policy.throttle.limiter.Limiter`; the test is the store that answers."""
 
     def __init__(self) -> None:
         self.at_hand = 0
         self.under_way = 0
         self.asked: list[int] = []
-        """How many waited, each time that it was asked."""
+        """How many waited, each time that the store was asked."""
         self._next: float | None = None
         """When the next permit comes, if that is known."""
         self._interval = 0.0
 
     def answer(self, permits: int, *, next_at: float | None, interval: float = 0.0) -> None:
-        """The store says how many there are now, and when more come; None: ask again."""
+        """Answer as the store: *permits* now, and when more come; None: ask again."""
         self.at_hand += permits
         self._next = next_at
         self._interval = interval

@@ -1,26 +1,26 @@
-"""Upstreams that count what arrives, and take the written number at its word."""
+"""Upstreams that count what arrives, and enforce the configured number."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 
 def sliding(arrivals: list[float], limit: int, period: float) -> bool:
-    """Whether more came in any window of which one end does not count."""
+    """Tell whether more came in any window of which one end does not count."""
     return any(b - a < period for a, b in zip(arrivals, arrivals[limit:], strict=False))
 
 
 def closed(arrivals: list[float], limit: int, period: float) -> bool:
-    """Whether more came in any window of which both ends count."""
+    """Tell whether more came in any window of which both ends count."""
     return any(b - a <= period for a, b in zip(arrivals, arrivals[limit:], strict=False))
 
 
 def in_milliseconds(arrivals: list[float], limit: int, period: float) -> bool:
-    """The same, by a clock that knows whole milliseconds only."""
+    """Tell whether more came in any window, by a clock that knows whole milliseconds only."""
     return closed([arrival * 1000 // 1 for arrival in arrivals], limit, round(period * 1000))
 
 
 def fixed(arrivals: list[float], limit: int, period: float) -> bool:
-    """Whether more came in one of those windows that follow each other, from somewhere on."""
+    """Tell whether more came in one of those windows that follow each other, from somewhere on."""
     for part in range(5):
         begin = part / 5 * period
         windows = Counter([(arrival - begin) // period for arrival in arrivals])
@@ -33,13 +33,13 @@ UPSTREAMS = (sliding, closed, in_milliseconds, fixed)
 
 
 def refused(arrivals: Iterable[float], limit: int, period: float) -> list[str]:
-    """The upstreams that would have refused a call."""
+    """Return the upstreams that would have refused a call."""
     ordered = sorted(arrivals)
     return [counts.__name__ for counts in UPSTREAMS if counts(ordered, limit, period)]
 
 
 def most_in(arrivals: Iterable[float], period: float) -> int:
-    """The most that arrived in any window of which both ends count."""
+    """Return the most that arrived in any window of which both ends count."""
     ordered = sorted(arrivals)
     first = most = 0
     for last, arrival in enumerate(ordered):

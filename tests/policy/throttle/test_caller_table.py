@@ -1,4 +1,4 @@
-"""Who has a bucket of its own: those who proved themselves, before those who only came."""
+"""Which callers have a bucket of their own: those that proved themselves come first."""
 
 from collections import Counter
 from random import Random
@@ -11,7 +11,7 @@ from proxy.policy.throttle.limiter import LocalLimiter
 
 
 def name(caller: str) -> bytes:
-    """As a digest: callers whose names begin alike share a bucket if they have none."""
+    """Return a digest: callers whose names begin alike share a bucket if they have none."""
     return caller.encode()
 
 
@@ -163,12 +163,12 @@ class Town:
 
     def call(self, caller: str, digest: bytes, *, succeeds: bool) -> bool:
         """Whether it is let out; the upstream answers it well, or not."""
-        permits = self.table.find(digest)
-        if permits is None:
-            permits = self._place(digest)
-        if not permits.take(self.now, 0):
+        limiter = self.table.find(digest)
+        if limiter is None:
+            limiter = self._place(digest)
+        if not limiter.take(self.now, 0):
             return False
-        permits.vacate()
+        limiter.vacate()
         self.let_out[caller] += 1
         if succeeds:
             self.table.prove(digest)
@@ -179,9 +179,9 @@ class Town:
             return LocalLimiter(HOURLY, self.now)
 
         if self.table.make_room(digest, lambda one: one.is_idle(self.now)):
-            permits = new(0)
-            self.table.add(digest, permits)
-            return permits
+            limiter = new(0)
+            self.table.add(digest, limiter)
+            return limiter
         return self.table.shared(digest, new)
 
 

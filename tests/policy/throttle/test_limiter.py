@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.limiter import LocalLimiter
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.depth import FUZZ, fewer
 
 START = 1000.0
@@ -19,10 +19,10 @@ TEN = Rate(10, 1.0)
 HOURLY = Rate(5000, 3600.0)
 
 
-def permits_of(
+def limiter_of(
     *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
 ) -> LocalLimiter:
-    return textbook_permits(
+    return textbook_limiter(
         limits(*rates, burst=burst, concurrency=concurrency, window=window), START
     )
 
@@ -34,10 +34,10 @@ def limits(
     return ThrottleSettings(rates, burst, algorithm, concurrency)
 
 
-def take_all(permits: LocalLimiter, now: float) -> int:
+def take_all(limiter: LocalLimiter, now: float) -> int:
     """How many calls go out at *now*."""
     taken = 0
-    while taken < 1000 and permits.take(now, 0):
+    while taken < 1000 and limiter.take(now, 0):
         taken += 1
     return taken
 
@@ -46,116 +46,116 @@ def take_all(permits: LocalLimiter, now: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("permits", "taken"),
+    ("limiter", "taken"),
     [
-        pytest.param(permits_of(TEN, burst=4), 4, id="a burst"),
-        pytest.param(permits_of(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
-        pytest.param(permits_of(TEN, window=True), 10, id="a window"),
-        pytest.param(permits_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
-        pytest.param(permits_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
-        pytest.param(permits_of(concurrency=3), 3, id="places"),
-        pytest.param(permits_of(TEN, burst=4, concurrency=3), 3, id="more permits than places"),
-        pytest.param(permits_of(TEN, burst=4, concurrency=30), 4, id="more places than permits"),
-        pytest.param(permits_of(), 1000, id="no limit at all"),
+        pytest.param(limiter_of(TEN, burst=4), 4, id="a burst"),
+        pytest.param(limiter_of(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
+        pytest.param(limiter_of(TEN, window=True), 10, id="a window"),
+        pytest.param(limiter_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
+        pytest.param(limiter_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
+        pytest.param(limiter_of(concurrency=3), 3, id="places"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than places"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more places than permits"),
+        pytest.param(limiter_of(), 1000, id="no limit at all"),
     ],
 )
-def test_how_many_go_out_at_once(permits: LocalLimiter, taken: int) -> None:
-    assert take_all(permits, START) == taken
-    assert take_all(permits, START) == (taken if taken == 1000 else 0)
+def test_how_many_go_out_at_once(limiter: LocalLimiter, taken: int) -> None:
+    assert take_all(limiter, START) == taken
+    assert take_all(limiter, START) == (taken if taken == 1000 else 0)
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_call_that_one_rate_refuses_costs_the_others_nothing(*, window: bool) -> None:
-    permits = permits_of(Rate(50, 1.0), Rate(3, 60.0), burst=3, window=window)
-    assert take_all(permits, START) == 3
-    before = permits.quotas(START)
-    assert not permits.take(START, 0)
-    assert permits.quotas(START) == before
+    limiter = limiter_of(Rate(50, 1.0), Rate(3, 60.0), burst=3, window=window)
+    assert take_all(limiter, START) == 3
+    before = limiter.quotas(START)
+    assert not limiter.take(START, 0)
+    assert limiter.quotas(START) == before
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_what_others_hold_is_not_given_away(*, window: bool) -> None:
-    permits = permits_of(Rate(3, 60.0), burst=3, window=window)
-    assert not permits.take(START, 3)
-    assert permits.take(START, 2)
-    assert not permits.take(START, 2)
-    permits.reserve(START)
-    assert permits.take(START, 1)
-    assert permits.spend(START)
-    assert permits.take(START, 0)
-    assert not permits.take(START, 0)
+    limiter = limiter_of(Rate(3, 60.0), burst=3, window=window)
+    assert not limiter.take(START, 3)
+    assert limiter.take(START, 2)
+    assert not limiter.take(START, 2)
+    limiter.reserve(START)
+    assert limiter.take(START, 1)
+    assert limiter.spend(START)
+    assert limiter.take(START, 0)
+    assert not limiter.take(START, 0)
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
 def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
-    permits, untouched = (
-        permits_of(Rate(3, 60.0), HOURLY, burst=3, window=window, concurrency=5) for _ in range(2)
+    limiter, untouched = (
+        limiter_of(Rate(3, 60.0), HOURLY, burst=3, window=window, concurrency=5) for _ in range(2)
     )
     for _ in range(earlier):
-        assert permits.take(START, 0)
+        assert limiter.take(START, 0)
         assert untouched.take(START, 0)
-    assert permits.take(START + 0.5, 0)
-    permits.undo(START + 0.5)
-    assert permits.take(START + 0.5, 0)
-    permits.reserve(START + 0.5)
-    assert permits.spend(START + 0.5)
-    permits.reserve(START + 0.5)
-    permits.vacate()
+    assert limiter.take(START + 0.5, 0)
+    limiter.undo(START + 0.5)
+    assert limiter.take(START + 0.5, 0)
+    limiter.reserve(START + 0.5)
+    assert limiter.spend(START + 0.5)
+    limiter.reserve(START + 0.5)
+    limiter.vacate()
     for later in (0.5, 1.0, 19.9, 60.0):
-        assert permits.quotas(START + later) == untouched.quotas(START + later)
-        assert permits.is_idle(START + later) == untouched.is_idle(START + later)
+        assert limiter.quotas(START + later) == untouched.quotas(START + later)
+        assert limiter.is_idle(START + later) == untouched.is_idle(START + later)
 
 
 def test_places() -> None:
-    permits = permits_of(concurrency=2)
-    assert permits.has_room()
-    permits.occupy()
-    assert permits.take(START, 1)
-    assert not permits.has_room()
-    assert not permits.take(START, 1)
-    assert permits.wait(START, 7) == 0, "nobody knows when a place becomes free"
-    permits.vacate()
-    assert permits.has_room()
-    permits.reserve(START)
-    assert permits.take(START, 2), "where there is no rate there is nothing to hold"
-    permits.undo(START)
-    assert permits.has_room()
+    limiter = limiter_of(concurrency=2)
+    assert limiter.has_room()
+    limiter.occupy()
+    assert limiter.take(START, 1)
+    assert not limiter.has_room()
+    assert not limiter.take(START, 1)
+    assert limiter.wait(START, 7) == 0, "nobody knows when a place becomes free"
+    limiter.vacate()
+    assert limiter.has_room()
+    limiter.reserve(START)
+    assert limiter.take(START, 2), "where there is no rate there is nothing to hold"
+    limiter.undo(START)
+    assert limiter.has_room()
 
 
 # When there is more.
 
 
 @pytest.mark.parametrize(
-    ("permits", "waits"),
+    ("limiter", "waits"),
     [
-        pytest.param(permits_of(), [0] * 5, id="no rate"),
-        pytest.param(permits_of(TEN, burst=2), [0, 0, 0.1, 0.2, 0.3], id="one rate"),
+        pytest.param(limiter_of(), [0] * 5, id="no rate"),
+        pytest.param(limiter_of(TEN, burst=2), [0, 0, 0.1, 0.2, 0.3], id="one rate"),
         pytest.param(
-            permits_of(TEN, Rate(120, 60.0), burst=2), [0, 0, 0.5, 1, 1.5], id="the slower one"
+            limiter_of(TEN, Rate(120, 60.0), burst=2), [0, 0, 0.5, 1, 1.5], id="the slower one"
         ),
-        pytest.param(permits_of(Rate(2, 3.0), window=True), [0, 0, 3, 3, 6], id="a window"),
+        pytest.param(limiter_of(Rate(2, 3.0), window=True), [0, 0, 3, 3, 6], id="a window"),
         pytest.param(
-            permits_of(Rate(2, 3.0), Rate(3, 5.0), window=True), [0, 0, 3, 5, 6], id="two windows"
+            limiter_of(Rate(2, 3.0), Rate(3, 5.0), window=True), [0, 0, 3, 5, 6], id="two windows"
         ),
     ],
 )
-def test_wait(permits: LocalLimiter, waits: list[float]) -> None:
-    assert [permits.wait(START, count) for count in range(1, 6)] == waits
-    assert not permits.is_unsure(START)
-    permits.ask(START, 5)
-    assert permits.wait(START, 1) == 0
+def test_wait(limiter: LocalLimiter, waits: list[float]) -> None:
+    assert [limiter.wait(START, count) for count in range(1, 6)] == waits
+    assert not limiter.is_unsure(START)
+    limiter.ask(START, 5)
+    assert limiter.wait(START, 1) == 0
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
-    permits = permits_of(TEN, burst=5, window=window)
-    permits.close_until(START, START + 30)
-    assert [permits.wait(START, n) for n in (1, 2, 3)] == pytest.approx([30, 30.1, 30.2])
-    assert not permits.take(START + 29.999, 0)
-    assert take_all(permits, START + 30) == 1
-    assert take_all(permits, START + 30.1) == 1
-    assert take_all(permits, START + 100) == (10 if window else 5)
+    limiter = limiter_of(TEN, burst=5, window=window)
+    limiter.close_until(START, START + 30)
+    assert [limiter.wait(START, n) for n in (1, 2, 3)] == pytest.approx([30, 30.1, 30.2])
+    assert not limiter.take(START + 29.999, 0)
+    assert take_all(limiter, START + 30) == 1
+    assert take_all(limiter, START + 30.1) == 1
+    assert take_all(limiter, START + 100) == (10 if window else 5)
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
@@ -168,33 +168,33 @@ def test_after_a_pause_calls_go_out_one_by_one(*, window: bool) -> None:
     ],
 )
 def test_a_second_pause(until: float, opens: float, *, window: bool) -> None:
-    permits = permits_of(TEN, burst=5, window=window)
-    permits.close_until(START, START + 20)
-    permits.close_until(START, START + until)
-    assert permits.wait(START, 1) == opens
+    limiter = limiter_of(TEN, burst=5, window=window)
+    limiter.close_until(START, START + 20)
+    limiter.close_until(START, START + until)
+    assert limiter.wait(START, 1) == opens
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_pause_that_is_over_takes_the_burst_away(*, window: bool) -> None:
-    permits = permits_of(TEN, burst=5, window=window)
-    permits.close_until(START, START - 100)
-    assert take_all(permits, START) == 1
+    limiter = limiter_of(TEN, burst=5, window=window)
+    limiter.close_until(START, START - 100)
+    assert take_all(limiter, START) == 1
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_pause_does_not_bring_anything_forward(*, window: bool) -> None:
-    permits = permits_of(Rate(2, 60.0), burst=2, window=window)
-    take_all(permits, START)
-    before = permits.wait(START, 1)
-    permits.close_until(START, START + 1)
-    assert permits.wait(START, 1) >= before
+    limiter = limiter_of(Rate(2, 60.0), burst=2, window=window)
+    take_all(limiter, START)
+    before = limiter.wait(START, 1)
+    limiter.close_until(START, START + 1)
+    assert limiter.wait(START, 1) >= before
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool) -> None:
-    permits = permits_of(TEN, burst=5, window=window)
-    take_all(permits, START)
-    assert permits.wait(0.0, 1) == (1.0 if window else 0.1)
+    limiter = limiter_of(TEN, burst=5, window=window)
+    take_all(limiter, START)
+    assert limiter.wait(0.0, 1) == (1.0 if window else 0.1)
 
 
 # Other limits.
@@ -238,49 +238,49 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
     ],
 )
 def test_what_was_sent_counts(before: ThrottleSettings, after: ThrottleSettings, left: int) -> None:
-    permits = textbook_permits(before, START)
-    assert permits.take(START, 0)
-    assert permits.take(START, 0)
-    permits.change(after, START)
-    assert take_all(permits, START) == left
+    limiter = textbook_limiter(before, START)
+    assert limiter.take(START, 0)
+    assert limiter.take(START, 0)
+    limiter.change(after, START)
+    assert take_all(limiter, START) == left
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_an_unchanged_rate_does_not_notice_that_others_change(*, window: bool) -> None:
     """Else who reloads often enough would never see a call that may go out once an hour."""
     once = Rate(1, 3600.0)
-    permits = permits_of(once, window=window)
-    assert permits.take(START, 0)
+    limiter = limiter_of(once, window=window)
+    assert limiter.take(START, 0)
     for tick in range(1, 60):
-        permits.change(limits(Rate(tick, 1.0), once, window=window), START + 60 * tick)
-    assert permits.wait(START + 3540, 1) == 60
-    assert permits.take(START + 3600, 0)
+        limiter.change(limits(Rate(tick, 1.0), once, window=window), START + 60 * tick)
+    assert limiter.wait(START + 3540, 1) == 60
+    assert limiter.take(START + 3600, 0)
 
 
 def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
-    permits = permits_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
-    take_all(permits, START)
-    permits.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
-    assert [quota.remaining for quota in permits.quotas(START + 1)] == [0, 2]
-    permits.change(limits(Rate(1, 3600.0), burst=2), START + 1)
-    assert permits.wait(START + 1, 1) == 3599, "it counts from the last call"
+    limiter = limiter_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
+    take_all(limiter, START)
+    limiter.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
+    assert [quota.remaining for quota in limiter.quotas(START + 1)] == [0, 2]
+    limiter.change(limits(Rate(1, 3600.0), burst=2), START + 1)
+    assert limiter.wait(START + 1, 1) == 3599, "it counts from the last call"
 
 
 def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
-    permits = permits_of(Rate(1, 1.0), Rate(100, 60.0), window=True)
+    limiter = limiter_of(Rate(1, 1.0), Rate(100, 60.0), window=True)
     for second in range(10):
-        assert permits.take(START + second, 0)
-    permits.change(limits(Rate(8, 30.0), window=True), START + 10)
-    assert permits.wait(START + 10, 1) == 22
+        assert limiter.take(START + second, 0)
+    limiter.change(limits(Rate(8, 30.0), window=True), START + 10)
+    assert limiter.wait(START + 10, 1) == 22
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 @pytest.mark.parametrize("was_window", [False, True], ids=["from gcra", "from a window"])
 def test_a_pause_survives(*, was_window: bool, window: bool) -> None:
-    permits = permits_of(TEN, burst=5, window=was_window)
-    permits.close_until(START, START + 30)
-    permits.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10)
-    assert [permits.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
+    limiter = limiter_of(TEN, burst=5, window=was_window)
+    limiter.close_until(START, START + 30)
+    limiter.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10)
+    assert [limiter.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
@@ -296,30 +296,30 @@ def test_a_pause_is_no_longer_than_allowed_now(
     longest: float | None, waits: list[float], *, window: bool
 ) -> None:
     settings = limits(TEN, burst=10, window=window)
-    permits = textbook_permits(settings, START)
-    permits.close_until(START, START + 30)
-    permits.change(replace(settings, longest_pause=longest), START + 10)
-    found = [permits.wait(START + 10, n) for n in (1, 2)]
+    limiter = textbook_limiter(settings, START)
+    limiter.close_until(START, START + 30)
+    limiter.change(replace(settings, longest_pause=longest), START + 10)
+    found = [limiter.wait(START + 10, n) for n in (1, 2)]
     early = 0.1 if window and longest != 60.0 else 0.0  # a log knows that nothing was sent
     assert found == pytest.approx([wait - early for wait in waits])
 
 
 def test_places_in_use_stay_in_use() -> None:
-    permits = permits_of(concurrency=3)
-    take_all(permits, START)
-    permits.change(limits(concurrency=2), START)
+    limiter = limiter_of(concurrency=3)
+    take_all(limiter, START)
+    limiter.change(limits(concurrency=2), START)
     for _ in range(2):
-        assert not permits.has_room()
-        assert permits.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
-        permits.vacate()
-    assert permits.has_room()
+        assert not limiter.has_room()
+        assert limiter.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
+        limiter.vacate()
+    assert limiter.has_room()
 
 
 def test_places_count_before_there_is_a_limit_to_them() -> None:
-    permits = permits_of(TEN, burst=5)
-    take_all(permits, START)
-    permits.change(limits(TEN, burst=5, concurrency=6), START + 10)
-    assert take_all(permits, START + 10) == 1
+    limiter = limiter_of(TEN, burst=5)
+    take_all(limiter, START)
+    limiter.change(limits(TEN, burst=5, concurrency=6), START + 10)
+    assert take_all(limiter, START + 10) == 1
 
 
 # What others see of it.
@@ -327,16 +327,16 @@ def test_places_count_before_there_is_a_limit_to_them() -> None:
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_idle(*, window: bool) -> None:
-    permits = permits_of(TEN, burst=2, window=window)
-    assert permits.is_idle(START)
-    assert permits.take(START, 0)
-    assert not permits.is_idle(START + 10), "its call is under way"
-    permits.vacate()
-    assert not permits.is_idle(START + 0.05), "a new one would have more"
-    assert permits.is_idle(START + 1)
-    permits.close_until(START + 1, START + 9)
-    assert not permits.is_idle(START + 9)
-    assert permits.is_idle(START + 11)
+    limiter = limiter_of(TEN, burst=2, window=window)
+    assert limiter.is_idle(START)
+    assert limiter.take(START, 0)
+    assert not limiter.is_idle(START + 10), "its call is under way"
+    limiter.vacate()
+    assert not limiter.is_idle(START + 0.05), "a new one would have more"
+    assert limiter.is_idle(START + 1)
+    limiter.close_until(START + 1, START + 9)
+    assert not limiter.is_idle(START + 9)
+    assert limiter.is_idle(START + 11)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_idle(*, window: bool) -> None:
     ],
 )
 def test_the_policy_of_a_rate(rate: Rate, name: str, limit: int, window: int) -> None:
-    (quota,) = permits_of(rate).quotas(START)
+    (quota,) = limiter_of(rate).quotas(START)
     assert (quota.name, quota.limit, quota.window) == (name, limit, window)
     assert Fraction(limit, window) <= Fraction(rate.count) / Fraction(str(rate.period))
 
@@ -368,26 +368,26 @@ def test_the_policy_of_a_rate(rate: Rate, name: str, limit: int, window: int) ->
     ],
 )
 def test_what_is_left(taken: int, later: float, remaining: int, reset: int | None) -> None:
-    permits = permits_of(Rate(3, 60.0), burst=3)
+    limiter = limiter_of(Rate(3, 60.0), burst=3)
     for _ in range(taken):
-        assert permits.take(START, 0)
+        assert limiter.take(START, 0)
     expected = QuotaLeft("3-per-60s", 3, 60, remaining, reset)
-    assert permits.quotas(START + later) == (expected,)
+    assert limiter.quotas(START + later) == (expected,)
 
 
 def test_every_limit_is_told() -> None:
-    permits = permits_of(TEN, HOURLY, concurrency=8)
-    assert permits.take(START, 0)
-    assert permits.quotas(START) == (
+    limiter = limiter_of(TEN, HOURLY, concurrency=8)
+    assert limiter.take(START, 0)
+    assert limiter.quotas(START) == (
         QuotaLeft("10-per-1s", 10, 1, 0, 1),
         QuotaLeft("5000-per-3600s", 5000, 3600, 0, 1),
         QuotaLeft("concurrency", 8, None, 7, None),
     )
-    assert permits_of().quotas(START) == ()
+    assert limiter_of().quotas(START) == ()
 
 
 def test_it_tells_where_it_stands() -> None:
-    assert repr(permits_of(TEN)) == "<permits 0 under way (<gcra 10/1s, full at 1000s>,)>"
+    assert repr(limiter_of(TEN)) == "<permits 0 under way (<gcra 10/1s, full at 1000s>,)>"
 
 
 # Whatever happens.
@@ -413,11 +413,11 @@ class Run:
     """Permits in use, as a bucket uses them, and what went out when."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        self.permits = textbook_permits(settings, 0.0)
+        self.limiter = textbook_limiter(settings, 0.0)
         self.most = math.inf if settings.concurrency is None else settings.concurrency
         self.nanoseconds = 0
         self.reserved = 0
-        self.places = 0
+        self.slots = 0
         self.sent: list[int] = []
 
     @property
@@ -425,53 +425,53 @@ class Run:
         return self.nanoseconds / 1e9
 
     def send(self) -> None:
-        if self.permits.take(self.now, self.reserved):
-            self.places += 1
+        if self.limiter.take(self.now, self.reserved):
+            self.slots += 1
             self.sent.append(self.nanoseconds)
 
     def reserve(self) -> None:
-        if self.permits.take(self.now, self.reserved):
-            self.permits.reserve(self.now)
-            self.places += 1
+        if self.limiter.take(self.now, self.reserved):
+            self.limiter.reserve(self.now)
+            self.slots += 1
             self.reserved += 1
 
     def queue(self) -> None:
-        if self.permits.has_room() and self.permits.wait(self.now, self.reserved + 1) == 0:
-            self.permits.occupy()
-            self.places += 1
+        if self.limiter.has_room() and self.limiter.wait(self.now, self.reserved + 1) == 0:
+            self.limiter.occupy()
+            self.slots += 1
             self.reserved += 1
 
     def spend(self) -> None:
         if self.reserved:
-            assert self.permits.spend(self.now)
+            assert self.limiter.spend(self.now)
             self.reserved -= 1
             self.sent.append(self.nanoseconds)
 
     def spend_and_hold(self) -> None:
         if self.reserved:
-            assert self.permits.spend(self.now)
-            self.permits.reserve(self.now)
+            assert self.limiter.spend(self.now)
+            self.limiter.reserve(self.now)
 
     def lapse(self) -> None:
         self.reserved = max(self.reserved - 1, 0)
 
     def undo(self) -> None:
-        if self.permits.take(self.now, self.reserved):
-            self.permits.undo(self.now)
+        if self.limiter.take(self.now, self.reserved):
+            self.limiter.undo(self.now)
 
     def vacate(self) -> None:
-        if self.places > self.reserved:
-            self.permits.vacate()
-            self.places -= 1
+        if self.slots > self.reserved:
+            self.limiter.vacate()
+            self.slots -= 1
 
     def pause(self) -> None:
-        self.permits.close_until(self.now, self.now + 1.5)
+        self.limiter.close_until(self.now, self.now + 1.5)
 
     def go_on(self, actions: list[tuple[int, Callable[["Run"], None]]]) -> None:
         for step, action in actions:
             self.nanoseconds += step
             action(self)
-            assert self.places <= self.most
+            assert self.slots <= self.most
 
 
 actions = st.lists(
@@ -531,20 +531,20 @@ def test_a_wait_is_true_to_the_nanosecond(
     """So long, and the call goes out, if those before it go as soon as they can."""
     run = Run(settings)
     run.go_on(happening)
-    permits, start = run.permits, run.nanoseconds
-    permits.change(ThrottleSettings(settings.rates, settings.burst, settings.algorithm), run.now)
-    foretold = [round(permits.wait(run.now, n) * 1e9) for n in range(1, count + 1)]
+    limiter, start = run.limiter, run.nanoseconds
+    limiter.change(ThrottleSettings(settings.rates, settings.burst, settings.algorithm), run.now)
+    foretold = [round(limiter.wait(run.now, n) * 1e9) for n in range(1, count + 1)]
     assert foretold == sorted(foretold)
     # Several windows can delay each other, from where the smallest of them begins anew.
     exact = count
     if settings.algorithm == "window" and len(set(settings.rates)) > 1:
         exact = min(rate.count for rate in settings.rates)
     for n, wait in enumerate(foretold, 1):
-        earliest = run.nanoseconds + round(permits.wait(run.now, 1) * 1e9)
+        earliest = run.nanoseconds + round(limiter.wait(run.now, 1) * 1e9)
         if earliest > run.nanoseconds:
-            assert not permits.take((earliest - 1) / 1e9, 0)
+            assert not limiter.take((earliest - 1) / 1e9, 0)
         run.nanoseconds = earliest
-        assert permits.take(run.now, 0)
+        assert limiter.take(run.now, 0)
         assert run.nanoseconds - start == wait if n <= exact else run.nanoseconds - start >= wait
 
 
@@ -563,7 +563,7 @@ def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
     ]
     run = Run(both[0])
     for which, course in happening:
-        run.permits.change(both[which], run.now)
+        run.limiter.change(both[which], run.now)
         run.reserved = 0
         run.go_on(course)
     most = max(each.rates[0].count + (each.burst or 1) - 1 for each in both)
@@ -580,12 +580,12 @@ def test_a_window_holds_for_what_was_sent_before_it_changed(
     run.go_on(happening)
     run.reserved = 0
     earlier = len(run.sent)
-    run.permits.change(limits(after, window=True), run.now)
+    run.limiter.change(limits(after, window=True), run.now)
     for _ in range(20):
-        run.nanoseconds += round(run.permits.wait(run.now, 1) * 1e9)
+        run.nanoseconds += round(run.limiter.wait(run.now, 1) * 1e9)
         run.send()
     assert len(run.sent) == earlier + 20
     if after.count > before.count and after.period > before.period:
         return  # what it would have to know is forgotten
-    for place in range(max(earlier, after.count), earlier + 20):
-        assert run.sent[place] - run.sent[place - after.count] >= round(after.period * 1e9)
+    for position in range(max(earlier, after.count), earlier + 20):
+        assert run.sent[position] - run.sent[position - after.count] >= round(after.period * 1e9)

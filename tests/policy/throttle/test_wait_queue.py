@@ -1,4 +1,4 @@
-"""The line before a bucket: who goes out when, who is refused and why, in a time of our own."""
+"""The wait queue: which caller goes out when, which is refused and why, in a time of our own."""
 
 import math
 import time
@@ -10,8 +10,8 @@ import pytest
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER, Limiter
 from proxy.policy.throttle.wait_queue import ThrottleCause, ThrottleRefusal, Waiter, WaitQueue
-from tests.policy.throttle.remote_limiter import GUESS, FarPermits
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.remote_limiter import GUESS, RemoteLimiter
+from tests.policy.throttle.textbook import textbook_limiter
 
 START = 1000.0
 TEN = Rate(10, 1.0)
@@ -46,7 +46,7 @@ def limits(
 
 
 class Caller(Waiter):
-    """Somebody in line, with a name for the story."""
+    """A waiter, with a name for the story."""
 
     def __init__(self, name: str, entered: float, deadline: float) -> None:
         super().__init__(entered, deadline)
@@ -62,16 +62,16 @@ class Caller(Waiter):
 
 
 class Story:
-    """A bucket, its time, and what happened when: ``("b", "out", 0.1)``, seconds from START.
+    """A wait queue, its time, and what happened when: ``("b", "out", 0.1)``, seconds from START.
 
-    It does what the gate does: it looks again when the bucket says so, and whoever is let
-    out sends at once, unless the story is about what happens when it does not.
+    It does what the async limiter does: it serves the queue again when that asks for it, and a
+    released caller sends at once, unless the story is about what happens when it does not.
     """
 
-    def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
+    def __init__(self, settings: ThrottleSettings, limiter: Limiter | None = None) -> None:
         self.now = START
-        self.bucket: WaitQueue[Caller] = WaitQueue(
-            settings, permits or textbook_permits(settings, START)
+        self.queue: WaitQueue[Caller] = WaitQueue(
+            settings, limiter or textbook_limiter(settings, START)
         )
         self.callers: dict[str, Caller] = {}
         self.told: list[tuple[str, str, float]] = []
@@ -81,55 +81,55 @@ class Story:
         self.told.append((caller.name, what, round(self.now - START, 6)))
 
     def come(self, *names: str, within: float = math.inf) -> None:
-        """They arrive one after the other, each with a deadline."""
+        """Let callers arrive one after the other, each with a deadline."""
         for name in names:
             caller = self.callers[name] = Caller(name, self.now, self.now + within)
-            if self.bucket.take(self.now):
+            if self.queue.take(self.now):
                 self.tell(caller, "out")
                 continue
-            hindrance = self.bucket.hindrance(self.now, within)
-            if hindrance is not None:
-                self.tell(caller, hindrance.cause)
+            refusal = self.queue.refusal(self.now, within)
+            if refusal is not None:
+                self.tell(caller, refusal.cause)
                 continue
-            self.bucket.join(caller, self.now)
+            self.queue.join(caller, self.now)
             self.look()
 
     def look(self) -> bool:
         """See who is next; whether that brought anything."""
-        served = self.bucket.serve(self.now)
+        served = self.queue.serve(self.now)
         for caller in served.out:
             self.tell(caller, "out")
             if self.sends_at_once:
-                assert self.bucket.spend(self.now)
+                assert self.queue.spend(self.now)
         for caller, cause in served.refused:
             self.tell(caller, cause)
         return bool(served.out or served.refused)
 
     def reserve(self, now: float) -> bool:
-        """Somebody's turn comes at once, but it does not send yet."""
-        if not self.bucket.take(now):
+        """Release a caller at once that does not send yet."""
+        if not self.queue.take(now):
             return False
-        self.bucket.reserve(now)
+        self.queue.reserve(now)
         return True
 
     def leave(self, *names: str) -> None:
         for name in names:
-            self.bucket.leave(self.callers[name])
+            self.queue.leave(self.callers[name])
         self.look()
 
     def pause(self, seconds: float) -> None:
-        for caller in self.bucket.pause(self.now, seconds):
+        for caller in self.queue.pause(self.now, seconds):
             self.tell(caller, PAUSED)
         self.look()
 
     def change(self, settings: ThrottleSettings) -> None:
-        self.bucket.change(settings, self.now)
+        self.queue.change(settings, self.now)
         self.look()
 
     def until(self, seconds: float) -> "Story":
         """Let time pass up to so many seconds after START, and look whenever it is time."""
         end = START + seconds
-        while (wait := self.bucket.next_look(self.now)) is not None and self.now + wait <= end:
+        while (wait := self.queue.next_look(self.now)) is not None and self.now + wait <= end:
             self.now += wait
             assert self.look(), "somebody looked, and there was nothing to see"
         self.now = end
@@ -148,7 +148,7 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("settings", "before", "within", "fate"),
+    ("settings", "before", "within", "outcome"),
     [
         pytest.param(limits(TEN), 0, math.inf, "out", id="the first passes"),
         pytest.param(limits(TEN, burst=3), 2, math.inf, "out", id="so does a burst"),
@@ -185,18 +185,18 @@ class Story:
         pytest.param(limits(TEN, concurrency=9), 3, 0.1, DEADLINE, id="a place, and no permit"),
     ],
 )
-def test_a_newcomer(settings: ThrottleSettings, before: int, within: float, fate: str) -> None:
+def test_a_newcomer(settings: ThrottleSettings, before: int, within: float, outcome: str) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
-    waiting = story.bucket.waiting
+    waiting = story.queue.waiting
     story.come("newcomer", within=within)
     told = [what for name, what, _ in story.told if name == "newcomer"]
-    assert told == ([] if fate == "line" else [fate])
-    assert story.bucket.waiting == waiting + (fate == "line")
+    assert told == ([] if outcome == "line" else [outcome])
+    assert story.queue.waiting == waiting + (outcome == "line")
 
 
 @pytest.mark.parametrize(
-    ("settings", "before", "pause", "within", "hindrance"),
+    ("settings", "before", "pause", "within", "refusal"),
     [
         pytest.param(limits(TEN), 3, 4.0, 9.0, None, id="it can wait for the end"),
         pytest.param(limits(TEN), 0, 5.0, 9.0, None, id="to the very moment"),
@@ -218,19 +218,19 @@ def test_a_newcomer_in_a_pause(
     before: int,
     pause: float,
     within: float,
-    hindrance: tuple[ThrottleCause, float] | None,
+    refusal: tuple[ThrottleCause, float] | None,
 ) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
     story.pause(pause)
-    assert not story.bucket.take(story.now)
-    found = story.bucket.hindrance(story.now, within)
+    assert not story.queue.take(story.now)
+    found = story.queue.refusal(story.now, within)
     told = None if found is None else (found.cause, round(found.wait, 6))
-    assert told == hindrance
+    assert told == refusal
 
 
 @pytest.mark.parametrize(
-    ("settings", "before", "later", "within", "hindrance"),
+    ("settings", "before", "later", "within", "refusal"),
     [
         pytest.param(limits(TEN), 0, 1.0, 9.0, None, id="nobody is there"),
         pytest.param(limits(TEN), 4, 1.0, 0.0, None, id="all will have gone"),
@@ -250,28 +250,28 @@ def test_somebody_who_comes_later(
     before: int,
     later: float,
     within: float,
-    hindrance: ThrottleCause | None,
+    refusal: ThrottleCause | None,
 ) -> None:
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
-    found = story.bucket.hindrance(story.now, within, later)
-    assert (found and found.cause) == hindrance
+    found = story.queue.refusal(story.now, within, later)
+    assert (found and found.cause) == refusal
 
 
 def test_somebody_who_comes_when_a_pause_is_over() -> None:
     story = Story(limits(TEN))
     story.pause(10.0)
-    assert story.bucket.hindrance(story.now, 20.0, later=4.9) == ThrottleRefusal(PAUSED, 5.1)
-    assert story.bucket.hindrance(story.now, 20.0, later=5.0) is None
-    assert story.bucket.hindrance(story.now, 0.0, later=10.0) is None
+    assert story.queue.refusal(story.now, 20.0, later=4.9) == ThrottleRefusal(PAUSED, 5.1)
+    assert story.queue.refusal(story.now, 20.0, later=5.0) is None
+    assert story.queue.refusal(story.now, 0.0, later=10.0) is None
 
 
 def test_what_is_undone_never_was() -> None:
     story = Story(limits(TEN, concurrency=1))
-    assert story.bucket.take(START)
-    story.bucket.undo(START)
-    assert story.bucket.under_way == 0
-    assert story.bucket.is_idle(START)
+    assert story.queue.take(START)
+    story.queue.undo(START)
+    assert story.queue.under_way == 0
+    assert story.queue.is_idle(START)
 
 
 # The line.
@@ -314,13 +314,13 @@ def test_a_stalled_loop_costs_what_was_not_let_out_meanwhile_and_nothing_else() 
 def test_places_go_to_those_who_came_first() -> None:
     story = Story(limits(concurrency=1))
     story.come(*"abc")
-    assert story.bucket.next_look(START) == 5, "nobody knows when a place becomes free"
-    story.until(1).bucket.vacate()
+    assert story.queue.next_look(START) == 5, "nobody knows when a place becomes free"
+    story.until(1).queue.vacate()
     story.look()
-    story.until(2).bucket.vacate()
+    story.until(2).queue.vacate()
     story.look()
     assert story.outs == {"a": 0, "b": 1, "c": 2}
-    assert story.bucket.under_way == 1
+    assert story.queue.under_way == 1
 
 
 def test_who_finds_no_place_is_told_when_it_has_waited_long_enough() -> None:
@@ -328,26 +328,26 @@ def test_who_finds_no_place_is_told_when_it_has_waited_long_enough() -> None:
     story.come("a", "b")
     story.until(1).come("c")
     assert story.until(9).told == [("a", "out", 0), ("b", MAX_WAIT, 5), ("c", MAX_WAIT, 6)]
-    assert story.bucket.next_look(story.now) is None
+    assert story.queue.next_look(story.now) is None
 
 
 def test_without_patience_to_lose_nobody_looks_before_a_place_is_free() -> None:
     story = Story(limits(concurrency=1, max_wait=None))
     story.come("a", "b")
-    assert story.bucket.next_look(START) is None
+    assert story.queue.next_look(START) is None
 
 
 def test_a_place_and_a_permit_are_needed() -> None:
     story = Story(limits(TEN, burst=2, concurrency=1))
     story.come(*"abc")
     assert story.until(0.5).outs == {"a": 0}
-    story.bucket.vacate()
+    story.queue.vacate()
     story.look()
-    story.bucket.vacate()
+    story.queue.vacate()
     story.look()
     assert story.outs == {"a": 0, "b": 0.5, "c": 0.5}
     story.come("d")
-    story.bucket.vacate()
+    story.queue.vacate()
     assert not story.look()
     assert story.until(1).outs["d"] == 0.6
 
@@ -357,7 +357,7 @@ def test_who_leaves_moves_everybody_up() -> None:
     story.come(*"abcde")
     story.until(0.05).leave("b", "d")
     assert story.until(1).outs == {"a": 0, "c": 0.1, "e": 0.2}
-    assert story.bucket.is_idle(story.now) is False, "calls are under way"
+    assert story.queue.is_idle(story.now) is False, "calls are under way"
 
 
 def test_leaving_twice_or_after_ones_turn_means_nothing() -> None:
@@ -372,7 +372,7 @@ def test_who_is_gone_when_its_turn_comes_costs_nothing() -> None:
     story.come(*"abcd")
     story.callers["b"].has_left = story.callers["c"].has_left = True
     assert story.until(1).told == [("a", "out", 0), ("d", "out", 0.1)]
-    assert story.bucket.under_way == 2
+    assert story.queue.under_way == 2
 
 
 def test_who_is_gone_is_not_refused() -> None:
@@ -400,15 +400,15 @@ def test_five_thousand_in_line_are_no_burden() -> None:
     assert took < 2.0, "0.2 s alone on a machine; looking at all for each would take minutes"
 
 
-# Between one's turn and sending.
+# Between the release and the sending.
 
 
 def test_what_is_held_is_nobody_elses() -> None:
     story = Story(limits(TEN, burst=2))
     story.sends_at_once = False
     assert story.reserve(START)
-    assert story.bucket.take(START)
-    assert not story.bucket.take(START)
+    assert story.queue.take(START)
+    assert not story.queue.take(START)
     story.come("a")
     assert story.until(9).outs == {"a": 0.1}
 
@@ -418,7 +418,7 @@ def test_a_permit_is_spent_when_the_call_is_sent() -> None:
     assert story.reserve(START)
     story.come("a", "b")
     story.now = START + 0.07
-    assert story.bucket.spend(story.now)
+    assert story.queue.spend(story.now)
     assert story.until(1).outs == {"a": 0.17, "b": 0.27}
 
 
@@ -427,18 +427,18 @@ def test_a_permit_that_lapses_goes_to_the_next() -> None:
     assert story.reserve(START)
     story.come("a", "b")
     story.now = START + 0.1
-    story.bucket.lapse()
+    story.queue.lapse()
     story.look()
     assert story.until(1).outs == {"a": 0.1, "b": 0.2}
-    assert story.bucket.under_way == 3, "it kept its place"
+    assert story.queue.under_way == 3, "it kept its place"
 
 
 def set_aside(story: Story, now: float) -> bool:
-    """Somebody's turn comes at once, and a connection has to be made for it."""
+    """Release a caller at once for which a connection has to be made."""
     moment = START + now + 1e-6  # a tenth is no float
-    if not story.bucket.take(moment):
+    if not story.queue.take(moment):
         return False
-    story.bucket.set_aside(START + now)
+    story.queue.set_aside(START + now)
     return True
 
 
@@ -456,8 +456,8 @@ def test_while_connections_are_made_turns_come_at_the_rate(burst: int, turns: li
         if following > now:
             assert not set_aside(story, now)
             assert not set_aside(story, following - 0.001)
-    assert story.bucket.under_way == len(turns)
-    assert story.bucket.permits.wait(START + 1, burst) == 0, "nothing was spent"
+    assert story.queue.under_way == len(turns)
+    assert story.queue.limiter.wait(START + 1, burst) == 0, "nothing was spent"
 
 
 def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
@@ -465,9 +465,9 @@ def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
     assert set_aside(story, 0.0)
     story.come("a", "b")
     story.now += 0.03
-    story.bucket.rejoin()
-    assert story.bucket.reserve_again(story.now)
-    assert story.bucket.spend(story.now)
+    story.queue.rejoin()
+    assert story.queue.reserve_again(story.now)
+    assert story.queue.spend(story.now)
     assert not story.look()
     story.until(1.0)
     assert story.told == [("a", "out", 0.13), ("b", "out", 0.23)]
@@ -492,38 +492,38 @@ def test_who_comes_back_is_first() -> None:
     story = Story(limits(TEN))
     assert story.reserve(START)
     story.come("a", "b")
-    story.bucket.lapse()
+    story.queue.lapse()
     story.look()
     late = Caller("late", story.now, math.inf)
-    assert not story.bucket.reserve_again(story.now)
-    assert story.bucket.come_back(late)
+    assert not story.queue.reserve_again(story.now)
+    assert story.queue.come_back(late)
     story.come("c")
-    assert story.bucket.waiting == 3
+    assert story.queue.waiting == 3
     assert story.until(1).outs == {"a": 0, "late": 0.1, "b": 0.2, "c": 0.3}
-    assert story.bucket.under_way == 4, "nobody is counted twice"
+    assert story.queue.under_way == 4, "nobody is counted twice"
 
 
 def test_who_comes_back_needs_no_second_place() -> None:
     story = Story(limits(TEN, concurrency=1))
-    assert story.bucket.take(START)
-    story.bucket.reserve(START)
-    story.bucket.lapse()
-    assert story.bucket.reserve_again(START), "there is a permit, and nobody came back before it"
-    assert not story.bucket.reserve_again(START)
+    assert story.queue.take(START)
+    story.queue.reserve(START)
+    story.queue.lapse()
+    assert story.queue.reserve_again(START), "there is a permit, and nobody came back before it"
+    assert not story.queue.reserve_again(START)
     late, later = Caller("late", START, math.inf), Caller("later", START, math.inf)
-    assert story.bucket.come_back(late)
-    assert story.bucket.come_back(later)
-    assert not story.bucket.reserve_again(START + 9), "others came back before"
-    story.bucket.lapse()
+    assert story.queue.come_back(late)
+    assert story.queue.come_back(later)
+    assert not story.queue.reserve_again(START + 9), "others came back before"
+    story.queue.lapse()
     story.look()
     assert story.until(1).outs == {"late": 0, "later": 0.1}
-    assert story.bucket.under_way == 1
+    assert story.queue.under_way == 1
 
 
 def test_who_comes_back_is_not_held_to_the_patience_of_newcomers() -> None:
     story = Story(limits(Rate(1, 10.0), max_wait=0.0))
-    assert story.bucket.take(START)
-    assert story.bucket.come_back(Caller("late", START, math.inf))
+    assert story.queue.take(START)
+    assert story.queue.come_back(Caller("late", START, math.inf))
     assert story.until(10).told == [("late", "out", 10)]
 
 
@@ -531,7 +531,7 @@ def test_who_comes_back_may_leave() -> None:
     story = Story(limits(TEN))
     story.come("a")
     late = story.callers["late"] = Caller("late", START, math.inf)
-    story.bucket.come_back(late)
+    story.queue.come_back(late)
     story.come("b")
     story.leave("late")
     assert story.until(1).outs == {"a": 0, "b": 0.1}
@@ -541,7 +541,7 @@ def test_who_came_back_and_is_gone_costs_nothing() -> None:
     story = Story(limits(TEN))
     story.come("a")
     late = Caller("late", START, math.inf)
-    story.bucket.come_back(late)
+    story.queue.come_back(late)
     late.has_left = True
     story.come("b")
     assert story.until(1).outs == {"a": 0, "b": 0.1}
@@ -553,10 +553,10 @@ def test_who_came_back_and_is_gone_costs_nothing() -> None:
 def test_nobody_goes_out_in_a_pause_and_then_they_go_at_the_rate() -> None:
     story = Story(limits(TEN, burst=5))
     story.pause(2.0)
-    assert story.bucket.paused_for(START + 0.5) == 1.5
+    assert story.queue.paused_for(START + 0.5) == 1.5
     story.come(*"abc")
     story.until(1).come("d")
-    assert story.bucket.paused_for(START + 2) == 0
+    assert story.queue.paused_for(START + 2) == 0
     assert story.until(9).outs == {"a": 2, "b": 2.1, "c": 2.2, "d": 2.3}
 
 
@@ -573,7 +573,7 @@ def test_the_spread_ends_with_those_it_is_for() -> None:
     story.pause(2.0)
     story.come("a", "b")
     story.until(2.5).come("c")
-    story.bucket.vacate()
+    story.queue.vacate()
     story.look()
     assert story.outs == {"a": 2, "b": 2.5, "c": 2.5}
 
@@ -583,7 +583,7 @@ def test_a_pause_that_nobody_waited_for_spreads_nobody() -> None:
     story.pause(2.0)
     story.until(2.1).come(*"abc")
     for _ in "bc":
-        story.bucket.vacate()
+        story.queue.vacate()
         story.look()
     assert story.outs == {"a": 2.1, "b": 2.1, "c": 2.1}
 
@@ -597,14 +597,14 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
 
 
 def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
-    bucket: WaitQueue[Caller] = WaitQueue(limits(), textbook_permits(limits(), START))
-    assert bucket.take(START)
-    bucket.reserve(START)
-    assert bucket.pause(START, 0.1) == []
-    assert bucket.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
-    hindrance = bucket.hindrance(START, 0.3)
-    assert hindrance is not None
-    assert hindrance.cause is DEADLINE
+    queue: WaitQueue[Caller] = WaitQueue(limits(), textbook_limiter(limits(), START))
+    assert queue.take(START)
+    queue.reserve(START)
+    assert queue.pause(START, 0.1) == []
+    assert queue.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
+    refusal = queue.refusal(START, 0.3)
+    assert refusal is not None
+    assert refusal.cause is DEADLINE
 
 
 def test_another_pause_stops_the_spread() -> None:
@@ -621,14 +621,14 @@ def test_those_who_cannot_wait_for_its_end_are_told_at_once() -> None:
     story.until(1).come("hurried", within=2.0)
     story.come("calm")
     late = Caller("late", story.now, story.now + 1.0)
-    story.bucket.come_back(late)
+    story.queue.come_back(late)
     story.pause(4.5)
     assert story.refusals == [
         ("late", PAUSED, 1),
         ("patient", PAUSED, 1),
         ("hurried", PAUSED, 1),
     ]
-    assert story.bucket.waiting == 1
+    assert story.queue.waiting == 1
 
 
 def test_who_has_waited_for_too_long_in_a_pause_is_told_that_it_was_the_pause() -> None:
@@ -645,10 +645,10 @@ def test_a_pause_begins_between_ones_turn_and_sending() -> None:
     assert story.reserve(START)
     story.come("b")
     story.pause(2.0)
-    assert not story.bucket.spend(START + 0.01)
+    assert not story.queue.spend(START + 0.01)
     late = Caller("late", START + 0.01, math.inf)
-    assert not story.bucket.reserve_again(START + 0.01)
-    assert story.bucket.come_back(late)
+    assert not story.queue.reserve_again(START + 0.01)
+    assert story.queue.come_back(late)
     assert story.until(9).outs == {"late": 2, "b": 2.1}
 
 
@@ -663,9 +663,9 @@ def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, st
     story = Story(limits(TEN))
     assert story.reserve(START)
     story.pause(5.1 if within == math.inf else 2.0)
-    assert not story.bucket.spend(START)
-    assert story.bucket.come_back(Caller("late", START, START + within)) is stays
-    assert story.bucket.waiting == 0
+    assert not story.queue.spend(START)
+    assert story.queue.come_back(Caller("late", START, START + within)) is stays
+    assert story.queue.waiting == 0
 
 
 @pytest.mark.parametrize(
@@ -684,19 +684,19 @@ def test_how_long_a_pause_is(longest: float | None, pauses: list[float], opens: 
     story = Story(limits(TEN, max_wait=None, longest_pause=longest))
     for seconds in pauses:
         story.pause(seconds)
-    assert story.bucket.paused_for(START) == opens
+    assert story.queue.paused_for(START) == opens
     story.come("a")
     assert story.until(99).outs == {"a": opens}
 
 
 def test_a_pause_that_the_permits_know_of_is_not_news_to_them() -> None:
-    far = FarPermits()
-    far.answer(3, next_at=START + 99)
-    story = Story(limits(TEN), far)
-    assert story.bucket.pause(START, 2.0, is_news=False) == []
-    assert far.at_hand == 3
-    story.bucket.pause(START, 3.0)
-    assert far.at_hand == 0
+    remote = RemoteLimiter()
+    remote.answer(3, next_at=START + 99)
+    story = Story(limits(TEN), remote)
+    assert story.queue.pause(START, 2.0, tells_limiter=False) == []
+    assert remote.at_hand == 3
+    story.queue.pause(START, 3.0)
+    assert remote.at_hand == 0
 
 
 # Other limits.
@@ -752,24 +752,24 @@ def test_who_has_waited_for_longer_than_is_allowed_now_is_refused() -> None:
 # Permits that are kept elsewhere.
 
 
-def far_story(settings: ThrottleSettings) -> tuple[Story, FarPermits]:
-    far = FarPermits()
-    story = Story(settings, far)
+def far_story(settings: ThrottleSettings) -> tuple[Story, RemoteLimiter]:
+    remote = RemoteLimiter()
+    story = Story(settings, remote)
     story.come(*"abc")
     assert story.told == []
-    assert far.asked == [1, 2, 3]
-    return story, far
+    assert remote.asked == [1, 2, 3]
+    return story, remote
 
 
 def test_who_comes_while_nobody_knows_is_let_in_and_the_store_is_asked() -> None:
-    story, far = far_story(limits(TEN))
-    assert story.bucket.next_look(START) == GUESS
+    story, remote = far_story(limits(TEN))
+    assert story.queue.next_look(START) == GUESS
     story.now += 0.003
-    far.answer(2, next_at=START + 0.1, interval=0.1)
+    remote.answer(2, next_at=START + 0.1, interval=0.1)
     story.look()
     assert story.outs == {"a": 0.003, "b": 0.003}
-    assert far.asked[3:] == [1], "whoever still waits says so"
-    assert story.bucket.next_look(story.now) == pytest.approx(0.097)
+    assert remote.asked[3:] == [1], "whoever still waits says so"
+    assert story.queue.next_look(story.now) == pytest.approx(0.097)
 
 
 @pytest.mark.parametrize(
@@ -790,74 +790,74 @@ def test_who_comes_while_nobody_knows_is_let_in_and_the_store_is_asked() -> None
 def test_once_it_is_known_all_are_told(
     settings: ThrottleSettings, given: int, next_at: float, refused: list[str]
 ) -> None:
-    story, far = far_story(settings)
-    far.answer(given, next_at=START + next_at, interval=0.1)
+    story, remote = far_story(settings)
+    remote.answer(given, next_at=START + next_at, interval=0.1)
     story.look()
     assert list(story.outs) == list("abc"[:given])
     assert [f"{name} {cause}" for name, cause, _ in story.refusals] == refused
-    assert story.bucket.waiting == 3 - given - len(refused)
+    assert story.queue.waiting == 3 - given - len(refused)
 
 
 def test_who_is_refused_does_not_delay_those_behind_it() -> None:
-    far = FarPermits()
-    story = Story(limits(TEN, max_wait=0.3), far)
+    remote = RemoteLimiter()
+    story = Story(limits(TEN, max_wait=0.3), remote)
     story.come("hurried", within=0.1)
     story.come("patient")
-    far.answer(0, next_at=START + 0.25, interval=0.25)
+    remote.answer(0, next_at=START + 0.25, interval=0.25)
     story.look()
     assert story.told == [("hurried", DEADLINE, 0)]
 
 
 def test_who_is_gone_when_it_becomes_known_is_not_refused() -> None:
-    story, far = far_story(limits(TEN, max_wait=0.1))
+    story, remote = far_story(limits(TEN, max_wait=0.1))
     story.callers["b"].has_left = True
-    far.answer(0, next_at=START + 0.1, interval=0.1)
+    remote.answer(0, next_at=START + 0.1, interval=0.1)
     story.look()
     assert story.refusals == [("c", MAX_WAIT, 0)]
 
 
 def test_who_comes_when_it_is_known_again_does_not_hide_those_who_guessed() -> None:
-    story, far = far_story(limits(TEN, max_wait=0.5))
-    far.answer(0, next_at=START + 0.9, interval=0.1)
-    assert not story.bucket.take(START)
-    story.bucket.join(Caller("d", START, math.inf), START)
+    story, remote = far_story(limits(TEN, max_wait=0.5))
+    remote.answer(0, next_at=START + 0.9, interval=0.1)
+    assert not story.queue.take(START)
+    story.queue.join(Caller("d", START, math.inf), START)
     story.look()
     assert [name for name, _, _ in story.refusals] == ["a", "b", "c", "d"]
 
 
 def test_nobody_is_refused_while_the_store_has_not_answered_nor_looks_all_the_time() -> None:
-    story, far = far_story(limits(TEN, max_wait=0.0))
+    story, remote = far_story(limits(TEN, max_wait=0.0))
     for _ in range(3):
         story.now += 0.05
         assert not story.look()
-        assert story.bucket.next_look(story.now) == GUESS
-    far.answer(0, next_at=story.now + 0.1)
+        assert story.queue.next_look(story.now) == GUESS
+    remote.answer(0, next_at=story.now + 0.1)
     story.look()
     assert [cause for _, cause, _ in story.refusals] == [MAX_WAIT] * 3
 
 
 def test_where_there_will_be_none_newcomers_are_told_so() -> None:
-    far = FarPermits()
-    far.answer(0, next_at=NEVER)
-    story = Story(limits(TEN, max_wait=None), far)
+    remote = RemoteLimiter()
+    remote.answer(0, next_at=NEVER)
+    story = Story(limits(TEN, max_wait=None), remote)
     story.pause(10.0)
-    far.answer(0, next_at=NEVER)
-    assert story.bucket.hindrance(START, 99.0) == ThrottleRefusal(STORE, 0.0)
-    assert story.bucket.hindrance(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
+    remote.answer(0, next_at=NEVER)
+    assert story.queue.refusal(START, 99.0) == ThrottleRefusal(STORE, 0.0)
+    assert story.queue.refusal(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
 
 
 def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
-    far = FarPermits()
-    far.answer(1, next_at=None)
-    story = Story(limits(TEN), far)
+    remote = RemoteLimiter()
+    remote.answer(1, next_at=None)
+    story = Story(limits(TEN), remote)
     assert story.reserve(START)
-    far.answer(-1, next_at=START + 0.1)
-    assert not story.bucket.spend(START)
-    assert story.bucket.come_back(Caller("late", START, math.inf))
-    far.answer(1, next_at=START + 0.2)
+    remote.answer(-1, next_at=START + 0.1)
+    assert not story.queue.spend(START)
+    assert story.queue.come_back(Caller("late", START, math.inf))
+    remote.answer(1, next_at=START + 0.2)
     story.look()
     assert story.outs == {"late": 0}
-    assert story.bucket.under_way == 1
+    assert story.queue.under_way == 1
 
 
 # What others see of it.
@@ -865,31 +865,31 @@ def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
 
 def test_idle() -> None:
     story = Story(limits(TEN))
-    bucket = story.bucket
-    assert bucket.is_idle(START)
+    queue = story.queue
+    assert queue.is_idle(START)
     assert story.reserve(START)
-    assert not bucket.is_idle(START), "somebody is about to send"
-    bucket.lapse()
-    bucket.vacate()
-    assert bucket.is_idle(START)
-    bucket.join(Caller("a", START, math.inf), START)
-    assert not bucket.is_idle(START), "somebody waits"
-    bucket.leave(next(iter(bucket._line)))
-    bucket.pause(START, 1.0)
-    assert not bucket.is_idle(START + 0.9), "it is closed"
-    assert bucket.is_idle(START + 2)
+    assert not queue.is_idle(START), "somebody is about to send"
+    queue.lapse()
+    queue.vacate()
+    assert queue.is_idle(START)
+    queue.join(Caller("a", START, math.inf), START)
+    assert not queue.is_idle(START), "somebody waits"
+    queue.leave(next(iter(queue._queue)))
+    queue.pause(START, 1.0)
+    assert not queue.is_idle(START + 0.9), "it is closed"
+    assert queue.is_idle(START + 2)
 
 
 def test_it_tells_where_it_stands() -> None:
     story = Story(limits(TEN))
     assert story.reserve(START)
     story.come("a")
-    assert repr(story.bucket) == "<bucket, 1 waiting, 1 held>"
+    assert repr(story.queue) == "<bucket, 1 waiting, 1 held>"
 
 
 def test_a_change_reaches_the_permits() -> None:
     story = Story(limits(TEN))
     after = replace(limits(TEN), concurrency=0)
     story.change(after)
-    assert story.bucket.settings == after
-    assert not story.bucket.take(START)
+    assert story.queue.settings == after
+    assert not story.queue.take(START)

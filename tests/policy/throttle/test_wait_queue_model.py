@@ -1,4 +1,4 @@
-"""A bucket in any order of events, beside a plain account of what happened to whom."""
+"""A wait queue in any order of events, beside a plain account of what happened to each caller."""
 
 import math
 from copy import deepcopy
@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
-from tests.policy.throttle.textbook import textbook_permits
+from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.depth import fewer
 
 SECOND = 1_000_000_000
@@ -44,14 +44,14 @@ nanoseconds = st.one_of(
 
 
 class Caller(Waiter):
-    """Somebody who comes, and what became of it."""
+    """A caller, and what became of it."""
 
     def __init__(self, number: int, entered: float, deadline: float) -> None:
         super().__init__(entered, deadline)
         self.number = number
         self.has_left = False
         self.was_held_before = False
-        """Whether its turn came while other limits held."""
+        """Whether it was released while other limits applied."""
 
     @property
     def is_gone(self) -> bool:
@@ -69,17 +69,17 @@ class Line(RuleBasedStateMachine):
         self.back: list[Caller] = []
         self.reserved: list[Caller] = []
         self.lapsed: list[Caller] = []
-        """They have their places, and no permit."""
+        """Callers that came back: they have their slots, and no permit."""
         self.sending: list[Caller] = []
         self.last_out = 0
-        """The number of the last one who had its first turn."""
+        """The number of the last caller that was released for the first time."""
         self.sent: list[int] = []
         """When, since the present limits hold."""
         self.opens = 0.0
 
     @initialize(settings=all_settings)
     def begin(self, settings: ThrottleSettings) -> None:
-        self.bucket: WaitQueue[Caller] = WaitQueue(settings, textbook_permits(settings, self.now))
+        self.queue: WaitQueue[Caller] = WaitQueue(settings, textbook_limiter(settings, self.now))
 
     @property
     def now(self) -> float:
@@ -87,7 +87,7 @@ class Line(RuleBasedStateMachine):
 
     @property
     def placed(self) -> list[Caller]:
-        """Those who have their places."""
+        """Callers that have their slots."""
         return [*self.back, *self.reserved, *self.lapsed, *self.sending]
 
     # What the world does.
@@ -97,29 +97,29 @@ class Line(RuleBasedStateMachine):
         now = self.now
         self.callers += 1
         caller = Caller(self.callers, now, now + within)
-        if self.bucket.take(now):
+        if self.queue.take(now):
             self.first_turn(caller)
             if sends:
                 self.send(caller)
             else:
-                self.bucket.reserve(now)
+                self.queue.reserve(now)
                 self.reserved.append(caller)
             return
-        hindrance = self.bucket.hindrance(now, within)
-        if hindrance is None:
-            self.bucket.join(caller, now)
+        refusal = self.queue.refusal(now, within)
+        if refusal is None:
+            self.queue.join(caller, now)
             self.in_line.append(caller)
             self.look()
         else:
-            self.check_refusal(hindrance.cause, hindrance.wait, within)
-        self.check_promise(within, is_in=hindrance is None)
+            self.check_refusal(refusal.cause, refusal.wait, within)
+        self.check_promise(within, is_in=refusal is None)
 
     @rule(step=nanoseconds, stalled=st.booleans())
     def time_passes(self, step: int, *, stalled: bool) -> None:
-        """Somebody looks whenever the bucket says so, unless the loop is *stalled*."""
+        """Serve the queue whenever it asks for it, unless the loop is *stalled*."""
         end = self.clock + step
         in_vain = 0
-        while not stalled and (wait := self.bucket.next_look(self.now)) is not None:
+        while not stalled and (wait := self.queue.next_look(self.now)) is not None:
             due = after(self.clock, wait)
             if due > end:
                 break
@@ -133,12 +133,12 @@ class Line(RuleBasedStateMachine):
     @precondition(lambda self: self.in_line or self.back)
     @rule(data=st.data(), later=st.booleans())
     def leave(self, data: st.DataObject, *, later: bool) -> None:
-        """It leaves; if *later*, the bucket finds out by itself."""
+        """Let a caller leave; if *later*, the queue finds out by itself."""
         caller = data.draw(st.sampled_from([*self.in_line, *self.back]))
         if later:
             caller.has_left = True
             return
-        self.bucket.leave(caller)
+        self.queue.leave(caller)
         if caller in self.back:
             self.back.remove(caller)
             self.lapsed.append(caller)
@@ -151,7 +151,7 @@ class Line(RuleBasedStateMachine):
     def use(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(caller)
-        if self.bucket.spend(self.now):
+        if self.queue.spend(self.now):
             self.send(caller)
         else:
             assert self.now < self.opens
@@ -162,7 +162,7 @@ class Line(RuleBasedStateMachine):
     def lapse(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(caller)
-        self.bucket.lapse()
+        self.queue.lapse()
         caller.was_held_before = False
         self.lapsed.append(caller)
         self.look()
@@ -172,11 +172,11 @@ class Line(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.lapsed))
         caller.entered, caller.has_left, caller.was_held_before = self.now, False, False
-        if self.bucket.reserve_again(self.now):
+        if self.queue.reserve_again(self.now):
             assert not self.back
             self.lapsed.remove(caller)
             self.reserved.append(caller)
-        elif self.bucket.come_back(caller):
+        elif self.queue.come_back(caller):
             self.lapsed.remove(caller)
             self.back.append(caller)
             self.look()
@@ -188,23 +188,23 @@ class Line(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from([*self.lapsed, *self.sending]))
         (self.lapsed if caller in self.lapsed else self.sending).remove(caller)
-        self.bucket.vacate()
+        self.queue.vacate()
         self.look()
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 2.0, 10.0]))
     def pause(self, seconds: float) -> None:
-        longest = self.bucket.settings.longest_pause
+        longest = self.queue.settings.longest_pause
         if longest is not None and seconds:
             self.opens = max(self.opens, self.now + min(seconds, longest))
-        for caller in self.bucket.pause(self.now, seconds):
+        for caller in self.queue.pause(self.now, seconds):
             assert min(caller.deadline, caller.entered + self.patience) < self.opens
             self.refused(caller)
-        assert self.bucket.paused_for(self.now) == max(self.opens - self.now, 0)
+        assert self.queue.paused_for(self.now) == max(self.opens - self.now, 0)
         self.look()
 
     @rule(settings=all_settings)
     def change(self, settings: ThrottleSettings) -> None:
-        self.bucket.change(settings, self.now)
+        self.queue.change(settings, self.now)
         self.opens = min(self.opens, self.now + (settings.longest_pause or 0.0))
         self.sent.clear()
         for caller in self.reserved:
@@ -215,17 +215,17 @@ class Line(RuleBasedStateMachine):
 
     @property
     def patience(self) -> float:
-        max_wait = self.bucket.settings.max_wait
+        max_wait = self.queue.settings.max_wait
         return math.inf if max_wait is None else max_wait
 
     def first_turn(self, caller: Caller) -> None:
         assert caller.number > self.last_out, "somebody who came later went first"
         self.last_out = caller.number
-        most = self.bucket.settings.concurrency
-        assert most is None or self.bucket.under_way <= most
+        most = self.queue.settings.concurrency
+        assert most is None or self.queue.under_way <= most
 
     def look(self) -> bool:
-        served = self.bucket.serve(self.now)
+        served = self.queue.serve(self.now)
         assert not served.out or self.now >= self.opens
         for caller in served.out:
             assert not caller.has_left
@@ -248,8 +248,8 @@ class Line(RuleBasedStateMachine):
         return self.back[: self.back.index(caller)]
 
     def forget_those_who_left(self) -> None:
-        """The bucket finds them when it comes to them; we ask it who is left."""
-        known = {*self.bucket._line, *self.bucket._back}
+        """Forget callers that left, once the queue has removed them."""
+        known = {*self.queue._queue, *self.queue._returned}
         self.lapsed += [caller for caller in self.back if caller.has_left and caller not in known]
         for line in (self.in_line, self.back):
             line[:] = [caller for caller in line if not caller.has_left or caller in known]
@@ -266,7 +266,7 @@ class Line(RuleBasedStateMachine):
         assert self.now >= self.opens
         if not caller.was_held_before:
             self.sent.append(self.clock)
-        settings = self.bucket.settings
+        settings = self.queue.settings
         for rate in settings.rates:
             if settings.algorithm == "window":
                 together, apart = rate.count, round(rate.period * SECOND)
@@ -281,27 +281,27 @@ class Line(RuleBasedStateMachine):
 
     def alone(self, settings: ThrottleSettings) -> WaitQueue[Caller]:
         """A copy in which all who hold a permit send now."""
-        bucket = deepcopy(self.bucket)
-        bucket.settings = settings
+        queue = deepcopy(self.queue)
+        queue.settings = settings
         for caller in self.reserved:
-            if not bucket.spend(self.now):
-                # It has its place, and nothing else to do than to wait.
-                bucket.come_back(Caller(caller.number, self.now, math.inf))
-        return bucket
+            if not queue.spend(self.now):
+                # The caller has its slot, and nothing else to do than to wait.
+                queue.come_back(Caller(caller.number, self.now, math.inf))
+        return queue
 
     def when_it_goes(self) -> float:
-        """Seconds until the turn of one more in line; only rates hold anybody back."""
-        bucket = self.alone(replace(self.bucket.settings, max_wait=None))
+        """Return the seconds until one more would be released; only rates hold it back."""
+        queue = self.alone(replace(self.queue.settings, max_wait=None))
         one = Caller(0, self.now, math.inf)
-        bucket.join(one, self.now)
+        queue.join(one, self.now)
         clock = self.clock
         while True:
-            served = bucket.serve(clock / SECOND)
+            served = queue.serve(clock / SECOND)
             if one in served.out:
                 return (clock - self.clock) / SECOND
             for _ in served.out:
-                assert bucket.spend(clock / SECOND)
-            wait = bucket.next_look(clock / SECOND)
+                assert queue.spend(clock / SECOND)
+            wait = queue.next_look(clock / SECOND)
             assert wait is not None
             clock = after(clock, wait)
 
@@ -313,7 +313,7 @@ class Line(RuleBasedStateMachine):
     @property
     def can_be_foretold(self) -> bool:
         """Places become free when they do, and several windows delay each other."""
-        settings = self.bucket.settings
+        settings = self.queue.settings
         is_simple = settings.algorithm == "gcra" or len(settings.rates) < 2
         nobody_is_gone = not any(caller.has_left for caller in (*self.in_line, *self.back))
         return settings.concurrency is None and is_simple and nobody_is_gone
@@ -321,56 +321,56 @@ class Line(RuleBasedStateMachine):
     def check_refusal(self, cause: ThrottleCause, wait: float, within: float) -> None:
         """Refused only if there is no other way; and who obeys Retry-After passes."""
         if cause is ThrottleCause.QUEUE_FULL:
-            assert len(self.in_line) + len(self.back) >= self.bucket.settings.max_queue
+            assert len(self.in_line) + len(self.back) >= self.queue.settings.max_queue
         elif cause is ThrottleCause.PAUSED:
             assert self.now + min(self.patience, within) < self.opens
         if not self.can_be_foretold:
             return
         if cause in {ThrottleCause.MAX_WAIT, ThrottleCause.DEADLINE} and self.patience:
             assert self.when_it_goes() > min(self.patience, within) - 1e-9
-        bucket = self.alone(self.bucket.settings)
+        queue = self.alone(self.queue.settings)
         clock, end = self.clock, after(self.clock, wait) + self.rounding
-        while (step := bucket.next_look(clock / SECOND)) is not None and clock < end:
+        while (step := queue.next_look(clock / SECOND)) is not None and clock < end:
             clock = min(after(clock, step), end)
-            for _ in bucket.serve(clock / SECOND).out:
-                assert bucket.spend(clock / SECOND)
-        assert bucket.take(end / SECOND)
+            for _ in queue.serve(clock / SECOND).out:
+                assert queue.spend(clock / SECOND)
+        assert queue.take(end / SECOND)
 
     def check_promise(self, within: float, *, is_in: bool) -> None:
-        """Who was let in line gets its turn in time, as things stand."""
+        """Check that a caller that was queued is released in time, as things stand."""
         if not is_in or not self.can_be_foretold or not self.in_line:
             return
         newest = self.in_line[-1]
         if newest.number != self.callers:
             return  # it went at once
-        self.bucket.leave(newest)
+        self.queue.leave(newest)
         try:
             patience = min(self.patience, within) + self.rounding / SECOND
             assert self.when_it_goes() <= patience
         finally:
-            self.bucket.join(newest, self.now)
+            self.queue.join(newest, self.now)
 
     @invariant()
     def nobody_is_counted_twice(self) -> None:
-        if not hasattr(self, "bucket"):
+        if not hasattr(self, "queue"):
             return
-        assert self.bucket.under_way == len(self.placed)
-        assert self.bucket.waiting == len(self.in_line) + len(self.back)
+        assert self.queue.under_way == len(self.placed)
+        assert self.queue.waiting == len(self.in_line) + len(self.back)
         everybody = [*self.in_line, *self.placed]
         assert len(everybody) == len(set(everybody))
 
     def teardown(self) -> None:
         """When all have gone it is as good as new."""
-        if not hasattr(self, "bucket"):
+        if not hasattr(self, "queue"):
             return
         for caller in (*self.in_line, *self.back):
-            self.bucket.leave(caller)
+            self.queue.leave(caller)
         for _ in self.reserved:
-            self.bucket.lapse()
+            self.queue.lapse()
         for _ in self.placed:
-            self.bucket.vacate()
-        assert self.bucket.is_idle(self.now + 1000)
-        assert self.bucket.next_look(self.now) is None
+            self.queue.vacate()
+        assert self.queue.is_idle(self.now + 1000)
+        assert self.queue.next_look(self.now) is None
 
 
 TestLine = Line.TestCase

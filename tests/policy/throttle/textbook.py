@@ -10,11 +10,11 @@ from proxy.policy.throttle.pacing import Pace, nanoseconds
 
 
 def textbook_pace(settings: ThrottleSettings, rate: Rate) -> Pace:
-    """No margin, and nobody is early."""
+    """Return a pace without margin, and without calls before their time."""
     period = nanoseconds(rate.period)
     return Pace(rate.count, period, settings.burst or 1, early=0, window=period)
 
 
-def textbook_permits(settings: ThrottleSettings, now: float) -> LocalLimiter:
-    """The permits of one process at that pace."""
+def textbook_limiter(settings: ThrottleSettings, now: float) -> LocalLimiter:
+    """Return the limiter of one process at that pace."""
     return LocalLimiter(settings, now, textbook_pace)

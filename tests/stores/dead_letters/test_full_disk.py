@@ -19,7 +19,7 @@ KIB = 1024
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """As small as the one with which somebody first met this."""
+    """Yield a folder on a disk as small as the one on which this failure was first seen."""
     with small_disk(tmp_path / "disk", 256 * KIB) as folder:
         yield folder
 
@@ -51,7 +51,7 @@ async def test_a_full_disk_can_be_cleared(
         assert await ids(store, limit=10_000) == [one.id for one in kept]
         assert (store.state, "again" in caplog.text) == ("down", False)
         dropped: list[str] = []
-        assert await store.drop_all(told=dropped.extend) == len(kept)
+        assert await store.drop_all(on_dropped=dropped.extend) == len(kept)
         assert dropped == [one.id for one in kept]
         assert "again" not in caplog.text
         again = await kept_until_full(store, size, 20_000)

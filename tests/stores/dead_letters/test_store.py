@@ -23,7 +23,7 @@ from proxy.policy.dead_letter import (
 )
 from proxy.stores import StoreError
 from proxy.stores.dead_letters import FILE, DeadLetterStore
-from tests.support.letters import CREATED, DAY, letter, locked
+from tests.support.letters import CREATED, DAY, every_letter, letter, locked
 from tests.support.waiting import eventually
 
 SENT_AGAIN = ReplayRun(CREATED + 9, "failed", ({"n": 1, "outcome": "timeout"}, {"n": 2}))
@@ -90,7 +90,7 @@ async def test_a_letter_comes_back_as_it_went_in(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await store.find(wanted.id) == wanted
         assert await store.page() == [wanted.summary, odd]
-        assert [found.id async for found in store.every()] == [wanted.id, odd.id]
+        assert [found.id for found in await every_letter(store)] == [wanted.id, odd.id]
 
 
 async def test_nobody_else_reads_the_file(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ async def test_what_comes_meanwhile_is_not_dropped(tmp_path: Path) -> None:
         for n in range(1, 6):
             await store.keep(letter(n))
         dropped: list[str] = []
-        assert await store.drop_all(until=letter(3).id, told=dropped.extend) == 3
+        assert await store.drop_all(until=letter(3).id, on_dropped=dropped.extend) == 3
         assert dropped == [letter(n).id for n in (1, 2, 3)]
         assert await ids(store) == [letter(4).id, letter(5).id]
         assert await store.drop_all() == 2
@@ -319,10 +319,10 @@ async def test_what_a_dead_process_was_sending_is_uncertain(tmp_path: Path) -> N
 def _die_while_sending(folder: Path, name: str) -> int:
     program = f"""
 import asyncio, os, signal
-from proxy.core.ports import SystemClock
-from proxy.stores.dead_letters import LetterStore
+from proxy.core.clock import SystemClock
+from proxy.stores.dead_letters import DeadLetterStore
 async def main():
-    store = LetterStore({str(folder / "state")!r}, SystemClock(), None)
+    store = DeadLetterStore({str(folder / "state")!r}, SystemClock(), None)
     await store.start()
     await store.begin_replay({name!r}, "t", force=False)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -268,7 +268,7 @@ async def test_made_up_callers_cost_room_as_well() -> None:
         await memory.run(f"{number}", done(b""), f"caller {number}")
     assert len(memory.claims) <= 100
     assert memory.claims.used <= 100 * (CALLER_USAGE_BYTES + RECORD)
-    assert len(memory.claims._rooms) == len(memory.claims)
+    assert len(memory.claims._usage) == len(memory.claims)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -306,7 +306,7 @@ async def test_whatever_happens_the_count_is_right(seed: int) -> None:
 def _assert_counted(claims: MemoryIdempotencyStore) -> None:
     records = {**claims._open, **claims._ended}
     results = sum(len(record.result) for record in claims._ended.values())
-    rooms = claims._rooms
+    rooms = claims._usage
     assert claims._count == len(records) <= 60
     assert claims._results_used == results == sum(room.bytes for room in rooms.values())
     assert (

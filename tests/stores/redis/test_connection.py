@@ -55,7 +55,7 @@ async def talking(behaviour: Behaviour) -> AsyncIterator[Talk]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=MIB)
     port = server.sockets[0].getsockname()[1]
     settings = RedisSettings("127.0.0.1", port, timeout=TIMEOUT)
-    talk.connection = await RedisConnector(settings, CLOCK).dial(talk.lost.append)
+    talk.connection = await RedisConnector(settings, CLOCK).connect(talk.lost.append)
     try:
         yield talk
     finally:

@@ -9,11 +9,11 @@ import pytest
 
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER
-from proxy.stores.redis.degraded import stand_in
+from proxy.stores.redis.degraded import degraded_limiter
 from proxy.stores.redis.limiter import SharedLimiter
 from tests.stores.running_stores import (
     CLOCK,
-    Line,
+    Callers,
     Tally,
     assert_within,
     calls_out,
@@ -59,7 +59,7 @@ async def test_each_mode_holds_at_once_and_until_the_store_is_back(
     caplog.set_level(logging.INFO, "holdfast")
     async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
         lines = {
-            mode: Line(store, per_second(100, 4, on_store_error=mode), bucket=f"route:{mode}")
+            mode: Callers(store, per_second(100, 4, on_store_error=mode), bucket=f"route:{mode}")
             for mode in ("local", "open", "closed")
         }
         for line in lines.values():
@@ -78,7 +78,7 @@ async def test_each_mode_holds_at_once_and_until_the_store_is_back(
         await calls_out(lines["local"], len(lines["local"].sent) + 1)
         await calls_out(lines["open"], 12)
         assert CLOCK.monotonic() - began < SOON
-        assert lines["closed"].permits.wait(CLOCK.monotonic(), 1) == NEVER
+        assert lines["closed"].limiter.wait(CLOCK.monotonic(), 1) == NEVER
         assert len(lines["closed"].sent) == already
         assert_within(lines["local"].sent, 100, 4)
 
@@ -96,7 +96,7 @@ async def test_each_mode_holds_at_once_and_until_the_store_is_back(
 async def test_an_outage_costs_nothing_per_request() -> None:
     tally = Tally()
     async with redis_server() as server, running_store(server.settings(), tally=tally) as store:
-        line = Line(store, per_second(1000), callers=5)
+        line = Callers(store, per_second(1000), callers=5)
         await calls_out(line, 50)
         await server.stop()
         await eventually(lambda: store.state == "down")
@@ -109,7 +109,7 @@ async def test_an_outage_costs_nothing_per_request() -> None:
 async def test_those_in_line_whose_bucket_another_one_has_taken_over_hear_of_it_too() -> None:
     async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
         # As after a reload by which callers are told apart by something else.
-        before, after = (Line(store, per_second(10, 1, on_store_error="open")) for _ in range(2))
+        before, after = (Callers(store, per_second(10, 1, on_store_error="open")) for _ in range(2))
         server.stall()
         before.call(2)
         after.call(2)
@@ -130,7 +130,7 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
         await eventually(lambda: all(store.instances == 2 for store in stores))
         await server.stop()
         await eventually(lambda: all(store.state == "down" for store in stores))
-        lines = [Line(store, per_second(100, 10), callers=10) for store in stores]
+        lines = [Callers(store, per_second(100, 10), callers=10) for store in stores]
         began = CLOCK.monotonic()
         await asyncio.sleep(0.4)
         lasted = CLOCK.monotonic() - began
@@ -143,7 +143,7 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
 
 def test_what_stands_in_for_the_store_begins_without_a_burst() -> None:
     # The store may have given out all of it a moment ago.
-    local = stand_in(per_second(100, 20), instances=2, now=50.0, under_way=0, life=0.025)
+    local = degraded_limiter(per_second(100, 20), instances=2, now=50.0, under_way=0, life=0.025)
     interval = 2 * 1.051 / 100
     assert [local.wait(50.0, n) for n in (1, 2, 3)] == pytest.approx(
         [interval, 2 * interval, 3 * interval], abs=1e-6
@@ -154,14 +154,14 @@ def test_what_stands_in_for_the_store_begins_without_a_burst() -> None:
 
 async def test_a_store_that_comes_and_goes_grants_nothing_by_that() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
-        line = Line(store, ThrottleSettings(rates=(Rate(6, 60.0),), burst=10), callers=20)
+        line = Callers(store, ThrottleSettings(rates=(Rate(6, 60.0),), burst=10), callers=20)
         await calls_out(line, 10)
         for _ in range(5):
             store.went_down()
             line.serve()
             store.came_up()
-            told = line.told
-            await eventually(lambda told=told: line.told > told)  # type: ignore[misc]  # its own
+            told = line.changes
+            await eventually(lambda told=told: line.changes > told)  # type: ignore[misc]  # its own
         line.stop()
         assert len(line.sent) == 10
 
@@ -169,15 +169,15 @@ async def test_a_store_that_comes_and_goes_grants_nothing_by_that() -> None:
 async def test_the_store_is_told_what_was_sent_without_it() -> None:
     """Else each outage would be one call more: one by our share, and at once one by the store."""
     async with redis_server() as server, running_store(server.settings()) as store:
-        line = Line(store, per_second(5), callers=5)
+        line = Callers(store, per_second(5), callers=5)
         await calls_out(line, 1)
-        permits = line.permits
-        assert isinstance(permits, SharedLimiter)
+        limiter = line.limiter
+        assert isinstance(limiter, SharedLimiter)
         for _ in range(4):
             store.went_down()
             await calls_out(line, len(line.sent) + 1)
             store.came_up()
-            permits.trust_store()
+            limiter.trust_store()
             await calls_out(line, len(line.sent) + 1)
         line.stop()
         assert most_in(line.sent, 1.0) <= 5
@@ -186,7 +186,7 @@ async def test_the_store_is_told_what_was_sent_without_it() -> None:
 
 async def test_what_was_told_in_vain_is_told_again() -> None:
     async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
-        line = Line(store, per_second(5), callers=5)
+        line = Callers(store, per_second(5), callers=5)
         await calls_out(line, 1)
         store.went_down()
         await calls_out(line, 2)
@@ -195,8 +195,8 @@ async def test_what_was_told_in_vain_is_told_again() -> None:
         await eventually(lambda: store.state == "down")
         server.resume()
         await eventually(lambda: store.state == "up")
-        assert isinstance(line.permits, SharedLimiter)
-        line.permits.trust_store()
+        assert isinstance(line.limiter, SharedLimiter)
+        line.limiter.trust_store()
         await calls_out(line, len(line.sent) + 2)
         line.stop()
         assert most_in(line.sent, 1.0) <= 5 + 1
@@ -221,7 +221,7 @@ async def test_who_finds_it_back_first_leaves_the_others_their_share() -> None:
         await eventually(lambda: all(store.instances == 2 for store in stores))
         await server.stop()
         await eventually(lambda: all(store.state == "down" for store in stores))
-        lines = [Line(store, per_second(100, 10), callers=10) for store in stores]
+        lines = [Callers(store, per_second(100, 10), callers=10) for store in stores]
         wire.go_dead()
         await server.start()
         await eventually(lambda: stores[0].state == "up")
@@ -235,18 +235,18 @@ async def test_who_finds_it_back_first_leaves_the_others_their_share() -> None:
 
 async def test_calls_under_way_are_counted_throughout() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
-        line = Line(store, ThrottleSettings(concurrency=3), callers=3, lasts=60.0)
+        line = Callers(store, ThrottleSettings(concurrency=3), callers=3, lasts=60.0)
         await calls_out(line, 3)
         await server.stop()
         await eventually(lambda: store.state == "down")
-        assert not line.permits.has_room()
+        assert not line.limiter.has_room()
         await server.start()
         await eventually(lambda: store.state == "up")
         async with server.client() as client:
-            await eventually(lambda: line.told >= 3)
+            await eventually(lambda: line.changes >= 3)
             (held,) = (await client.hgetall("holdfast:route:line")).values()
         assert str(held).startswith("3 3 ")
-        line.permits.vacate()
+        line.limiter.vacate()
         line.call()
         await calls_out(line, 4)
 
@@ -257,15 +257,15 @@ async def test_a_pause_that_was_told_to_one_during_an_outage_is_told_to_all_afte
         running_store(server.settings()) as one,
         running_store(server.settings()) as other,
     ):
-        told, untold = Line(one, ThrottleSettings()), Line(other, ThrottleSettings())
+        told, untold = Callers(one, ThrottleSettings()), Callers(other, ThrottleSettings())
         await server.stop()
         await eventually(lambda: one.state == other.state == "down")
         now = CLOCK.monotonic()
-        told.permits.close_until(now, now + 30)
-        assert not told.permits.take(now, 0)
-        assert untold.permits.take(now, 0)
+        told.limiter.close_until(now, now + 30)
+        assert not told.limiter.take(now, 0)
+        assert untold.limiter.take(now, 0)
         await server.start()
-        await eventually(lambda: untold.retry_waits)
+        await eventually(lambda: untold.pauses)
 
 
 @both_loops
@@ -275,7 +275,7 @@ async def test_a_server_that_has_forgotten_the_scripts_is_told_them_again() -> N
         running_store(server.settings()) as store,
         server.client() as client,
     ):
-        line = Line(store, per_second(1000), callers=2)
+        line = Callers(store, per_second(1000), callers=2)
         await calls_out(line, 20)
         await client.script_flush()
         await calls_out(line, len(line.sent) + 20)
@@ -395,11 +395,11 @@ async def test_a_server_that_is_of_no_use_is_down(
     tally = Tally()
     async with useless() as settings, running_store(settings, tally=tally) as store:
         assert store.state == "down"
-        permits = Line(store, per_second(10)).permits
+        limiter = Callers(store, per_second(10)).limiter
         now = CLOCK.monotonic()
-        opens = now + permits.wait(now, 1)
-        assert not permits.take(opens - 0.001, 0), "not with a call"
-        assert permits.take(opens + 1e-6, 0)
+        opens = now + limiter.wait(now, 1)
+        assert not limiter.take(opens - 0.001, 0), "not with a call"
+        assert limiter.take(opens + 1e-6, 0)
     assert tally.unanswered["connect"] == 1
     (line,) = warnings(caplog)
     assert line.startswith(f"the store at 127.0.0.1:{settings.port} is down (")
@@ -435,7 +435,7 @@ async def test_a_server_that_was_of_use_and_is_no_more_is_down(words: bytes) -> 
     async with running_store(settings, tally=tally) as store:
         assert store.state == "up"
         began = CLOCK.monotonic()
-        line = Line(store, per_second(10, on_store_error="open"), callers=1)
+        line = Callers(store, per_second(10, on_store_error="open"), callers=1)
         await calls_out(line, 1)
         assert CLOCK.monotonic() - began < SOON
         assert store.state == "down"
@@ -452,7 +452,7 @@ async def test_a_password_and_a_user_and_a_database() -> None:
         )
         async with running_store(settings) as store:
             assert store.state == "up"
-            line = Line(store, per_second(100), callers=1)
+            line = Callers(store, per_second(100), callers=1)
             await calls_out(line, 3)
             line.stop()
 
@@ -478,7 +478,7 @@ async def test_pauses_that_it_may_not_hear_are_one_complaint(
 async def test_it_closes_in_time_while_nobody_answers() -> None:
     async with redis_server() as server:
         async with running_store(server.settings(timeout=0.2)) as store:
-            line = Line(store, per_second(10, 1), callers=5)
+            line = Callers(store, per_second(10, 1), callers=5)
             await calls_out(line, 1)
             server.stall()
             line.stop()
@@ -490,7 +490,7 @@ async def test_it_closes_in_time_while_nobody_answers() -> None:
 async def test_it_leaves_nothing_behind_on_the_server() -> None:
     async with redis_server() as server, server.client() as client:
         async with running_store(server.settings()) as store:
-            line = Line(store, ThrottleSettings(concurrency=3), callers=3, lasts=60.0)
+            line = Callers(store, ThrottleSettings(concurrency=3), callers=3, lasts=60.0)
             await calls_out(line, 3)
             line.stop()
             assert await client.exists("holdfast:route:line", "holdfast:instances") == 2

@@ -22,14 +22,14 @@ SOON = 0.6
 """Seconds: 200 ms, and what a busy machine adds to them."""
 
 
-async def of_all_calls(claims: IdempotencyStore) -> tuple[object, ...]:
+async def of_all_calls(keys: IdempotencyStore) -> tuple[object, ...]:
     """How a call of each kind ends."""
     return await asyncio.gather(
-        claims.claim(ask("two")),
-        claims.settle(NAME, "one", done(b"x")),
-        claims.renew(NAME, "one", 1.0, TTL),
-        claims.show(NAME),
-        claims.drop(NAME),
+        keys.claim(ask("two")),
+        keys.settle(NAME, "one", done(b"x")),
+        keys.renew(NAME, "one", 1.0, TTL),
+        keys.show(NAME),
+        keys.drop(NAME),
         return_exceptions=True,
     )
 
@@ -49,15 +49,15 @@ async def test_a_server_that_stalls_is_an_error_in_time_and_then_at_once(program
         redis_server(program) as server,
         running_store(server.settings(timeout=0.2), tally=tally) as store,
     ):
-        await store.claims.claim(ask("one"))
+        await store.idempotency.claim(ask("one"))
         server.stall()
         began = CLOCK.monotonic()
-        for result in await of_all_calls(store.claims):
+        for result in await of_all_calls(store.idempotency):
             assert isinstance(result, StoreError)
             assert "no answer within 200 ms" in str(result)
         assert CLOCK.monotonic() - began < SOON
         again = CLOCK.monotonic()
-        for result in await of_all_calls(store.claims):
+        for result in await of_all_calls(store.idempotency):
             assert isinstance(result, StoreError)
             assert str(result) == "the store is down"
         assert CLOCK.monotonic() - again < 0.2
@@ -69,7 +69,7 @@ async def test_a_server_that_stalls_is_an_error_in_time_and_then_at_once(program
         }
         server.resume()
         await eventually(lambda: store.state == "up")
-        found = await store.claims.claim(ask("three"))
+        found = await store.idempotency.claim(ask("three"))
         assert found.answer is ClaimAnswer.DONE or found.owner == "one", "or it was never read"
 
 
@@ -82,63 +82,65 @@ async def test_who_never_heard_of_a_claim_has_not_got_it(program: Path) -> None:
         running_store(server.settings(port=wire.port, timeout=0.2)) as store,
         server.client() as client,
     ):
-        await store.claims.claim(ask("one", "another"))  # the server knows the script
+        await store.idempotency.claim(ask("one", "another"))  # the server knows the script
         wire.go_deaf()
         with pytest.raises(StoreError, match="no answer"):
-            await store.claims.claim(ask("one"))
+            await store.idempotency.claim(ask("one"))
         assert await client.exists(KEY) == 1
         wire.hear()
         await eventually(lambda: store.state == "up")
-        await store.claims.show("another")  # comes after
+        await store.idempotency.show("another")  # comes after
         assert await client.exists(KEY) == 0
 
 
 async def test_a_server_that_goes_away_is_an_error_at_once() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
         server.stall()
-        waiting = asyncio.create_task(store.claims.claim(ask()))
+        waiting = asyncio.create_task(store.idempotency.claim(ask()))
         await asyncio.sleep(0.02)
         await server.stop()
         with pytest.raises(StoreError):
             await waiting
         with pytest.raises(StoreError, match="down"):
-            await store.claims.claim(ask())
+            await store.idempotency.claim(ask())
         await server.start()
         await eventually(lambda: store.state == "up")
-        assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
+        assert (await store.idempotency.claim(ask())).answer is ClaimAnswer.NEW
 
 
 async def test_the_end_is_an_error_for_those_who_wait() -> None:
     async with redis_server() as server:
         async with running_store(server.settings(timeout=0.2)) as store:
-            await store.claims.claim(ask())
+            await store.idempotency.claim(ask())
             server.stall()
-            waiting = asyncio.create_task(store.claims.claim(ask("two")))
+            waiting = asyncio.create_task(store.idempotency.claim(ask("two")))
             await asyncio.sleep(0)
         with pytest.raises(StoreError):
             await waiting
         with pytest.raises(StoreError):
-            await store.claims.claim(ask())
+            await store.idempotency.claim(ask())
         server.resume()
 
 
 async def test_a_server_that_forgets(server: RedisServer, client: Redis) -> None:
     async with running_store(server.settings()) as store:
-        await store.claims.claim(ask("one"))
+        await store.idempotency.claim(ask("one"))
         await client.flushall()
-        assert not await store.claims.renew(NAME, "one", 1.0, TTL)
-        assert not await store.claims.settle(NAME, "one", done(b"result"))
-        assert await store.claims.show(NAME) is None, "a result that was lost is not brought back"
-        assert (await store.claims.claim(ask("two"))).answer is ClaimAnswer.NEW
+        assert not await store.idempotency.renew(NAME, "one", 1.0, TTL)
+        assert not await store.idempotency.settle(NAME, "one", done(b"result"))
+        assert await store.idempotency.show(NAME) is None, (
+            "a result that was lost is not brought back"
+        )
+        assert (await store.idempotency.claim(ask("two"))).answer is ClaimAnswer.NEW
 
 
 async def test_scripts_that_the_server_has_forgotten(server: RedisServer, client: Redis) -> None:
     async with running_store(server.settings()) as store:
         for _ in range(2):
             await client.script_flush()
-            assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
+            assert (await store.idempotency.claim(ask())).answer is ClaimAnswer.NEW
             await client.script_flush()
-            assert await store.claims.settle(NAME, "one", freed())
+            assert await store.idempotency.settle(NAME, "one", freed())
 
 
 @pytest.mark.parametrize(
@@ -158,14 +160,14 @@ async def test_a_record_that_makes_no_sense_is_an_error(
 ) -> None:
     tally = Tally()
     async with running_store(server.settings(), tally=tally) as store:
-        await store.claims.claim(ask("one"))
+        await store.idempotency.claim(ask("one"))
         for field, value in fields.items():
             await client.hset(KEY, field, value)
         with pytest.raises(StoreError, match="makes no sense, or is another version's"):
-            await store.claims.claim(ask("two"))
+            await store.idempotency.claim(ask("two"))
         assert tally.unanswered["claim"] == 1
         assert store.state == "up", "it concerns that key alone"
-        assert (await store.claims.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
+        assert (await store.idempotency.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
 
 
 @pytest.mark.parametrize(
@@ -181,27 +183,27 @@ async def test_what_is_no_record_is_an_error(
 ) -> None:
     await client.execute_command(*rubbish)  # type: ignore[no-untyped-call]  # has no types
     async with running_store(server.settings()) as store:
-        for result in await of_all_calls(store.claims):
+        for result in await of_all_calls(store.idempotency):
             assert isinstance(result, StoreError)
         assert store.state == "up"
         assert await client.exists(KEY)
         await client.rpush("holdfast:left:zero", "x")
         with pytest.raises(StoreError):
-            await store.claims.claim(ask("two", "another", waited_for="zero"))
-        assert (await store.claims.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
+            await store.idempotency.claim(ask("two", "another", waited_for="zero"))
+        assert (await store.idempotency.claim(ask("two", "another"))).answer is ClaimAnswer.NEW
 
 
 async def test_how_long_it_is_kept(server: RedisServer, client: Redis) -> None:
     async with running_store(server.settings()) as store:
-        await store.claims.claim(ask("one", lease=500.0, ttl=5000.0))
+        await store.idempotency.claim(ask("one", lease=500.0, ttl=5000.0))
         assert 5_490_000 < await client.pttl(KEY) <= 5_500_000, "its lease, and ttl from its end"
-        await store.claims.renew(NAME, "one", 100.0, 5000.0)
+        await store.idempotency.renew(NAME, "one", 100.0, 5000.0)
         assert 5_090_000 < await client.pttl(KEY) <= 5_100_000
-        await store.claims.settle(NAME, "one", done(b"", 9000.0))
+        await store.idempotency.settle(NAME, "one", done(b"", 9000.0))
         assert 8_990_000 < await client.pttl(KEY) <= 9_000_000
-        await store.claims.claim(ask("one", "another"))
-        await store.claims.claim(ask("two", "another"))
-        await store.claims.settle("another", "one", freed(b"failure"))
+        await store.idempotency.claim(ask("one", "another"))
+        await store.idempotency.claim(ask("two", "another"))
+        await store.idempotency.settle("another", "one", freed(b"failure"))
         assert 9_000 < await client.pttl("holdfast:left:one") <= 10_000
         assert await client.keys("*another*") == []
 
@@ -211,9 +213,9 @@ async def test_what_is_left_behind_has_a_bound(server: RedisServer, client: Redi
     async with running_store(server.settings()) as store:
         for number in range(20):
             name = owner = str(number)
-            await store.claims.claim(ask(owner, name))
-            assert (await store.claims.claim(ask("two", name))).answer is ClaimAnswer.BUSY
-            assert await store.claims.settle(name, owner, freed(page))
+            await store.idempotency.claim(ask(owner, name))
+            assert (await store.idempotency.claim(ask("two", name))).answer is ClaimAnswer.BUSY
+            assert await store.idempotency.settle(name, owner, freed(page))
         assert len(await client.keys("holdfast:left:*")) == 16
         assert 8_000 < await client.pttl("holdfast:left_bytes") <= 10_000
 
@@ -223,17 +225,17 @@ async def test_news_only_where_somebody_waits(server: RedisServer, client: Redis
         await channel.subscribe("holdfast:keys")
         await channel.get_message(timeout=1)
         for ending in (freed(b"x"), freed(), done(b"x")):
-            await store.claims.claim(ask("one"))
-            await store.claims.settle(NAME, "one", ending)
+            await store.idempotency.claim(ask("one"))
+            await store.idempotency.settle(NAME, "one", ending)
         assert await channel.get_message(timeout=0.05) is None
-        await store.claims.claim(ask("one", "wanted"))
-        await store.claims.claim(ask("two", "wanted"))
-        await store.claims.settle("wanted", "one", freed())
+        await store.idempotency.claim(ask("one", "wanted"))
+        await store.idempotency.claim(ask("two", "wanted"))
+        await store.idempotency.settle("wanted", "one", freed())
         message = await channel.get_message(timeout=1)
         assert message is not None
         assert message["data"] == "wanted"
-        await store.claims.claim(ask("two", "wanted"))
-        await store.claims.settle("wanted", "two", freed())
+        await store.idempotency.claim(ask("two", "wanted"))
+        await store.idempotency.settle("wanted", "two", freed())
         assert await channel.get_message(timeout=0.05) is None, "the next owner has no rival"
 
 
@@ -244,7 +246,7 @@ async def test_who_waits_is_woken_when_news_may_have_been_missed(server: RedisSe
     ):
         await server.has_listeners(1)
         woken: list[bool] = []
-        leave = store.claims.watch(NAME, lambda: woken.append(True))
+        leave = store.idempotency.watch(NAME, lambda: woken.append(True))
         await asyncio.sleep(0.05)
         woken.clear()
         wire.cut()
@@ -258,27 +260,27 @@ async def test_a_claim_that_was_cancelled_and_set_free_leaves_no_trace(
     """Whether or not the server knows the script."""
     async with running_store(server.settings()) as store:
         for _ in range(2):
-            claim = asyncio.create_task(store.claims.claim(ask("one")))
+            claim = asyncio.create_task(store.idempotency.claim(ask("one")))
             await asyncio.sleep(0)
             claim.cancel()
-            await store.claims.settle(NAME, "one", freed())
+            await store.idempotency.settle(NAME, "one", freed())
             assert await client.exists(KEY) == 0
-            await store.claims.claim(ask("one", "another"))  # now it does
+            await store.idempotency.claim(ask("one", "another"))  # now it does
 
 
 async def test_who_comes_again_after_a_claim_that_was_cancelled_has_it(
     server: RedisServer, client: Redis
 ) -> None:
     async with running_store(server.settings()) as store:
-        await store.claims.claim(ask("one", "another"))
+        await store.idempotency.claim(ask("one", "another"))
         for _ in range(2):
-            claim = asyncio.create_task(store.claims.claim(ask("one")))
+            claim = asyncio.create_task(store.idempotency.claim(ask("one")))
             await asyncio.sleep(0)
             claim.cancel()
             await asyncio.wait([claim])
-            assert (await store.claims.claim(ask("one"))).answer is ClaimAnswer.NEW
-            await store.claims.show(NAME)  # whatever else was sent is done
-            assert await store.claims.settle(NAME, "one", freed())
+            assert (await store.idempotency.claim(ask("one"))).answer is ClaimAnswer.NEW
+            await store.idempotency.show(NAME)  # whatever else was sent is done
+            assert await store.idempotency.settle(NAME, "one", freed())
             await client.script_flush()
 
 
@@ -294,11 +296,11 @@ async def test_a_server_that_may_evict(
         redis_server(SERVERS[0], "--maxmemory-policy", policy) as server,
         running_store(server.settings()) as store,
     ):
-        await store.claims.claim(ask())
+        await store.idempotency.claim(ask())
         assert not caplog.records, "who keeps no keys does not mind"
         for _ in range(2):
             store.keep_keys()
-            await store.claims.show(NAME)  # comes after
+            await store.idempotency.show(NAME)  # comes after
     texts = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     if warns:
         assert texts[0] == (
@@ -317,6 +319,6 @@ async def test_who_may_not_ask_about_memory_is_not_troubled(
         running_store(server.settings(username="proxy", password="secret")) as store,
     ):
         store.keep_keys()
-        assert (await store.claims.claim(ask())).answer is ClaimAnswer.NEW
+        assert (await store.idempotency.claim(ask())).answer is ClaimAnswer.NEW
         assert store.state == "up"
     assert not caplog.records

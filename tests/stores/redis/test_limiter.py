@@ -10,7 +10,7 @@ import pytest
 from proxy.policy.settings import ThrottleSettings
 from tests.stores.running_stores import (
     CLOCK,
-    Line,
+    Callers,
     Tally,
     assert_within,
     calls_out,
@@ -31,7 +31,7 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
             await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
         ]
         await eventually(lambda: all(store.instances == 3 for store in stores))
-        lines = [Line(store, per_second(200, 20), callers=10) for store in stores]
+        lines = [Callers(store, per_second(200, 20), callers=10) for store in stores]
         began = CLOCK.monotonic()
         await asyncio.sleep(1.2)
         lasted = CLOCK.monotonic() - began
@@ -45,10 +45,10 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
 
 async def test_who_was_there_first_leaves_a_share_to_those_it_has_not_heard_of() -> None:
     async with redis_server() as server, AsyncExitStack() as stack:
-        lines: list[Line] = []
+        lines: list[Callers] = []
         for _ in range(3):
             store = await stack.enter_async_context(running_store(server.settings()))
-            lines.append(Line(store, per_second(200, 20), callers=10))
+            lines.append(Callers(store, per_second(200, 20), callers=10))
             await calls_out(lines[-1], 30)
         before = [len(line.sent) for line in lines]
         await asyncio.sleep(0.5)
@@ -65,8 +65,8 @@ async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
         running_store(server.settings()) as survivor,
         running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
     ):
-        dying = Line(victim, per_second(100, 10), callers=10)
-        living = Line(survivor, per_second(100, 10), callers=10)
+        dying = Callers(victim, per_second(100, 10), callers=10)
+        living = Callers(survivor, per_second(100, 10), callers=10)
         await calls_out(dying, 5)
         dying.stop()
         wire.go_dead()
@@ -82,10 +82,10 @@ async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
 @on_every_server
 async def test_places_are_shared_and_never_exceeded(program: Path) -> None:
     async with redis_server(program) as server, AsyncExitStack() as stack:
-        lines: list[Line] = []
+        lines: list[Callers] = []
         for _ in range(3):
             store = await stack.enter_async_context(running_store(server.settings()))
-            lines.append(Line(store, ThrottleSettings(concurrency=10), callers=20, lasts=0.02))
+            lines.append(Callers(store, ThrottleSettings(concurrency=10), callers=20, lasts=0.02))
         most = 0
         began = CLOCK.monotonic()
         while (lasted := CLOCK.monotonic() - began) < 1.0:
@@ -106,7 +106,7 @@ async def test_a_single_place_goes_round() -> None:
         running_store(server.settings()) as other,
     ):
         only = ThrottleSettings(concurrency=1)
-        lines = [Line(store, only, callers=3, lasts=0.005) for store in (one, other)]
+        lines = [Callers(store, only, callers=3, lasts=0.005) for store in (one, other)]
         most = 0
         for _ in range(1000):
             await asyncio.sleep(0.001)
@@ -126,9 +126,9 @@ async def test_places_of_a_killed_instance_return_by_themselves() -> None:
         running_store(server.settings()) as survivor,
         running_store(server.settings(port=wire.port, timeout=0.5)) as victim,
     ):
-        dying = Line(victim, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
+        dying = Callers(victim, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
         await calls_out(dying, 4)
-        living = Line(survivor, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
+        living = Callers(survivor, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
         wire.go_dead()
         began = CLOCK.monotonic()
         await asyncio.sleep(0.5)
@@ -144,13 +144,13 @@ async def test_unused_places_are_given_back_at_once() -> None:
         running_store(server.settings()) as other,
     ):
         four = ThrottleSettings(concurrency=4)
-        first = Line(one, four, callers=4, lasts=0.01)
+        first = Callers(one, four, callers=4, lasts=0.01)
         await calls_out(first, 4)
         first.stop()
-        second = Line(other, four, callers=4, lasts=60.0)
+        second = Callers(other, four, callers=4, lasts=60.0)
         await calls_out(second, 4)
         assert second.sent[3] - first.sent[-1] < 1.0
-        await eventually(lambda: first.permits.is_idle(CLOCK.monotonic()))
+        await eventually(lambda: first.limiter.is_idle(CLOCK.monotonic()))
 
 
 async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None:
@@ -158,16 +158,16 @@ async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None
         stores = [
             await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
         ]
-        limited = [Line(store, per_second(50, 25), bucket="route:a") for store in stores]
-        unlimited = [Line(store, ThrottleSettings(), bucket="route:b") for store in stores]
+        limited = [Callers(store, per_second(50, 25), bucket="route:a") for store in stores]
+        unlimited = [Callers(store, ThrottleSettings(), bucket="route:b") for store in stores]
         now = CLOCK.monotonic()
         await server.has_listeners(3)
         for lines in (limited, unlimited):
-            lines[0].permits.close_until(now, now + 0.3)
-        await eventually(lambda: all(line.retry_waits for line in unlimited[1:] + limited[1:]))
+            lines[0].limiter.close_until(now, now + 0.3)
+        await eventually(lambda: all(line.pauses for line in unlimited[1:] + limited[1:]))
         for line in limited[1:] + unlimited[1:]:
-            assert line.retry_waits[0] == pytest.approx(now + 0.3, abs=0.1)
-            assert not line.permits.take(CLOCK.monotonic(), 0)
+            assert line.pauses[0] == pytest.approx(now + 0.3, abs=0.1)
+            assert not line.limiter.take(CLOCK.monotonic(), 0)
         for line in limited:
             line.call(10)
         await eventually(lambda: sum(len(line.sent) for line in limited) >= 5)
@@ -183,13 +183,13 @@ async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> 
     async with redis_server() as server, running_store(server.settings(), tally=tally) as store:
         # Who begins to listen asks whether there is a pause: that shall be over.
         await eventually(lambda: tally.answered["subscribe"])
-        line = Line(store, per_second(100, 20))
-        line.permits.ask(CLOCK.monotonic(), 5)
+        line = Callers(store, per_second(100, 20))
+        line.limiter.ask(CLOCK.monotonic(), 5)
         now = CLOCK.monotonic()
-        line.permits.close_until(now, now + 0.02)  # shorter than a permit lives
+        line.limiter.close_until(now, now + 0.02)  # shorter than a permit lives
         await eventually(lambda: tally.answered["take"] == tally.answered["pause"] == 1)
         await asyncio.sleep(max(now + 0.025 - CLOCK.monotonic(), 0))
-        assert not line.permits.take(CLOCK.monotonic(), 0)
+        assert not line.limiter.take(CLOCK.monotonic(), 0)
         line.stop()
 
 
@@ -199,13 +199,13 @@ async def test_an_instance_that_comes_later_learns_of_the_pause() -> None:
         running_store(server.settings()) as early,
         running_store(server.settings()) as late,
     ):
-        first = Line(early, ThrottleSettings())
+        first = Callers(early, ThrottleSettings())
         now = CLOCK.monotonic()
-        first.permits.close_until(now, now + 30)
+        first.limiter.close_until(now, now + 30)
         await asyncio.sleep(0.05)
-        second = Line(late, ThrottleSettings())
-        await eventually(lambda: second.retry_waits)
-        assert second.permits.wait(CLOCK.monotonic(), 1) > 29
+        second = Callers(late, ThrottleSettings())
+        await eventually(lambda: second.pauses)
+        assert second.limiter.wait(CLOCK.monotonic(), 1) > 29
 
 
 async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
@@ -216,19 +216,22 @@ async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
         running_store(server.settings(), tally=tally) as other,
         server.client() as client,
     ):
-        telling, hearing = Line(one, ThrottleSettings()), Line(other, ThrottleSettings())
+        telling, hearing = (
+            Callers(one, ThrottleSettings()),
+            Callers(other, ThrottleSettings()),
+        )
         await server.has_listeners(2)
         await client.client_kill_filter(_type="pubsub")
         now = CLOCK.monotonic()
-        telling.permits.close_until(now, now + 30)
-        await eventually(lambda: hearing.retry_waits)
+        telling.limiter.close_until(now, now + 30)
+        await eventually(lambda: hearing.pauses)
         assert other.state == "up"
         assert tally.answered["subscribe"] == 2
 
 
 async def test_after_the_loop_slept_nothing_bursts() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
-        line = Line(store, per_second(100, 20), callers=40)
+        line = Callers(store, per_second(100, 20), callers=40)
         await calls_out(line, 30)
         time.sleep(0.5)  # noqa: ASYNC251 - that is the fault
         await calls_out(line, 60)
@@ -243,7 +246,7 @@ async def test_a_distant_store_is_slow_but_of_use() -> None:
         relay(server.port, delay=0.03) as wire,
         running_store(server.settings(port=wire.port, permit_life=0.2)) as store,
     ):
-        line = Line(store, per_second(100), callers=4)
+        line = Callers(store, per_second(100), callers=4)
         await calls_out(line, 10)
         line.stop()
 
@@ -256,7 +259,7 @@ async def test_no_permit_lives_longer_because_the_store_is_far_away(
         relay(server.port, delay=0.03) as wire,
         running_store(server.settings(port=wire.port)) as store,
     ):
-        line = Line(store, per_second(100), callers=4)
+        line = Callers(store, per_second(100), callers=4)
         await eventually(lambda: "permit_life" in caplog.text)
         line.stop()
         assert not line.sent

@@ -15,7 +15,7 @@ def used_up_to(leases: LeasedPermits, begin: float, end: float, per_second: int)
     for step in range(round((end - begin) * per_second)):
         now = begin + step / per_second
         if not leases.take(now, 0) or leases.left < leases.low:
-            leases.put(max(leases.reckon(now), 1), now + 0.1, now)
+            leases.put(max(leases.ask_ahead_count(now), 1), now + 0.1, now)
             asked += 1
     return asked
 
@@ -93,7 +93,7 @@ def test_steady_use_is_served_by_few_lots() -> None:
 def test_now_and_then_nothing_is_got_ahead() -> None:
     leases = LeasedPermits(0.1, OFTEN, 0.0)
     used_up_to(leases, 0.0, 5.0, 2)
-    assert leases.reckon(5.0) == 0
+    assert leases.ask_ahead_count(5.0) == 0
     assert leases.low < 1
 
 
@@ -112,13 +112,13 @@ def test_no_more_is_got_ahead_than_comes_anew(interval: float, ahead: int) -> No
     leases.put(500, 0.1, 0.0)
     for step in range(500):
         assert leases.take(step / 5000, 0)
-    assert leases.reckon(0.1) == ahead
+    assert leases.ask_ahead_count(0.1) == ahead
 
 
 def test_after_a_rest_the_use_of_yesterday_is_forgotten() -> None:
     leases = LeasedPermits(0.1, OFTEN, 0.0)
     used_up_to(leases, 0.0, 1.0, 5000)
-    assert leases.reckon(60.0) < 10
+    assert leases.ask_ahead_count(60.0) < 10
 
 
 @given(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from proxy.stores.redis.scripts import BEAT, PERMITS, PLACES
+from proxy.stores.redis.scripts import BEAT, CONCURRENCY, PERMITS
 from tests.support.redis_server import RedisServer
 
 HOUR = 3_600_000_000
@@ -54,11 +54,11 @@ async def report(
     *,
     limit: int = 10,
     lease: int = SECOND,
-    turn: int = HOUR,
+    after: int = HOUR,
 ) -> int:
-    """How many places *who* may use."""
-    args: list[int | str] = [who, kept, want, limit, lease, turn]
-    (may,) = await client.eval(PLACES.text, 1, KEY, *args)
+    """Return how many concurrency slots *who* may use."""
+    args: list[int | str] = [who, kept, want, limit, lease, after]
+    (may,) = await client.eval(CONCURRENCY.text, 1, KEY, *args)
     return int(may)
 
 
@@ -328,14 +328,14 @@ async def test_who_wants_little_gets_it_and_the_others_share_the_rest(client: Re
 
 
 async def test_what_cannot_be_shared_goes_round(client: Redis) -> None:
-    turn = 300_000
-    assert await report(client, "a", 0, 1, limit=1, turn=turn) == 1
-    assert await report(client, "b", 0, 1, limit=1, turn=turn) == 0
-    assert await report(client, "a", 1, 1, limit=1, turn=turn) == 1, "not yet"
+    after = 300_000
+    assert await report(client, "a", 0, 1, limit=1, after=after) == 1
+    assert await report(client, "b", 0, 1, limit=1, after=after) == 0
+    assert await report(client, "a", 1, 1, limit=1, after=after) == 1, "not yet"
     await asyncio.sleep(0.301)
-    assert await report(client, "a", 1, 1, limit=1, turn=turn) == 0, "another one has waited"
-    assert await report(client, "a", 0, 1, limit=1, turn=turn) == 0, "and goes first"
-    assert await report(client, "b", 0, 1, limit=1, turn=turn) == 1
+    assert await report(client, "a", 1, 1, limit=1, after=after) == 0, "another one has waited"
+    assert await report(client, "a", 0, 1, limit=1, after=after) == 0, "and goes first"
+    assert await report(client, "b", 0, 1, limit=1, after=after) == 1
 
 
 async def test_the_same_report_twice_is_one(client: Redis) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.settings import UpstreamTls
-from tests.stores.running_stores import Line, calls_out, per_second, running_store
+from tests.stores.running_stores import Callers, calls_out, per_second, running_store
 from tests.support import Certificates, both_loops
 from tests.support.redis_server import SERVERS, redis_server
 from tests.support.relay import relay
@@ -26,7 +26,7 @@ async def test_a_trusted_server_with_a_password(certificates: Certificates) -> N
         settings = server.settings(port=wire.port, tls=tls, password="secret")
         async with running_store(settings) as store:
             assert store.state == "up"
-            line = Line(store, per_second(100), callers=2)
+            line = Callers(store, per_second(100), callers=2)
             await calls_out(line, 10)
             line.stop()
             await server.has_listeners(1, password="secret")

@@ -205,7 +205,7 @@ asyncio.run(main())
 
 
 async def test_another_process_that_comes_and_goes_takes_nothing_along(path: Path) -> None:
-    """Who closes the file last clears away the log of changes; that is not that process."""
+    """The last process that closes the file removes the write-ahead log; that is not this one."""
 
     async def look_in(name: str) -> str:
         process = await asyncio.create_subprocess_exec(
@@ -432,7 +432,7 @@ async def test_what_was_given_up_keeps_its_order(path: Path) -> None:
 
 
 async def test_who_never_heard_of_a_claim_has_not_got_it(path: Path) -> None:
-    """It had begun when its time was over."""
+    """The command had begun when its time was over."""
     async with running_file(path, CLOCK, answers_within=0.1) as store:
         begun, stuck = threading.Event(), threading.Event()
 

@@ -59,7 +59,7 @@ async def together(thread: FileThread[Any], works: list[Callable[[Any], object]]
     for job in jobs:  # they queue up
         thread.put(job)
     stuck.set()
-    await asyncio.wait([job.told for job in jobs], timeout=PATIENCE)
+    await asyncio.wait([job.done for job in jobs], timeout=PATIENCE)
     return jobs
 
 

@@ -1,4 +1,4 @@
-"""The scripts that the server runs for us: one file each, one step each."""
+"""The Lua scripts that the server runs for us: one file each, one atomic step each."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the server does in one step."""
+    """A script that the server runs in one step."""
 
     text: str
     digest: str
-    """By which a server knows a script that it has seen before."""
+    """SHA-1 by which a server knows a script that it has seen before."""
     answers: int
     """How many values it answers at least."""
 
@@ -24,7 +24,7 @@ def _script(name: str, answers: int) -> Script:
 
 
 PERMITS = _script("permits.lua", 4)
-PLACES = _script("places.lua", 1)
+CONCURRENCY = _script("places.lua", 1)
 BEAT = _script("beat.lua", 1)
 
 CLAIM = _script("claim.lua", 1)
@@ -39,4 +39,4 @@ OPERATIONS = (
     *("take", "pause", "places"),
     *("claim", "fetch", "settle", "renew", "admin"),
 )
-"""What is asked of the store, for metrics: each is counted and timed under one of these."""
+"""The store's operations, for metrics: each is counted and timed under one of these."""
