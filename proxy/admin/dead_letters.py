@@ -93,7 +93,7 @@ class DeadLettersResource:
         if after is None:
             return _bad("Write after=ID, as next of the page before has it.")
         try:
-            page = await self._operations.page_of_letters(
+            page = await self._operations.list_dead_letters(
                 query.get("route"), after, int(limit) + 1, newest=order == "newest"
             )
         except StoreSilent:
@@ -110,7 +110,7 @@ class DeadLettersResource:
     async def _show(self, request: web.Request) -> web.StreamResponse:
         name = read_dead_letter_id(request.match_info["letter"])
         try:
-            letter = None if name is None else await self._operations.find_letter(name)
+            letter = None if name is None else await self._operations.find_dead_letter(name)
         except StoreSilent:
             return _silent()
         return _obstacle(Obstacle.UNKNOWN) if letter is None else document(described(letter))
@@ -118,7 +118,7 @@ class DeadLettersResource:
     async def _drop(self, request: web.Request) -> web.StreamResponse:
         name = read_dead_letter_id(request.match_info["letter"])
         try:
-            dropped = None if name is None else await self._operations.drop_letter(name)
+            dropped = None if name is None else await self._operations.drop_dead_letter(name)
         except StoreSilent:
             return _silent()
         if not dropped:
@@ -133,7 +133,7 @@ class DeadLettersResource:
         if until is None:
             return _bad("Write until=ID, the newest letter that is to go.")
         try:
-            dropped = await self._operations.drop_letters(route, until)
+            dropped = await self._operations.drop_dead_letters(route, until)
         except StoreSilent:
             return _silent()
         return document({"result": "dropped", "letters": dropped})
@@ -149,9 +149,9 @@ class DeadLettersResource:
         operations, headers, force = self._operations, asked.headers, asked.force
         try:
             if asked.dry_run:
-                replayed = await operations.letter_obstacle(name, headers, force=force)
+                replayed = await operations.replay_obstacle(name, headers, force=force)
             else:
-                replayed = await operations.replay_letter(name, headers, force=force)
+                replayed = await operations.replay_dead_letter(name, headers, force=force)
         except StoreSilent:
             return _silent()
         if isinstance(replayed, Obstacle):
@@ -165,14 +165,14 @@ class DeadLettersResource:
         response = web.StreamResponse(headers={**STREAMED, hdrs.CONTENT_TYPE: "application/jsonl"})
         operations, route, after = self._operations, request.query.get("route"), ""
         try:
-            page = await operations.page_of_letters(route, after, _PAGE, newest=False)
+            page = await operations.list_dead_letters(route, after, _PAGE, newest=False)
             await response.prepare(request)
             while page:
                 for outline in page:
-                    letter = await operations.find_letter(outline.id)
+                    letter = await operations.find_dead_letter(outline.id)
                     if letter is not None:
                         await response.write(json.dumps(described(letter)).encode() + b"\n")
-                page = await operations.page_of_letters(route, page[-1].id, _PAGE, newest=False)
+                page = await operations.list_dead_letters(route, page[-1].id, _PAGE, newest=False)
         except StoreSilent:
             if not response.prepared:
                 return _silent()

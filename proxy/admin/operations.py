@@ -27,7 +27,7 @@ class Operations(Protocol):
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """The metrics in the format that *accept* asks for, and its content type."""
 
-    async def tell_status(self) -> dict[str, object]:
+    async def status(self) -> dict[str, object]:
         """What goes on, in values that JSON can carry."""
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
@@ -59,29 +59,29 @@ class Operations(Protocol):
 
     # Dead letters. All of these raise StoreSilent.
 
-    async def page_of_letters(
+    async def list_dead_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
         """Up to *limit* letters behind *after*; the oldest one first, or the *newest*."""
 
-    async def find_letter(self, letter: str) -> DeadLetter | None:
+    async def find_dead_letter(self, letter: str) -> DeadLetter | None:
         """All of one letter; None if there is none."""
 
-    async def drop_letter(self, letter: str) -> bool | None:
+    async def drop_dead_letter(self, letter: str) -> bool | None:
         """Delete it; False if it is being sent again, None if there is none."""
 
-    async def drop_letters(self, route: str | None, until: str) -> int:
+    async def drop_dead_letters(self, route: str | None, until: str) -> int:
         """Delete all of a route, or all, but for those that are being sent again; how many.
 
         Up to the letter *until*; empty: up to the newest one.
         """
 
-    async def letter_obstacle(
+    async def replay_obstacle(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Obstacle | None:
-        """Why :meth:`replay_letter` would not send it now; None if it would."""
+        """Why :meth:`replay_dead_letter` would not send it now; None if it would."""
 
-    async def replay_letter(
+    async def replay_dead_letter(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
         """Send it again, with the header fields that are *given* besides; or say why not."""

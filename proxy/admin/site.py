@@ -131,7 +131,7 @@ class AdminSite:
         return data(*await self._operations.metrics(accept))
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return document(await self._operations.tell_status())
+        return document(await self._operations.status())
 
     async def _config(self, _request: web.Request) -> web.Response:
         return document(self._operations.config())

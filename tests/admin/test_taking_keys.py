@@ -33,7 +33,7 @@ async def release(proxy: RunningProxy, record: str, query: str = "") -> tuple[in
 
 
 def record_of(proxy: RunningProxy) -> str:
-    (name,) = proxy.app._flights._by_name
+    (name,) = proxy.app._in_flight_keys._by_name
     return name
 
 
@@ -60,7 +60,7 @@ async def test_an_attempt_is_under_way(policy: str, now: str) -> None:
             gate.open()
             got = await owner
             assert (got.status, got.body) == (201, b"late"), "its own client gets its response"
-            assert len(proxy.app._flights) == 0
+            assert len(proxy.app._in_flight_keys) == 0
         assert len(upstream.requests) == 2
 
 
@@ -80,9 +80,9 @@ async def test_a_response_is_under_way() -> None:
     ):
         upstream.script(slowly)
         await client.send(request("POST", "/", KEY, body=b"pay"))
-        await eventually(lambda: proxy.app._flights._by_name)
+        await eventually(lambda: proxy.app._in_flight_keys._by_name)
         record = record_of(proxy)
-        (flight,) = proxy.app._flights._by_name.values()
+        (flight,) = proxy.app._in_flight_keys._by_name.values()
         await eventually(lambda: getattr(flight.owner, "status", 0) == 200)
         _, told = await release(proxy, record, "?force=true")
         assert (told["result"], told["now"]) == ("taken", "unstored")

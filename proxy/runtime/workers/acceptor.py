@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from proxy.runtime.workers.fd_passing import Dealt, FdSender
+from proxy.runtime.workers.fd_passing import AcceptedConnection, FdSender
 
 _BATCH = 64
 """Connections accepted in one turn of the loop."""
@@ -25,7 +25,7 @@ class ConnectionAcceptor:
         """*choose* names the worker that is next, or nobody if all have enough to do."""
         self._choose = choose
         self._sockets: Sequence[tuple[socket.socket, int]] = ()
-        self._undealt: deque[Dealt] = deque()
+        self._undealt: deque[AcceptedConnection] = deque()
         """Those that a worker had not taken up when it died."""
         self._is_open = False
         self.is_accepting = False
@@ -51,7 +51,7 @@ class ConnectionAcceptor:
         while self._undealt:
             self._undealt.popleft()[0].close()
 
-    def deal_again(self, dealt: Iterable[Dealt]) -> None:
+    def deal_again(self, dealt: Iterable[AcceptedConnection]) -> None:
         """These were not taken up."""
         self._undealt.extend(dealt)
         if self._is_open:
@@ -103,9 +103,9 @@ class ConnectionAcceptor:
         self._shortage = None
         self.go_on()
 
-    def _deal(self, dealt: Dealt) -> bool:
+    def _deal(self, dealt: AcceptedConnection) -> bool:
         # One whose channel turns out to be full has no room, and is not chosen again.
-        while (hatch := self._choose()) is not None:
-            if hatch.give(dealt):
+        while (fd_sender := self._choose()) is not None:
+            if fd_sender.send(dealt):
                 return True
         return False

@@ -51,7 +51,7 @@ async def test_a_reload_goes_on_counting_or_lets_go(metrics: Metrics) -> None:
     for _ in range(2):
         metrics.route("charges", [], retries=False, keys=True).keyed(KeyResult.NEW)
     metrics.keep_only(
-        routes=["charges"], retrying=[], upstreams=[], throttles=[], keyed=["charges"]
+        routes=["charges"], retrying=[], upstreams=[], throttles=[], with_keys=["charges"]
     )
     assert await value(metrics, KEYS, route="charges", result="new") == 2
     metrics.keep_only(routes=["charges"], retrying=[], upstreams=[], throttles=[])

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from proxy.runtime.workers.acceptor import ConnectionAcceptor
-from proxy.runtime.workers.fd_passing import MOST_WAITING, Dealt, FdReceiver, FdSender
+from proxy.runtime.workers.fd_passing import MOST_WAITING, AcceptedConnection, FdReceiver, FdSender
 from tests.support import eventually
 
 
@@ -20,20 +20,20 @@ class Stage:
         self._stack = stack
         self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
         self.listening.setblocking(False)  # noqa: FBT003 - the socket module's signature
-        self.dealer = ConnectionAcceptor(self._choose)
-        self.hatches: list[FdSender] = []
+        self.acceptor = ConnectionAcceptor(self._choose)
+        self.fd_senders: list[FdSender] = []
         self.intakes: list[FdReceiver] = []
         self.taken: list[list[socket.socket]] = []
         for _ in range(workers):
             ours, theirs = socket.socketpair()
             taken: list[socket.socket] = []
-            self.hatches.append(FdSender(ours, self.dealer.go_on))
+            self.fd_senders.append(FdSender(ours, self.acceptor.go_on))
             self.intakes.append(FdReceiver(theirs, lambda sock, _, taken=taken: taken.append(sock)))  # type: ignore[misc]  # its default
             self.taken.append(taken)
 
     def _choose(self) -> FdSender | None:
-        able = [hatch for hatch in self.hatches if hatch.has_room]
-        return min(able, key=lambda hatch: (hatch.load, hatch.last_given), default=None)
+        able = [fd_sender for fd_sender in self.fd_senders if fd_sender.has_room]
+        return min(able, key=lambda fd_sender: (fd_sender.load, fd_sender.last_sent), default=None)
 
     def connect(self, count: int = 1) -> list[socket.socket]:
         """Clients that are connected, or wait to be."""
@@ -43,21 +43,21 @@ class Stage:
         ]
 
     def open(self) -> None:
-        self.dealer.open([(self.listening, 7)])
+        self.acceptor.open([(self.listening, 7)])
 
     @property
     def loads(self) -> list[int]:
-        return [hatch.load for hatch in self.hatches]
+        return [fd_sender.load for fd_sender in self.fd_senders]
 
-    def kill(self, worker: int) -> list[Dealt]:
+    def kill(self, worker: int) -> list[AcceptedConnection]:
         """What a worker leaves that ends with all it has; its end of the door closes."""
-        hatch = self.hatches.pop(worker)
+        fd_sender = self.fd_senders.pop(worker)
         self.intakes.pop(worker).close()
-        return hatch.close()
+        return fd_sender.close()
 
     def close(self) -> None:
-        self.dealer.close()
-        while self.hatches:
+        self.acceptor.close()
+        while self.fd_senders:
             for connection, _ in self.kill(0):
                 connection.close()
         for sock in (sock for taken in self.taken for sock in taken):
@@ -82,8 +82,8 @@ async def test_each_worker_gets_its_turn_and_the_idle_one_what_comes_next() -> N
         for intake in scene.intakes:
             intake.open()
         await eventually(lambda: [len(taken) for taken in scene.taken] == [2, 2, 2])
-        scene.intakes[1].left()
-        scene.intakes[1].left()
+        scene.intakes[1].connection_ended()
+        scene.intakes[1].connection_ended()
         await eventually(lambda: scene.loads == [2, 0, 2])
         scene.connect(2)
         await eventually(lambda: scene.loads == [2, 2, 2])
@@ -106,7 +106,7 @@ async def test_whom_nobody_can_take_waits_in_the_system_s_line() -> None:
         scene.open()
         scene.connect(2 * MOST_WAITING + 20)
         await eventually(lambda: scene.loads == [MOST_WAITING] * 2)
-        await eventually(lambda: not scene.dealer.is_accepting)
+        await eventually(lambda: not scene.acceptor.is_accepting)
         scene.intakes[0].open()
         await eventually(lambda: len(scene.taken[0]) == MOST_WAITING + 20)
         assert scene.loads == [MOST_WAITING + 20, MOST_WAITING]
@@ -120,7 +120,7 @@ async def test_what_a_dead_worker_had_not_taken_up_goes_to_another() -> None:
         survivors = scene.taken[1]
         left = scene.kill(0)
         assert [which for _, which in left] == [7] * 4
-        scene.dealer.deal_again(left)
+        scene.acceptor.deal_again(left)
         scene.intakes[0].open()
         await eventually(lambda: len(survivors) == 8)
 
@@ -140,8 +140,8 @@ async def test_the_last_connections_are_taken_up_before_the_end() -> None:
         scene.open()
         scene.connect(5)
         await eventually(lambda: scene.loads == [5])
-        scene.dealer.close()
-        scene.hatches[0].finish()
+        scene.acceptor.close()
+        scene.fd_senders[0].finish()
         scene.intakes[0].finish()
         assert len(scene.taken[0]) == 5
 
