@@ -107,12 +107,14 @@ class App:
             dead_letters_counted=lambda: self._dead_letters.counted,
         )
         self._dead_letters = DeadLetterStore(self.settings.state_dir, self._clock, self._metrics)
+        self._keeps_keys = any(map(has_idempotency, self.settings.routes))
+        """Whether a configuration that was in force since the start had idempotency keys."""
         self._store = open_store(
             self.settings.store,
             self._clock,
             new_recorder=self._metrics.store,
             on_evicted=self._metrics.evicted,
-            keeps_keys=any(map(has_idempotency, self.settings.routes)),
+            keeps_keys=self._keeps_keys,
         )
         coalescer = WriteCoalescer()
         self._retry_waits = RetryWaits()
@@ -304,6 +306,15 @@ class App:
         self._listener.server.router = built.router
         built.generation.succeed(old)
         self._drop_unused_series()
+        self._note_key_routes()
+
+    def _note_key_routes(self) -> None:
+        """Tell the store when a reload is the first to configure idempotency."""
+        if self._keeps_keys or not any(map(has_idempotency, self.settings.routes)):
+            return
+        self._keeps_keys = True
+        if self._store.on_first_key_route is not None:
+            self._store.on_first_key_route()
 
     def _drop_unused_series(self) -> None:
         """Show the metrics of what is configured, and of nothing else."""
