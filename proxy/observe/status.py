@@ -143,7 +143,7 @@ def _retries(series: RetrySeries | None) -> dict[str, object]:
     return {
         "retries": series.verdicts[VerdictReason.RETRIED],
         "recovered": series.verdicts[VerdictReason.RECOVERED],
-        "verdicts": {why.value: count for why, count in series.verdicts.items() if count},
+        "verdicts": {reason.value: count for reason, count in series.verdicts.items() if count},
         "wait_ms": _milliseconds(Histogram.sum_of(tuple(series.waits.values()))),
     }
 
@@ -178,9 +178,9 @@ def _throttles(snapshot: MetricsSnapshot) -> dict[ThrottleName, dict[str, object
     """Return what is shown in addition of each route and upstream that has a throttle."""
     states = snapshot.throttle_states()
     return {
-        whose: {"throttle": {**_decisions(series), **_throttle_state(states[whose])}}
-        for whose, series in snapshot.throttles.items()
-        if whose in states
+        label: {"throttle": {**_decisions(series), **_throttle_state(states[label])}}
+        for label, series in snapshot.throttles.items()
+        if label in states
     }
 
 

@@ -87,8 +87,8 @@ class SeriesCollector(Collector):
             labels=("route", "reason"),
         )
         for route, series in self._snapshot.retries.items():
-            for why, count in series.verdicts.items():
-                verdicts.add_metric((route, why), count)
+            for reason, count in series.verdicts.items():
+                verdicts.add_metric((route, reason), count)
         yield verdicts
         yield _histograms(
             "holdfast_retry_wait_seconds",
@@ -124,15 +124,15 @@ class SeriesCollector(Collector):
             "Attempts that asked to be let out, by what the throttle decided.",
             labels=(*labels, "decision"),
         )
-        for whose, series in self._snapshot.throttles.items():
+        for label, series in self._snapshot.throttles.items():
             for decision, count in series.decisions().items():
-                decisions.add_metric((*whose, decision), count)
+                decisions.add_metric((*label, decision), count)
         yield decisions
         yield _histograms(
             "holdfast_throttle_wait_seconds",
             "Waits in line of attempts that were let out after one.",
             labels,
-            ((whose, series.waits) for whose, series in self._snapshot.throttles.items()),
+            ((label, series.waits) for label, series in self._snapshot.throttles.items()),
         )
         waiting = GaugeMetricFamily(
             "holdfast_throttle_queue_length", "Attempts waiting in line.", labels=labels
@@ -142,9 +142,9 @@ class SeriesCollector(Collector):
             "Buckets closed because the upstream asked to be left alone.",
             labels=labels,
         )
-        for whose, state in self._snapshot.throttle_states().items():
-            waiting.add_metric(whose, state.waiting)
-            paused.add_metric(whose, state.paused)
+        for label, state in self._snapshot.throttle_states().items():
+            waiting.add_metric(label, state.waiting)
+            paused.add_metric(label, state.paused)
         yield waiting
         yield paused
 

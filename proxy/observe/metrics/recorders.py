@@ -95,13 +95,13 @@ class RouteRecorder:
             endings[ending] = 1
         durations.observe(attempt.duration)
 
-    def judged(self, why: VerdictReason) -> None:
+    def judged(self, reason: VerdictReason) -> None:
         """Count the verdict on whether another attempt follows."""
-        self._verdicts[why] += 1
+        self._verdicts[reason] += 1
 
-    def waited(self, pause: RetryDelay) -> None:
+    def waited(self, delay: RetryDelay) -> None:
         """Count a wait between two attempts that is over."""
-        self._waits[pause.source].observe(pause.seconds)
+        self._waits[delay.source].observe(delay.seconds)
 
     def keyed(self, result: KeyResult) -> None:
         """Count what an idempotency key meant for a request."""
@@ -289,7 +289,7 @@ class Metrics:
             if route in routes and upstream in upstreams
         }
         live.throttles = {
-            whose: series for whose, series in live.throttles.items() if whose in throttles
+            label: series for label, series in live.throttles.items() if label in throttles
         }
 
     def reload_succeeded(self, at: float) -> None:

@@ -84,9 +84,9 @@ async def test_all_that_is_counted_is_the_sum(
     one, other = worker(), worker()
     serve(one, exchange, attempt, 2)
     serve(other, exchange, attempt, 3, code=503)
-    told = [sent(one), sent(other)]
-    whole = await scraped(totals, *told)
-    parts = [await scraped(totals, part) for part in told]
+    shown = [sent(one), sent(other)]
+    whole = await scraped(totals, *shown)
+    parts = [await scraped(totals, part) for part in shown]
     for name in (
         "holdfast_requests",
         "holdfast_requests_in_flight",
