@@ -149,7 +149,7 @@ async def test_metrics() -> None:
             upstream.usual = answer(response(503))
             async with proxy.client() as client:
                 await client.request("POST", "/", body=b"a letter")
-            await eventually(lambda: proxy.app._letters.counts)
+            await eventually(lambda: proxy.app._dead_letters.counts)
             exposed = (await proxy.admin("GET", "/metrics")).body.decode()
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name: (

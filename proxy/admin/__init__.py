@@ -1,6 +1,6 @@
-"""The second listener: for operators, probes and Prometheus, never for callers.
+"""The admin listener: for operators, probes and Prometheus, never for callers.
 
-It shares nothing with the proxied side but the process. What it can show and do
+The room shares nothing with the proxied side but the process. What it can show and do
 comes from the application through ``operations.py``, so this package knows neither
 configuration nor routes.
 
@@ -9,11 +9,11 @@ configuration nor routes.
 ``GET /readyz``          open     it takes requests; 503 with the reason if not
 ``GET /metrics``         open     for Prometheus, text or OpenMetrics
 ``GET /status``          token    the same numbers for a person, as JSON
-``GET /attempts``        token    what became of one request, attempt by attempt
+``GET /attempts``        token    one request, attempt by attempt
 ``GET /config``          token    the configuration in force, secrets masked
 ``POST /-/reload``       token    read the configuration again
 ``GET /keys/RECORD``     token    what is known of an idempotency key
-``DELETE /keys/RECORD``  token    set it free; ``?force=true`` from a running request
+``DELETE /keys/RECORD``  token    release it; ``?force=true`` from a running request
 =======================  =======  ===============================================
 
 Dead letters (``dead_letters.py``), all with the token:
@@ -23,11 +23,11 @@ Dead letters (``dead_letters.py``), all with the token:
 ``DELETE /dead-letters``           drop those of a route, or all
 ``GET /dead-letters/export``       all of all, as JSON lines
 ``GET /dead-letters/ID``           all of one
-``DELETE /dead-letters/ID``        drop it
-``POST /dead-letters/ID/replay``   send it again
+``DELETE /dead-letters/ID``        drop one
+``POST /dead-letters/ID/replay``   send one again
 =================================  ============================================
 
-``access.py`` decides who may ask, ``responses.py`` how answers look, and ``site.py``
-puts both together; ``keys.py`` has the handlers for keys, ``attempts.py`` the one for
+``access.py`` decides which requests are accepted, ``responses.py`` how responses look, and
+``site.py`` puts both together; ``keys.py`` has the handlers for keys, ``attempts.py`` the one for
 requests. May import ``core/``, ``policy/``, ``http/`` and ``net/``.
 """

@@ -1,9 +1,9 @@
-"""Who may talk to the admin listener: three questions, asked as plain functions.
+"""Which requests the admin listener accepts: Host, Origin and token, as plain functions.
 
-A browser on the operator's machine is the way in to fear: a page from anywhere
-may send it to ``http://127.0.0.1:9901``. Such a request gives itself away by a
+The attack to expect comes through a browser on the operator's machine: a page from anywhere
+may make it call ``http://127.0.0.1:9901``. Such a request can be told by a
 name in Host that is not ours (DNS rebinding), by a foreign Origin, or by
-``Sec-Fetch-Site``. The token guards against everybody else.
+``Sec-Fetch-Site``. The token guards against all other clients.
 """
 
 import hmac
@@ -13,10 +13,10 @@ from proxy.policy.settings import Listen
 
 
 def host_is_ours(host: str, listen: Listen) -> bool:
-    """Whether the Host field may name a listener on *listen*.
+    """Tell whether the Host field may name a listener on *listen*.
 
-    An address cannot be rebound, so any will do. Of names we know localhost and
-    the one that was configured. Off loopback, a name without a dot is taken as
+    An address cannot be rebound, so any is accepted. Of names, localhost is accepted and
+    the one that was configured. Off loopback, a name without a dot is accepted as
     well: containers call each other so, and no public site can have one. A unix
     socket is out of a browser's reach, and clients put what they like.
     """
@@ -30,14 +30,14 @@ def host_is_ours(host: str, listen: Listen) -> bool:
 
 
 def origin_is_ours(origin: str, host: str) -> bool:
-    """Whether a page that the Host field's own server sent is asking."""
+    """Tell whether the request comes from a page of the server that the Host field names."""
     return origin.lower() == f"http://{host.lower().removesuffix(':80')}"
 
 
 def token_is_right(authorization: str, token: str) -> bool:
-    """Whether *authorization* is ``Bearer TOKEN``, found out in constant time.
+    """Tell whether *authorization* is ``Bearer TOKEN``, in constant time.
 
-    Compared as bytes, since a text with other than ASCII characters would raise.
+    The comparison is of bytes, since a text with other than ASCII characters would raise.
     """
     scheme, _, given = authorization.partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(

@@ -1,4 +1,4 @@
-"""What became of one request, attempt by attempt, for the person who asks why."""
+"""The handler that shows one request, attempt by attempt, to an operator."""
 
 import re
 
@@ -17,7 +17,7 @@ class AttemptsResource:
         self._operations = operations
 
     async def show(self, request: web.Request) -> web.Response:
-        """Every recent notable request with this id; clients may use one again."""
+        """Answer with every recent notable request of this id; clients may use an id again."""
         request_id = request.query.get("request_id", "")
         if not _is_request_id(request_id):
             return problem(

@@ -1,7 +1,7 @@
-"""Dead letters for an operator: listed, shown, sent again, dropped and exported.
+"""The handlers for dead letters: list, show, send again, drop and export.
 
-A letter holds what its client sent, so all of this asks for the token, and nothing of it is
-in the metrics or in the log but ids and counts.
+A dead letter has what its client sent, so every handler needs the token, and nothing but ids and
+counts is in the metrics or in the log.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ _UNAVAILABLE = 503
 _PAGE = 100
 _LONGEST_PAGE = 1000
 _is_short_number = re.compile(r"[0-9]{1,4}").fullmatch
-"""What is read as a number at all: nobody knows what a longer one does further in."""
-_NOT_TO_GIVE = frozenset(
+"""Texts that are read as a number at all: longer ones are refused before they get further."""
+_FRAMING_FIELDS = frozenset(
     {b"connection", b"content-length", b"host", b"transfer-encoding", b"upgrade", b"expect"}
 )
 
@@ -73,8 +73,8 @@ class DeadLettersResource:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
 
-    def add_to(self, add: Any) -> None:  # noqa: ANN401 - a function of the site's
-        """Tell *add* which handler is for what."""
+    def add_to(self, add: Any) -> None:  # noqa: ANN401 - a function of the site
+        """Add every handler with its method and path."""
         add("GET", "/dead-letters", self._list)
         add("DELETE", "/dead-letters", self._drop_all)
         add("GET", "/dead-letters/export", self._export)
@@ -93,16 +93,16 @@ class DeadLettersResource:
         if after is None:
             return _bad("Write after=ID, as next of the page before has it.")
         try:
-            page = await self._operations.page_of_letters(
+            page = await self._operations.list_dead_letters(
                 query.get("route"), after, int(limit) + 1, newest=order == "newest"
             )
         except StoreSilent:
             return _silent()
-        # One more than asked for tells whether there is another page.
+        # One more than requested tells whether there is another page.
         shown = page[: int(limit)]
         return document(
             {
-                "letters": [outlined(outline) for outline in shown],
+                "letters": [summary_json(summary) for summary in shown],
                 "next": shown[-1].id if len(page) > len(shown) else None,
             }
         )
@@ -110,15 +110,19 @@ class DeadLettersResource:
     async def _show(self, request: web.Request) -> web.StreamResponse:
         name = read_dead_letter_id(request.match_info["letter"])
         try:
-            letter = None if name is None else await self._operations.find_letter(name)
+            dead_letter = None if name is None else await self._operations.find_dead_letter(name)
         except StoreSilent:
             return _silent()
-        return _obstacle(Obstacle.UNKNOWN) if letter is None else document(described(letter))
+        return (
+            _obstacle(Obstacle.UNKNOWN)
+            if dead_letter is None
+            else document(dead_letter_json(dead_letter))
+        )
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
         name = read_dead_letter_id(request.match_info["letter"])
         try:
-            dropped = None if name is None else await self._operations.drop_letter(name)
+            dropped = None if name is None else await self._operations.drop_dead_letter(name)
         except StoreSilent:
             return _silent()
         if not dropped:
@@ -133,62 +137,64 @@ class DeadLettersResource:
         if until is None:
             return _bad("Write until=ID, the newest letter that is to go.")
         try:
-            dropped = await self._operations.drop_letters(route, until)
+            dropped = await self._operations.drop_dead_letters(route, until)
         except StoreSilent:
             return _silent()
         return document({"result": "dropped", "letters": dropped})
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         name = read_dead_letter_id(request.match_info["letter"])
-        asked = await _asked(request)
-        if isinstance(asked, web.Response):
-            return asked
+        wanted = await _read_replay_request(request)
+        if isinstance(wanted, web.Response):
+            return wanted
         if name is None:
             return _obstacle(Obstacle.UNKNOWN)
         replayed: Replayed | Obstacle | None
-        operations, headers, force = self._operations, asked.headers, asked.force
+        operations, headers, force = self._operations, wanted.headers, wanted.force
         try:
-            if asked.dry_run:
-                replayed = await operations.letter_obstacle(name, headers, force=force)
+            if wanted.dry_run:
+                replayed = await operations.replay_obstacle(name, headers, force=force)
             else:
-                replayed = await operations.replay_letter(name, headers, force=force)
+                replayed = await operations.replay_dead_letter(name, headers, force=force)
         except StoreSilent:
             return _silent()
         if isinstance(replayed, Obstacle):
             return _obstacle(replayed)
         if replayed is None:
             return document({"result": "would_be_sent", "id": name})
-        return document(_told(replayed))
+        return document(_replayed_json(replayed))
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
-        """A line for each, the oldest one first; it breaks off if the file does not answer."""
+        """Stream a line for each, the oldest first; break off if the file does not answer."""
         response = web.StreamResponse(headers={**STREAMED, hdrs.CONTENT_TYPE: "application/jsonl"})
         operations, route, after = self._operations, request.query.get("route"), ""
         try:
-            page = await operations.page_of_letters(route, after, _PAGE, newest=False)
+            page = await operations.list_dead_letters(route, after, _PAGE, newest=False)
             await response.prepare(request)
             while page:
-                for outline in page:
-                    letter = await operations.find_letter(outline.id)
-                    if letter is not None:
-                        await response.write(json.dumps(described(letter)).encode() + b"\n")
-                page = await operations.page_of_letters(route, page[-1].id, _PAGE, newest=False)
+                for summary in page:
+                    dead_letter = await operations.find_dead_letter(summary.id)
+                    if dead_letter is not None:
+                        await response.write(
+                            json.dumps(dead_letter_json(dead_letter)).encode() + b"\n"
+                        )
+                page = await operations.list_dead_letters(route, page[-1].id, _PAGE, newest=False)
         except StoreSilent:
             if not response.prepared:
                 return _silent()
-            raise  # the connection is closed before the end, so that the client can tell
+            raise  # the connection is closed before the end, so that the client notices
         await response.write_eof()
         return response
 
 
 def _is_limit(text: str) -> bool:
-    """Whether *text* says how many letters to show at once."""
+    """Tell whether *text* is a number of dead letters that one page can have."""
     return _is_short_number(text) is not None and 0 < int(text) <= _LONGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """How a letter is to be sent again."""
+class _ReplayRequest:
+    """How a dead letter is to be sent again."""
 
     headers: RawHeaders = ()
     force: bool = False
@@ -199,15 +205,15 @@ _NO_FIELD = "A header field is a name and a value of one line, and not about fra
 _REPLAY_BODY = 'Send {"headers": [["Name", "value"]], "force": true, "dry_run": true}, or nothing.'
 
 
-async def _asked(request: web.Request) -> _Asked | web.Response:
-    """What a replay is given, or what is wrong with it."""
+async def _read_replay_request(request: web.Request) -> _ReplayRequest | web.Response:
+    """Read the body of a replay; return a problem if it is wrong."""
     try:
         async with asyncio.timeout(BODY_WITHIN):
             body = await request.read()
     except TimeoutError:
         return problem(408, "slow_client", "Send the body at once.", {hdrs.CONNECTION: "close"})
     if not body:
-        return _Asked()
+        return _ReplayRequest()
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -227,7 +233,7 @@ async def _asked(request: web.Request) -> _Asked | web.Response:
                 fields.append((name.encode("latin-1"), value.encode("latin-1")))
             case _:
                 return _bad(_NO_FIELD)
-    return _Asked(tuple(fields), force, dry_run)
+    return _ReplayRequest(tuple(fields), force, dry_run)
 
 
 def _is_field(name: str, value: str) -> bool:
@@ -237,56 +243,56 @@ def _is_field(name: str, value: str) -> bool:
         return False
     is_name = bool(lower) and all(c.isalnum() or c in "!#$%&'*+-.^_`|~" for c in name)
     has_control = any((byte < 0x20 and byte != 0x09) or byte == 0x7F for byte in text)
-    return is_name and not has_control and text == text.strip() and lower not in _NOT_TO_GIVE
+    return is_name and not has_control and text == text.strip() and lower not in _FRAMING_FIELDS
 
 
-def outlined(outline: DeadLetterSummary) -> dict[str, object]:
-    """What a list tells of a letter."""
+def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
+    """Return what a list shows of a dead letter, in values that JSON can carry."""
     return {
-        "id": outline.id,
-        "time": _date(outline.created),
-        "expires": _date(outline.expires),
-        "route": outline.route,
-        "method": outline.method,
-        "target": _readable(outline.target),
-        "request_id": outline.request_id,
-        "error": outline.error,
-        "category": outline.category.value,
-        "why": outline.verdict or None,
-        "attempts_used": outline.used,
-        "attempts_allowed": outline.allowed,
-        "may_have_run": outline.may_have_run,
-        "state": outline.state.value,
-        "replays": outline.replays,
-        "body_bytes": outline.size,
-        "body_missing": outline.missing.value if outline.missing else None,
-        "replayable": outline.obstacle(force=False) is None,
-        "caller": outline.caller or None,
-        "credentials": list(outline.credentials),
+        "id": summary.id,
+        "time": _date(summary.created),
+        "expires": _date(summary.expires),
+        "route": summary.route,
+        "method": summary.method,
+        "target": _readable(summary.target),
+        "request_id": summary.request_id,
+        "error": summary.error,
+        "category": summary.category.value,
+        "why": summary.verdict or None,
+        "attempts_used": summary.used,
+        "attempts_allowed": summary.allowed,
+        "may_have_run": summary.may_have_run,
+        "state": summary.state.value,
+        "replays": summary.replays,
+        "body_bytes": summary.size,
+        "body_missing": summary.missing.value if summary.missing else None,
+        "replayable": summary.obstacle(force=False) is None,
+        "caller": summary.caller or None,
+        "credentials": list(summary.credentials),
     }
 
 
-def described(letter: DeadLetter) -> dict[str, object]:
-    """All of a letter, in values that JSON can carry."""
+def dead_letter_json(dead_letter: DeadLetter) -> dict[str, object]:
+    """Return all of a dead letter, in values that JSON can carry."""
     try:
-        body = {"body": letter.body.decode("utf-8")}
+        body = {"body": dead_letter.body.decode("utf-8")}
     except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(letter.body).decode()}
-    if letter.summary.missing is not None:
+        body = {"body_base64": base64.b64encode(dead_letter.body).decode()}
+    if dead_letter.summary.missing is not None:
         body = {}
     return {
-        **outlined(letter.summary),
-        "client": letter.peer,
-        "record": letter.record or None,
-        "fallback": letter.fallback or None,
-        "headers": [[_latin(name), _latin(value)] for name, value in letter.headers],
-        "headers_dropped": list(letter.dropped),
+        **summary_json(dead_letter.summary),
+        "client": dead_letter.peer,
+        "record": dead_letter.record or None,
+        "fallback": dead_letter.fallback or None,
+        "headers": [[_latin(name), _latin(value)] for name, value in dead_letter.headers],
+        "headers_dropped": list(dead_letter.dropped),
         **body,
-        "runs": [_run(run) for run in letter.runs],
+        "runs": [_run_json(run) for run in dead_letter.runs],
     }
 
 
-def _run(run: ReplayRun) -> dict[str, object]:
+def _run_json(run: ReplayRun) -> dict[str, object]:
     return {
         "time": _date(run.time),
         "result": run.result,
@@ -297,7 +303,7 @@ def _run(run: ReplayRun) -> dict[str, object]:
     }
 
 
-def _told(replayed: Replayed) -> dict[str, object]:
+def _replayed_json(replayed: Replayed) -> dict[str, object]:
     content: dict[str, object] = {
         "result": replayed.result.value,
         "id": replayed.letter,
@@ -321,12 +327,12 @@ def _latin(value: bytes) -> str:
 
 
 def _readable(target: str) -> str:
-    """Bytes that are no UTF-8 came in as lone surrogates, which strict readers refuse."""
+    """Escape lone surrogates (bytes that are no UTF-8), which strict JSON readers refuse."""
     return target.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _date(seconds: float) -> str:
-    """RFC 3339, in UTC, to the millisecond."""
+    """Format a time as RFC 3339, in UTC, to the millisecond."""
     when = datetime.fromtimestamp(seconds, UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

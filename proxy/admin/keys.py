@@ -1,7 +1,7 @@
-"""Idempotency keys for an operator: what is known of one, and setting it free.
+"""The handlers for idempotency keys: show what is known of one, and release it.
 
-A key is asked for by the name of its record, which answers and the log give away. Neither
-the key nor anything of its request or response can be had here.
+A key is asked for by the name of its record, which responses and the log show. Neither
+the key nor anything of its request or response is shown.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ class KeysResource:
         self._operations = operations
 
     async def show(self, request: web.Request) -> web.Response:
-        """What is known of a key."""
+        """Answer with what is known of a key."""
         record = read_record_name(request.match_info["record"])
         if record is None:
             return _no_name()
@@ -33,7 +33,7 @@ class KeysResource:
         return _unknown(record) if shown is None else document(_described(record, shown))
 
     async def release(self, request: web.Request) -> web.Response:
-        """Forget a key; one whose request runs only with ``force``, which takes it away."""
+        """Forget a key; ``force`` takes it from a request that is running."""
         record = read_record_name(request.match_info["record"])
         force = _FORCES.get(request.query.get("force", "false"))
         if record is None:
@@ -78,7 +78,7 @@ def _described(record: str, shown: Shown) -> dict[str, object]:
 
 
 def _date(seconds: float) -> str:
-    """RFC 3339, in UTC."""
+    """Format a time as RFC 3339, in UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 

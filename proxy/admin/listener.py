@@ -1,4 +1,4 @@
-"""Opening and closing the admin site's socket."""
+"""Open and close the admin site's socket."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ class AdminListener:
         self._listen = listen
         self._runner = AdminSite(operations, listen).runner()
         self._file: Path | None = None
-        """The unix socket, once it is ours: nobody else removes it."""
+        """The file of the unix socket once it is bound, to be removed at the end."""
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Listen on the address. Raises OSError."""
         listen = self._listen
         await self._runner.setup()
         if listen.path:

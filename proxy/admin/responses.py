@@ -1,4 +1,4 @@
-"""How the admin listener answers: JSON, problems (RFC 9457), and safe headers.
+"""The responses of the admin listener: JSON, problems (RFC 9457), and safe headers.
 
 As on the proxied side a problem is typed ``urn:holdfast:problem:REASON``, is not
 to be stored, and carries no text of an exception.
@@ -8,7 +8,7 @@ import json
 
 from aiohttp import web
 
-_EVERY_ANSWER = {
+_COMMON_FIELDS = {
     "Cache-Control": "no-store",
     "Server": "holdfast",
     # Nothing here is a page: no script, no frame, no guessing of types, no embedding.
@@ -19,23 +19,23 @@ _EVERY_ANSWER = {
 }
 
 
-STREAMED = _EVERY_ANSWER
-"""Header fields of an answer that is written piece by piece."""
+STREAMED = _COMMON_FIELDS
+"""Header fields of a response that is written piece by piece."""
 
 
 def data(
     body: bytes, content_type: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """An answer with *body* as it is."""
+    """Make a response with *body* as it is."""
     return web.Response(
         body=body,
         status=status,
-        headers={**_EVERY_ANSWER, "Content-Type": content_type, **(headers or {})},
+        headers={**_COMMON_FIELDS, "Content-Type": content_type, **(headers or {})},
     )
 
 
 def document(content: dict[str, object], status: int = 200) -> web.Response:
-    """An answer in JSON, indented for the person who calls curl."""
+    """Make a response in JSON, indented for the person who calls curl."""
     return data(_json(content), "application/json", status)
 
 
@@ -44,15 +44,15 @@ def problem(
     reason: str,
     detail: str,
     headers: dict[str, str] | None = None,
-    **members: object,
+    **extensions: object,
 ) -> web.Response:
-    """A refusal: *detail* tells the reader what to do instead."""
+    """Make a problem; *detail* tells the reader what to do instead."""
     content = {
         "type": f"urn:holdfast:problem:{reason}",
         "title": _TITLES[reason],
         "status": status,
         "detail": detail,
-        **members,
+        **extensions,
     }
     return data(_json(content), "application/problem+json", status, headers)
 

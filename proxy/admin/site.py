@@ -1,4 +1,4 @@
-"""The admin listener as an aiohttp application: the gate, then one small handler each."""
+"""The admin listener as an aiohttp application: an access check, then one handler per path."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,35 +18,37 @@ _log = logging.getLogger("holdfast.admin")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LARGEST_BODY = 64 * 1024
-"""Of a request: only a replay is given something, which is a few header fields."""
+"""Bytes of a request's body: only a replay has one, with a few header fields."""
 
 
 class AdminSite:
-    """Answers operators on one listener, whose socket is opened elsewhere."""
+    """Answers operators on one listener, whose socket :class:`AdminListener` opens."""
 
     def __init__(self, operations: Operations, listen: Listen) -> None:
         self._operations = operations
         self._listen = listen
         self._keys = KeysResource(operations)
         self._attempts = AttemptsResource(operations)
-        self._letters = DeadLettersResource(operations)
+        self._dead_letters = DeadLettersResource(operations)
 
     def runner(self) -> web.AppRunner:
-        """The site with its time limits; :class:`AdminListener` gives it a socket."""
+        """Make the runner of the site, with its time limits."""
         return web.AppRunner(
             self.application(),
             access_log=None,
             # Bounds an idle connection, and one that never completes its first head.
             keepalive_timeout=15.0,
-            # How long to read on for what we have no use for.
+            # How long to read on the rest of a request that was answered early.
             lingering_time=1.0,
             # A client that does not take its answer must not delay the exit.
             shutdown_timeout=1.0,
         )
 
     def application(self) -> web.Application:
-        """The routes behind the gate."""
-        application = web.Application(middlewares=[self._gate], client_max_size=_LARGEST_BODY)
+        """Make the application: the routes behind the access check."""
+        application = web.Application(
+            middlewares=[self._check_access], client_max_size=_LARGEST_BODY
+        )
         application.router.add_get("/healthz", _healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
@@ -56,7 +58,7 @@ class AdminSite:
         application.router.add_post("/-/reload", self._with_token(self._reload))
         application.router.add_get("/keys/{record}", self._with_token(self._keys.show))
         application.router.add_delete("/keys/{record}", self._with_token(self._keys.release))
-        self._letters.add_to(
+        self._dead_letters.add_to(
             lambda method, path, handler: application.router.add_route(
                 method, path, self._with_token(handler)
             )
@@ -64,8 +66,8 @@ class AdminSite:
         return application
 
     @web.middleware
-    async def _gate(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Turn strangers away, and every error into a problem."""
+    async def _check_access(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse requests of other sites, and turn every error into a problem."""
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
@@ -82,8 +84,8 @@ class AdminSite:
             allowed = ", ".join(sorted(error.allowed_methods))
             return problem(405, "method", f"Allowed: {allowed}.", {hdrs.ALLOW: allowed})
         except web.HTTPRequestEntityTooLarge:
-            return _too_large()  # in chunks, so that its length was not known before
-        except Exception:  # noqa: BLE001 - whatever it was, the answer must not show it
+            return _too_large()  # in chunks, so that the length was not known before
+        except Exception:  # noqa: BLE001 - whatever it was, the response must not show it
             _log.exception("admin request failed")
             return problem(500, "internal", "The log of the process has the details.")
 
@@ -131,7 +133,7 @@ class AdminSite:
         return data(*await self._operations.metrics(accept))
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return document(await self._operations.tell_status())
+        return document(await self._operations.status())
 
     async def _config(self, _request: web.Request) -> web.Response:
         return document(self._operations.config())

@@ -1,9 +1,9 @@
 """All that serves one configuration: upstreams, budgets, throttles, deadlines, routes.
 
-A reload builds another estate from the one in force. State belongs to the name of
-what it is about, and passes on to the next estate where its settings stay the same:
-connections, breakers, what was spent of a budget. A throttle passes on in any case,
-with those who stand in line there. Nothing of the old estate changes until the new one
+A reload builds another generation from the one in force. State belongs to the name of
+what it is about, and is carried over to the next generation where its settings stay the same:
+connections, breakers, what was spent of a budget. A throttle is carried over in any case,
+with the requests in its wait queue. Nothing of the old generation changes until the new one
 is put in force.
 """
 
@@ -28,6 +28,7 @@ from proxy.pipeline.services import RouteServices
 from proxy.pipeline.throttle.throttle import NewLimiter, Throttle
 from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
+from proxy.policy.failure_category import transient_statuses
 from proxy.policy.retry.budget import Budget
 from proxy.policy.settings import (
     BudgetSettings,
@@ -41,35 +42,35 @@ from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 
 _UpstreamKey = tuple[UpstreamSettings, bytes]
-"""Equal keys: the same settings, and the same content of the files they name.
+"""Equal keys mean the same settings, and the same content of the files that they name.
 
-But for those of its budget and throttle, which are no reason to close connections.
+The settings of its budget and its throttle are left out: they are no reason to close connections.
 """
 
-_Label = tuple[str, str]
-"""Of a throttle: its scope (``route`` or ``upstream``) and the name in the configuration."""
+_ThrottleLabel = tuple[str, str]
+"""A throttle's scope (``route`` or ``upstream``) and the name in the configuration."""
 
-Contexts = Mapping[_UpstreamKey, ssl.SSLContext | None]
-"""What each upstream needs to connect; None for plain HTTP, and for one that there is."""
+TlsContexts = Mapping[_UpstreamKey, ssl.SSLContext | None]
+"""What each upstream connects with; None for plain HTTP, and for an upstream that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What serves at a time; the first one is empty."""
+    """What serves one configuration; the one before the first is empty."""
 
     upstreams: Mapping[_UpstreamKey, Upstream] = field(default_factory=dict)
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    """By upstream, where one is retried and has a budget."""
-    throttles: Mapping[_Label, Throttle] = field(default_factory=dict)
-    limits: Mapping[_Label, ThrottleSettings] = field(default_factory=dict)
-    """What they let through once this is in force."""
-    names: frozenset[_Label] = frozenset()
-    """All that could have a throttle."""
+    """By upstream, where a route retries it and it has a budget."""
+    throttles: Mapping[_ThrottleLabel, Throttle] = field(default_factory=dict)
+    limits: Mapping[_ThrottleLabel, ThrottleSettings] = field(default_factory=dict)
+    """The settings of each throttle once this generation is in force."""
+    names: frozenset[_ThrottleLabel] = frozenset()
+    """Every route and upstream, whether it has a throttle or not."""
     deadlines: Mapping[float, Deadlines] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
 
-    def contexts(self, settings: Settings) -> Contexts:
-        """Read what the upstreams of *settings* name in files; this may take its time."""
+    def read_tls_contexts(self, settings: Settings) -> TlsContexts:
+        """Read the TLS files that the upstreams of *settings* name; may wait for a disk."""
         # Most upstreams have the same settings, and the system's authorities are many.
         context_for = cache(client_context)
         contexts = {}
@@ -81,12 +82,12 @@ class Generation:
         return contexts
 
     def succeed(self, old: "Generation") -> None:
-        """Be in force from now on: other limits hold, and *old* keeps what is only its own."""
+        """Take over from *old*: apply the new limits, retire upstreams that are gone."""
         for label, throttle in self.throttles.items():
             throttle.change(self.limits[label])
         for label in old.throttles.keys() - self.throttles.keys():
-            # Who stands in line where nothing is limited any more may go. Where there is no
-            # such route any more, all goes on as it began.
+            # Requests in the queue of a route or upstream that is not limited any more may go.
+            # Where the route itself is gone, they go on under the limit they began with.
             if label in self.names:
                 old.throttles[label].change(_NO_LIMIT)
         for key, upstream in old.upstreams.items():
@@ -94,7 +95,7 @@ class Generation:
                 upstream.endpoints.retire()
 
     def close(self) -> None:
-        """The end of everything."""
+        """Close every connection, throttle and timer at the end of the process."""
         for upstream in self.upstreams.values():
             upstream.endpoints.close()
         for throttle in self.throttles.values():
@@ -103,15 +104,15 @@ class Generation:
             deadlines.close()
 
     def budgets_left(self, now: float) -> dict[str, float]:
-        """How many retries each upstream would bear."""
+        """Return how many retries the budget of each upstream allows now."""
         return {name: budget.remaining(now) for name, budget in self.budgets.items()}
 
-    def throttle_states(self, now: float) -> dict[_Label, ThrottleState]:
-        """What goes on at each throttle."""
+    def throttle_states(self, now: float) -> dict[_ThrottleLabel, ThrottleState]:
+        """Return the queue, the slots in use and the pauses of each throttle."""
         return {label: throttle.state(now) for label, throttle in self.throttles.items()}
 
     def breaker_states(self, now: float) -> dict[str, BreakerState]:
-        """Of each upstream with breakers, that of the address that is best off."""
+        """Return, for each upstream with breakers, the state of its best address."""
         return {
             upstream.settings.name: upstream.endpoints.best_state(now)
             for upstream in self.upstreams.values()
@@ -121,26 +122,26 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class GenerationBuilder:
-    """Makes estates of what the whole process shares."""
+    """Builds generations from what the whole process shares."""
 
     clock: Clock
     coalescer: WriteCoalescer
     retry_waits: RetryWaits
-    new_permits: NewLimiter
+    new_limiter: NewLimiter
     digest_key: bytes
-    """What the digests of callers' values are keyed with, in the names of their buckets."""
-    flights: InFlightKeys
-    letters: DeadLetterSink
+    """The key of the digests of callers' values, in the names of their buckets."""
+    in_flight_keys: InFlightKeys
+    dead_letters: DeadLetterSink
 
     def build(
         self,
         settings: Settings,
-        contexts: Contexts,
+        contexts: TlsContexts,
         before: Generation,
         recorder: Callable[[RouteSettings], Recorder],
         throttle_recorder: Callable[[str, str], ThrottleRecorder],
     ) -> Generation:
-        """The estate for *settings*, with all of *before* that stays the same."""
+        """Build the generation for *settings*, with all of *before* that stays the same."""
         upstreams = {
             key: before.upstreams.get(key) or self._upstream(key[0], context, before)
             for key, context in contexts.items()
@@ -151,17 +152,17 @@ class GenerationBuilder:
             for upstream in settings.upstreams
             if upstream.budget is not None and upstream.name in retried
         }
-        places = [
+        scopes = [
             *(("route", route.name, route.throttle) for route in settings.routes),
             *(("upstream", up.name, up.throttle) for up in settings.upstreams),
         ]
-        limits = {(scope, name): limit for scope, name, limit in places if limit is not None}
+        limits = {(scope, name): limit for scope, name, limit in scopes if limit is not None}
         throttles = {
             label: before.throttles.get(label)
             or Throttle(
                 label,
                 limit,
-                self.new_permits,
+                self.new_limiter,
                 throttle_recorder(*label),
                 self.clock,
                 digest_key=self.digest_key,
@@ -182,28 +183,27 @@ class GenerationBuilder:
             throttles=throttles,
             keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
-            flights=self.flights,
-            letters=self.letters,
+            flights=self.in_flight_keys,
+            letters=self.dead_letters,
             retry_waits=self.retry_waits,
             clock=self.clock,
         )
         upstreams_by_name = {upstream.name: upstream for upstream in settings.upstreams}
 
         def single(route: RouteSettings) -> SingleFields | None:
-            names = [route.upstream, "" if route.fallback is None else route.fallback.upstream]
-            return single_fields(route, [upstreams_by_name[name] for name in names if name])
+            return single_fields(route, [upstreams_by_name[name] for name in upstreams_of(route)])
 
         routes = tuple(
             Route(route, pipeline.build(route, services), recorder(route), single(route))
             for route in settings.routes
         )
-        names = frozenset((scope, name) for scope, name, _ in places)
+        names = frozenset((scope, name) for scope, name, _ in scopes)
         return Generation(upstreams, budgets, throttles, limits, names, timeouts, routes)
 
     def _upstream(
         self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Generation
     ) -> Upstream:
-        """An upstream that knows what its predecessor's breakers knew, if those stay the same."""
+        """Make an upstream; one with the same breaker settings takes over its old breakers."""
         breakers = None
         if settings.breaker is not None:
             known = (
@@ -220,7 +220,7 @@ _NO_LIMIT = ThrottleSettings(longest_pause=None)
 
 
 def _budget(settings: BudgetSettings, before: Budget | None) -> Budget:
-    """A budget that goes on with what was spent, if it stays the same."""
+    """Keep the budget *before*, with what was spent of it, if its settings stay the same."""
     return Budget(settings) if before is None or before.settings != settings else before
 
 
@@ -229,3 +229,37 @@ def _fingerprint(tls: UpstreamTls) -> bytes:
     for name in (tls.ca, tls.cert, tls.key):
         digest.update(b"-" if name is None else hashlib.sha256(Path(name).read_bytes()).digest())
     return digest.digest()
+
+
+# What the settings of a route call for.
+
+
+def upstreams_of(route: RouteSettings) -> list[str]:
+    """Name the upstream of *route*, then that of its fallback if it has one."""
+    fallback = "" if route.fallback is None else route.fallback.upstream
+    return [route.upstream, fallback] if fallback else [route.upstream]
+
+
+def makes_verdicts(route: RouteSettings) -> bool:
+    """Tell whether the attempts of *route* are judged at all."""
+    return route.retry is not None or route.fallback is not None
+
+
+def has_idempotency(route: RouteSettings) -> bool:
+    """Tell whether requests of *route* that carry an idempotency key run once."""
+    return route.idempotency is not None
+
+
+def has_dead_letters(route: RouteSettings) -> bool:
+    """Tell whether requests of *route* that failed for good are kept."""
+    return route.dead_letter is not None
+
+
+def transient_by_route(settings: Settings) -> dict[tuple[str, str], frozenset[int]]:
+    """Return, by route and upstream, the statuses that may pass by themselves."""
+    upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+    return {
+        (route.name, name): transient_statuses(route.retry, upstreams[name])
+        for route in settings.routes
+        for name in upstreams_of(route)
+    }

@@ -9,7 +9,7 @@ from proxy.demo.session import DemoFailed, run
 
 
 def main() -> int:
-    """Serve until told to stop; 1 if that failed."""
+    """Serve until a signal ends it; return 1 if that failed."""
     parser = argparse.ArgumentParser(prog="python -m proxy.demo", description="Serve the demo.")
     parser.add_argument(
         "--listen", default="127.0.0.1:9000", metavar="HOST:PORT", help="the upstream's address"

@@ -75,7 +75,7 @@ async def _serve_proxy(file: Path, stop: asyncio.Event) -> None:
 async def _upstream(listen: str, seed: int) -> AsyncIterator[None]:
     host, port = _split(listen)
     _require_free(listen, "choose another one for the upstream with --listen")
-    # A client that lingers on /delay or /stream must not hold up Ctrl-C.
+    # A client that lingers on /delay or /stream must not delay Ctrl-C.
     runner = web.AppRunner(make_app(time.monotonic, seed), access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     try:
@@ -120,7 +120,7 @@ async def _until_ready(admin: str) -> None:
 
 
 def _addresses_in(file: Path) -> dict[str, str]:
-    """Where the proxy is going to listen. Whether the file is right is the proxy's to say."""
+    """Read where the proxy is going to listen. Checking the file is left to the proxy."""
     try:
         content = yaml.safe_load(file.read_text())
         addresses = {key: content[key] for key in ("listen", "admin")}
@@ -133,9 +133,9 @@ def _addresses_in(file: Path) -> dict[str, str]:
 
 
 def _require_free(address: str, otherwise: str) -> None:
-    """Fail with advice if somebody listens there already."""
+    """Raise DemoFailed, with what to do, if the address is in use."""
     with closing(socket.socket()) as probe:
-        # As servers do: a port whose last connections still linger is free.
+        # Set as servers do: a port whose last connections still linger is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(_split(address))

@@ -1,7 +1,7 @@
 """An HTTP upstream that fails, delays and rate-limits when it is asked to.
 
-It misbehaves on request only, so whatever you see through the proxy can be seen
-again: counts start over after a success, and chance comes from a seed. All it
+The upstream misbehaves on request only, so whatever you see through the proxy can be seen
+again: counts start over after a success, and chance comes from a seed. All that it
 remembers is bounded.
 """
 
@@ -51,7 +51,7 @@ _CHUNK = bytes(64 * 1024)
 
 
 def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
-    """The upstream as an application. *clock* gives monotonic seconds."""
+    """Make the upstream as an application. *clock* gives monotonic seconds."""
     upstream = _Upstream(clock, Random(seed))
     app = web.Application(client_max_size=MAX_ECHO)
     app.router.add_get("/", upstream.help)
@@ -133,7 +133,7 @@ class _Upstream:
         return self._booked(next(self._payments))
 
     async def bank(self, request: web.Request) -> web.Response:
-        """Do the same, but know a key again."""
+        """Book a payment and lose the answer, unless its key was booked before."""
         key = request.headers.get("Idempotency-Key", "")
         if key in self._paid:
             return web.Response(text=f"payment {self._paid[key]}, booked once\n")

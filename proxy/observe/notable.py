@@ -1,7 +1,7 @@
-"""Which finished requests somebody might ask about, for the log and for ``/attempts``.
+"""Which finished requests an operator might ask about, for the log and for ``/attempts``.
 
-Whether a request is notable is tested within the one call that a recorder makes. All that
-a request costs that is not notable is that test.
+Whether a request is notable is tested within the one call that a recorder makes. A request
+that is not notable costs that test and nothing else.
 """
 
 from proxy.core.exchange import Exchange
@@ -11,25 +11,25 @@ from proxy.observe.recent import Recent
 from proxy.policy.reasons import KeyResult
 
 _NOTABLE = frozenset({KeyResult.REPLAYED, KeyResult.JOINED, KeyResult.BYPASSED})
-"""What a key may mean that somebody might ask about, where the request was not refused."""
+"""What a key may have meant for a request that was not refused, and yet is notable."""
 
 
 class Notable:
-    """Tells others of notable requests, and of no others."""
+    """Passes notable requests on, and no others."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_listeners",)
 
-    def __init__(self, *told: LogLine) -> None:
-        self._told = told
+    def __init__(self, *listeners: LogLine) -> None:
+        self._listeners = listeners
 
     def finished(self, route: str, exchange: Exchange) -> None:
-        """Pass the request on if anything happened that somebody might ask about.
+        """Pass the request on if anything happened that an operator might ask about.
 
         That is: we refused it, it failed, its client left, one attempt was not enough,
-        it stood in line, it is or became a dead letter, or its answer is a fallback or that
+        it waited in a queue, it is or became a dead letter, or its answer is a fallback or that
         of an earlier request.
-        Whoever waited between attempts is among them: after such a wait comes another
-        one, unless the client leaves or we refuse.
+        A request that waited between attempts is among them: after such a wait comes another
+        attempt, unless the client leaves or we refuse.
         """
         attempts = exchange.attempts
         if (
@@ -41,14 +41,14 @@ class Notable:
             or exchange.key_result in _NOTABLE
             or (attempts and (attempts[0].kind is not None or attempts[0].queued))
         ):
-            for tell in self._told:
-                tell(route, exchange)
+            for listener in self._listeners:
+                listener(route, exchange)
 
 
 def hook(mode: str, log: AccessLog, recent: Recent) -> LogLine | None:
-    """What a recorder shall call under ``access_log: MODE``; for ``none`` nothing.
+    """Return what a recorder calls under ``access_log: MODE``; None for ``none``.
 
-    Who wants no log wants no memory of requests either: *recent* gets none then.
+    An operator who wants no log wants no memory of requests either: *recent* gets none then.
     """
     if mode == "none":
         return None

@@ -1,7 +1,7 @@
-"""The last notable requests with each of their attempts: what ``/attempts`` tells.
+"""The last notable requests with each of their attempts, as ``/attempts`` shows them.
 
-A ring: the newest push the oldest out, and of a request with very many attempts only
-the first and the last are kept. So it takes 11 MiB at the very most, and one or two
+A ring buffer: the newest push the oldest out, and of a request with very many attempts only
+the first and the last are kept. So the ring takes 11 MiB at the very most, and one or two
 where requests have an attempt or three.
 
 The records have what a line of the access log has, under the same names, and nothing
@@ -14,43 +14,44 @@ from datetime import UTC, datetime
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
+from proxy.observe.logs.attempt_json import attempt_json, milliseconds
 from proxy.policy.attempt import Attempt
 
 LONGEST = 1000
 """Requests that are remembered."""
 MOST_ATTEMPTS = 16
-"""Attempts of one request that are: so many from its beginning, and so many up to its end."""
+"""Attempts of one request that are kept: so many from its beginning, and as many from its end."""
 _LONGEST_TEXT = 256
 """Characters of a path or method: enough to know it again."""
 
 
 class Recent:
-    """The ring. Whoever fills it decides what is notable."""
+    """The ring buffer of requests. Its caller decides which requests are notable."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: deque[_Kept] = deque(maxlen=LONGEST)
+        self._requests: deque[_RecentRequest] = deque(maxlen=LONGEST)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._requests)
 
     def __repr__(self) -> str:
         return f"<{len(self)} recent requests>"
 
     def keep(self, route: str, exchange: Exchange) -> None:
-        """Remember a request that is over; not itself, which holds much more."""
-        self._kept.append(_Kept(route, exchange, self._clock.wall()))
+        """Remember a request that is over, without the exchange itself, which is much larger."""
+        self._requests.append(_RecentRequest(route, exchange, self._clock.wall()))
 
     def of(self, request_id: str) -> list[dict[str, object]]:
-        """All that had this id, which a client may use again; the oldest first.
+        """Return all requests with this id, which a client may use again; the oldest first.
 
-        In values that JSON can carry.
+        The values are those that JSON can carry.
         """
-        return [kept.told() for kept in self._kept if kept.request_id == request_id]
+        return [kept.to_json() for kept in self._requests if kept.request_id == request_id]
 
 
-class _Kept:
-    """What is left of a request. Attempts are never changed, so they are kept as they are."""
+class _RecentRequest:
+    """What is kept of a request. Attempts are never changed, so they are kept as they are."""
 
     __slots__ = (
         "_attempts",
@@ -80,7 +81,7 @@ class _Kept:
         self._duration = exchange.duration
         self._ended = ended
         refusal = exchange.refusal
-        # Its text may quote what the client sent.
+        # Only the reason: the text of a refusal may quote what the client sent.
         self._reason = None if refusal is None else refusal.reason
         self._cause = "" if refusal is None else refusal.cause
         self._fallback = exchange.fallback
@@ -88,8 +89,8 @@ class _Kept:
         self._record = exchange.record
         self._attempts, self._left_out = _clipped(exchange.attempts)
 
-    def told(self) -> dict[str, object]:
-        """The whole story."""
+    def to_json(self) -> dict[str, object]:
+        """Return the request and its attempts in values that JSON can carry."""
         content: dict[str, object] = {
             "time": _date(self._ended),
             "request_id": self.request_id,
@@ -100,7 +101,7 @@ class _Kept:
                 "utf-8", "backslashreplace"
             ),
             "code": self._code,
-            "duration_ms": _milliseconds(self._duration),
+            "duration_ms": milliseconds(self._duration),
         }
         if self._reason is not None:
             content["refusal"] = self._reason.value
@@ -114,46 +115,19 @@ class _Kept:
             content["record"] = self._record
         if self._left_out:
             content["attempts_left_out"] = self._left_out
-        content["attempts"] = [_told(attempt, self._started) for attempt in self._attempts]
+        content["attempts"] = [attempt_json(attempt, self._started) for attempt in self._attempts]
         return content
 
 
 def _clipped(attempts: Sequence[Attempt]) -> tuple[tuple[Attempt, ...], int]:
-    """The first and the last, and how many there were between them."""
+    """Return the first and the last attempts, and how many between them were left out."""
     left_out = len(attempts) - 2 * MOST_ATTEMPTS
     if left_out <= 0:
         return tuple(attempts), 0
     return (*attempts[:MOST_ATTEMPTS], *attempts[-MOST_ATTEMPTS:]), left_out
 
 
-def _told(attempt: Attempt, request_started: float) -> dict[str, object]:
-    content: dict[str, object] = {
-        "n": attempt.number,
-        "upstream": attempt.upstream,
-        "address": attempt.address,
-        "start_ms": _milliseconds(attempt.started - request_started),
-        "ms": _milliseconds(attempt.duration),
-        "outcome": attempt.outcome,
-        "status": attempt.status or None,
-        "sent": attempt.sent,
-        "received": attempt.received,
-        "reused": attempt.reused,
-    }
-    if attempt.delay is not None:
-        content["wait_ms"] = _milliseconds(attempt.delay.seconds)
-        content["wait_for"] = attempt.delay.source
-    if attempt.queued:
-        content["queue_ms"] = _milliseconds(attempt.queued)
-    if attempt.verdict is not None:
-        content["why"] = attempt.verdict.value
-    return content
-
-
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * 1000, 3)
-
-
 def _date(seconds: float) -> str:
-    """RFC 3339, in UTC, to the millisecond."""
+    """Format a time as RFC 3339, in UTC, to the millisecond."""
     stamp = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return stamp.replace("+00:00", "Z")

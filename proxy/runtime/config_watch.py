@@ -1,7 +1,7 @@
-"""Noticing that the content of a file has changed.
+"""Hot reload: notice that the content of a configuration file has changed.
 
-By reading it, not by watching for events: a mounted ConfigMap is swapped through
-a symbolic link, and a watch on the file itself would never hear of it.
+The files are read and compared, not watched for events: a mounted ConfigMap is swapped through
+a symbolic link, and a watch on the file itself would never notice.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from proxy.config import Loaded
 
 INTERVAL = 1.0
-"""Seconds between two looks."""
+"""Seconds between two comparisons."""
 
 OnRead = Callable[[Path], object]
 
@@ -21,18 +21,18 @@ OnRead = Callable[[Path], object]
 class WatchedLoad:
     """Loads a configuration, and knows whether to load it again.
 
-    What counts are the files of the latest attempt, be it good or bad: a file that
+    What counts are the files of the latest load, whether it succeeded or not: a file that
     is missing is waited for. Their content is noted just before they are read,
     never after, so a change in between is noticed once more rather than not at all.
     """
 
     def __init__(self, load: Callable[[OnRead], Loaded]) -> None:
-        """*load* reads the configuration, and tells of each file before it does."""
+        """*load* reads the configuration, and calls its argument before it reads a file."""
         self._load = load
         self._noted: dict[Path, bytes | None] = {}
 
     def __call__(self) -> Loaded:
-        """Load."""
+        """Load the configuration, and note the content of its files."""
         noted: dict[Path, bytes | None] = {}
 
         def note(path: Path) -> None:
@@ -52,7 +52,7 @@ class WatchedLoad:
 async def reload_when_outdated(
     watched: WatchedLoad, reload: Callable[[], Awaitable[object]], interval: float = INTERVAL
 ) -> None:
-    """Look every *interval* seconds, and reload if need be. Never ends."""
+    """Reload whenever a file has changed, looking every *interval* seconds. Never ends."""
     while True:
         await asyncio.sleep(interval)
         if await asyncio.to_thread(watched.is_outdated):
@@ -60,9 +60,9 @@ async def reload_when_outdated(
 
 
 def _digest(path: Path) -> bytes | None:
-    """A print of what the file holds; None if there is no such file."""
+    """Digest the content of a file; None if there is no such file."""
     try:
-        # What a pipe or a device holds is gone once it is read, or never ends.
+        # The content of a pipe or a device is gone once it is read, or never ends.
         if not stat.S_ISREG(path.stat().st_mode):
             return None
         with path.open("rb") as file:

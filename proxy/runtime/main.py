@@ -1,28 +1,45 @@
-"""The serving process: from its files to its exit status."""
+"""The serving process: from its files, through signals and hot reload, to its exit status."""
 
 import asyncio
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-import click
 import uvloop
 
-from proxy.app.lifecycle import App, CannotStart, log_to, unfit_to_serve
-from proxy.config import ConfigError, Loaded, load
+from proxy.app.lifecycle import App, CannotStart
+from proxy.config import Loaded, load
+from proxy.observe.logs import process_log
 from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
-from proxy.runtime.process_setup import prepare, settle
+from proxy.runtime.process_setup import prepare, settle, unfit_to_serve
 from proxy.runtime.systemd import SystemdNotifier
 from proxy.runtime.workers.cpu_quota import worker_count
 
-if TYPE_CHECKING:
-    from proxy.runtime.workers.supervisor import Supervisor
-
 _log = logging.getLogger("holdfast")
+
+
+class Service(Protocol):
+    """What serves in this process or under it: an :class:`App`, or a supervisor of several."""
+
+    async def start(self) -> None:
+        """Open every listener. Raises OSError and CannotStart."""
+
+    async def reload(self) -> tuple[bool, Sequence[str]]:
+        """Read the configuration again and put it in force, or leave all as it is."""
+
+    async def drain(self) -> None:
+        """Shut down gracefully: take no more requests, let those under way end, close all."""
+
+    async def stop_at_once(self) -> None:
+        """Cut off every request, and close everything."""
+
+
+class CannotServe(Exception):
+    """The process ends before it serves; the text is one line for the person who started it."""
 
 
 def serve(
@@ -33,11 +50,14 @@ def serve(
     admin: str | None,
     workers: str | None,
 ) -> int:
-    """Serve what *files* say; returns the exit status."""
-    log_to(sys.stderr)
+    """Serve what *files* say; return the exit status.
+
+    Raises :class:`CannotServe`, and :class:`proxy.config.ConfigError` if the files are at fault.
+    """
+    process_log.configure(sys.stderr)
     complaint = unfit_to_serve()
     if complaint is not None:
-        raise click.ClickException(complaint)
+        raise CannotServe(complaint)
     prepare()
 
     def read(on_read: OnRead) -> Loaded:
@@ -50,23 +70,18 @@ def serve(
             on_read=on_read,
         )
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            notifier = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
-            return runner.run(run_until_told(WatchedLoad(read), watch=watch, notifier=notifier))
-    except ConfigError as error:
-        for finding in error.report.diagnostics:
-            click.echo(str(finding), err=True)
-        return 1
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        notifier = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
+        return runner.run(run_until_signal(WatchedLoad(read), watch=watch, notifier=notifier))
 
 
-async def run_until_told(
+async def run_until_signal(
     read: WatchedLoad, *, watch: bool, notifier: SystemdNotifier | None = None
 ) -> int:
-    """Serve until a signal says otherwise; returns the exit status."""
+    """Serve until SIGTERM or SIGINT; return the exit status. SIGHUP reloads."""
     notifier = notifier or SystemdNotifier()
     with _failing_as("cannot start"):
-        app = _one_or_several(read)
+        app = _one_process_or_several(read)
     stop, stop_again = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
@@ -99,8 +114,8 @@ async def run_until_told(
     return await _drain(app, stop_again)
 
 
-def _one_or_several(read: WatchedLoad) -> "App | Supervisor":
-    """A proxy in this process, or in workers under it."""
+def _one_process_or_several(read: WatchedLoad) -> Service:
+    """Make an app in this process, or a supervisor with workers, as the settings say."""
     loaded = read()
     workers = worker_count(loaded.settings)
     if workers > 1:
@@ -108,25 +123,25 @@ def _one_or_several(read: WatchedLoad) -> "App | Supervisor":
 
         return Supervisor(read, loaded, workers, entry="proxy.runtime.workers.worker_main")
     first = [loaded]
-    # Read already: the app begins with what the decision was made by.
+    # The app begins with the settings that this decision was made by.
     return App(lambda: first.pop() if first else read())
 
 
 @contextmanager
 def _failing_as(what: str) -> Iterator[None]:
-    """Turn the system's refusals into one line that says *what* they prevent."""
+    """Turn errors of the system into one line that says *what* they prevent."""
     try:
         yield
     except CannotStart as error:
-        raise click.ClickException(f"cannot start: {error}") from None
+        raise CannotServe(f"cannot start: {error}") from None
     except OSError as error:
         reason = error.strerror or error
         of = f" ({error.filename})" if error.filename else ""
-        raise click.ClickException(f"{what}: {reason}{of}") from None
+        raise CannotServe(f"{what}: {reason}{of}") from None
 
 
-async def _drain(app: "App | Supervisor", stop_again: asyncio.Event) -> int:
-    """Exit status: 0 when everything could end, 1 when a second signal cut it short."""
+async def _drain(app: Service, stop_again: asyncio.Event) -> int:
+    """Drain; return 0 when every request could end, 1 when a second signal cut them off."""
     loop = asyncio.get_running_loop()
     draining = loop.create_task(app.drain())
     impatient = loop.create_task(stop_again.wait())

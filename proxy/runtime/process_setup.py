@@ -1,10 +1,12 @@
-"""What a serving process needs from the machine before it starts."""
+"""Prepare a process for serving: its installation, descriptors, memory, garbage collector."""
 
 import ctypes
 import gc
 import os
 import resource
 from contextlib import suppress
+
+from proxy.server.aiohttp_adapter.parser import parser_name
 
 # glibc's numbers for mallopt(3).
 _M_TRIM_THRESHOLD = -1
@@ -15,6 +17,16 @@ _MAP = 1024 * 1024
 _STDERR = 2
 
 
+def unfit_to_serve() -> str | None:
+    """Say why this installation must not serve; None if it may."""
+    if parser_name() == "c":
+        return None
+    return (
+        "aiohttp's compiled request parser is missing, and its fallback has let requests be"
+        " smuggled: install aiohttp's binary wheel and unset AIOHTTP_NO_EXTENSIONS"
+    )
+
+
 def prepare() -> None:
     """Set the process up for serving."""
     _occupy_standard_descriptors()
@@ -23,7 +35,7 @@ def prepare() -> None:
 
 
 def settle() -> None:
-    """Everything that lives as long as the process is there: let the collector forget it.
+    """Exempt what lives as long as the process from garbage collection; call after the start.
 
     A request makes no cycles, so that young garbage is rare and old garbage rarer
     still; looking for it every 700 objects costs 2 % of all time.
@@ -34,9 +46,9 @@ def settle() -> None:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Keep 0, 1 and 2 from becoming sockets where somebody closed them.
+    """Keep 0, 1 and 2 from becoming sockets where the parent process closed them.
 
-    libuv aborts the process when it has to close one of these. Only for reading:
+    libuv aborts the process when it has to close one of these. They are open only for reading:
     a log line written to it fails and is counted, as it should be.
     """
     while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
@@ -45,7 +57,7 @@ def _occupy_standard_descriptors() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what it frees.
+    """Let glibc keep the memory that it frees.
 
     A read of uvloop's is up to 250 KiB. Giving each back to the system and
     asking for it again nearly doubles the cost of a large body (measured:
@@ -60,7 +72,7 @@ def _keep_freed_memory() -> None:
 
 
 def _raise_file_limit() -> None:
-    """As many connections as the system allows; the soft limit is often 1024."""
+    """Allow as many connections as the system does; the soft limit is often 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems promise more than they give
+    with suppress(ValueError, OSError):  # some systems refuse their own hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

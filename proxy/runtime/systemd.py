@@ -1,7 +1,7 @@
-"""Telling systemd how far we are, where it asks for it (``Type=notify``).
+"""Notify systemd of start, reload and shutdown, where it asks for it (``Type=notify``).
 
 All that is needed of sd_notify(3): a line or two per datagram, to the socket that
-``NOTIFY_SOCKET`` names. Nobody else hears of it, and nothing depends on its success.
+``NOTIFY_SOCKET`` names. Nothing depends on the success of a notification.
 """
 
 import logging
@@ -13,7 +13,7 @@ _log = logging.getLogger("holdfast")
 
 
 class SystemdNotifier:
-    """Speaks to the service manager; says nothing where there is none."""
+    """Notifies the service manager; does nothing where there is none."""
 
     def __init__(self, address: str | None = None) -> None:
         """*address* is a path, or begins with ``@`` for an abstract socket."""
@@ -21,29 +21,29 @@ class SystemdNotifier:
         self._serving = False
 
     def ready(self) -> None:
-        """Requests are taken."""
+        """Notify that requests are taken."""
         self._serving = True
-        self._tell("READY=1", "STATUS=serving")
+        self._notify("READY=1", "STATUS=serving")
 
     def reloading(self) -> None:
-        """The configuration is being read again; :meth:`reloaded` follows."""
+        """Notify that the configuration is being read again; :meth:`reloaded` follows."""
         if self._serving:
-            # For Type=notify-reload: which of several signals this is the answer to.
+            # For Type=notify-reload: tells systemd which of several signals this answers.
             now = int(SystemClock().monotonic() * 1_000_000)
-            self._tell("RELOADING=1", f"MONOTONIC_USEC={now}")
+            self._notify("RELOADING=1", f"MONOTONIC_USEC={now}")
 
     def reloaded(self, *, succeeded: bool) -> None:
-        """Requests are taken as before, or as the new configuration says."""
+        """Notify that a reload is over: requests are taken by the new configuration or the old."""
         if self._serving:
             rest = "" if succeeded else "; the last reload was refused"
-            self._tell("READY=1", f"STATUS=serving{rest}")
+            self._notify("READY=1", f"STATUS=serving{rest}")
 
     def stopping(self) -> None:
-        """It is draining, and ends when that is over."""
+        """Notify that the process drains, and ends when that is over."""
         self._serving = False
-        self._tell("STOPPING=1", "STATUS=draining")
+        self._notify("STOPPING=1", "STATUS=draining")
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if not self._address:
             return
         try:

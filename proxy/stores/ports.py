@@ -46,6 +46,20 @@ class StoreRefusal(StoreError):
     """The store answers, but has no room for what it was to keep. A smaller value may fit."""
 
 
+class SharedStore(Protocol):
+    """A store outside this process: it is started, closed, and up or down."""
+
+    @property
+    def state(self) -> str:
+        """``up`` or ``down``."""
+
+    async def start(self) -> None:
+        """Open the store. Raises :class:`StoreError` if the process cannot do without it."""
+
+    async def close(self) -> None:
+        """Close the store, and leave no connection, task or thread behind."""
+
+
 class LimiterStore(Protocol):
     """Has the limiter of every bucket."""
 

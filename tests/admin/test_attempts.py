@@ -25,7 +25,7 @@ async def attempts(proxy: RunningProxy, request_id: str, *fields: str) -> Respon
     return await proxy.admin("GET", f"/attempts?request_id={request_id}", *fields)
 
 
-async def told(proxy: RunningProxy, request_id: str) -> list[dict[str, Any]]:
+async def shown(proxy: RunningProxy, request_id: str) -> list[dict[str, Any]]:
     """What is known of the requests with this id."""
     answered = await attempts(proxy, request_id)
     assert answered.status == 200
@@ -44,7 +44,7 @@ async def test_each_attempt_is_told_as_the_log_tells_it(mode: str) -> None:
     ):
         upstream.script(hang_up, answer(response(503)))
         assert (await proxy.get("/orders?card=4242", RETRIED)).status == 200
-        [found] = await told(proxy, "order-4711")
+        [found] = await shown(proxy, "order-4711")
         [line] = await proxy.logged()
     assert [(each["n"], each["outcome"], each["why"]) for each in found["attempts"]] == [
         (1, "reset", "retried"),
@@ -63,7 +63,7 @@ async def test_an_id_that_came_twice() -> None:
     ):
         for _ in range(2):
             await proxy.get("/", RETRIED)
-        assert [each["code"] for each in await told(proxy, "order-4711")] == [500, 500]
+        assert [each["code"] for each in await shown(proxy, "order-4711")] == [500, 500]
 
 
 async def test_they_outlive_a_reload() -> None:
@@ -74,7 +74,7 @@ async def test_they_outlive_a_reload() -> None:
         await proxy.get("/", RETRIED)
         assert (await proxy.admin("POST", "/-/reload")).status == 200
         await proxy.get("/", RETRIED)
-        assert len(await told(proxy, "order-4711")) == 2
+        assert len(await shown(proxy, "order-4711")) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ async def filled(proxy: RunningProxy, *routes: str) -> list[str]:
     """Put a letter for each of *routes*; their ids."""
     letters = [letter(n, route=route) for n, route in enumerate(routes, 1)]
     for one in letters:
-        assert await proxy.app._letters.keep(one)
+        assert await proxy.app._dead_letters.keep(one)
     return [one.id for one in letters]
 
 
@@ -92,7 +92,7 @@ async def test_a_page_that_makes_no_sense(query: str) -> None:
 )
 async def test_all_of_one(body: bytes, expected: dict[str, str]) -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._letters.keep(letter(body=body, record="5f" * 16))
+        await proxy.app._dead_letters.keep(letter(body=body, record="5f" * 16))
         found = await shown(proxy, FIRST)
         assert {key: found[key] for key in found if key.startswith("body")} == {
             "body_bytes": len(body),
@@ -108,7 +108,7 @@ async def test_all_of_one(body: bytes, expected: dict[str, str]) -> None:
 
 async def test_a_letter_without_its_body_shows_none() -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._letters.keep(letter(body=b"", missing=Missing.TOO_LARGE))
+        await proxy.app._dead_letters.keep(letter(body=b"", missing=Missing.TOO_LARGE))
         found = await shown(proxy, FIRST)
         assert "body" not in found
         assert (found["body_missing"], found["replayable"]) == ("body_too_large", False)
@@ -247,12 +247,12 @@ async def test_all_of_it_asks_for_the_token(method: str, path: str) -> None:
         await filled(proxy, "all")
         refused = await proxy.admin(method, path)
         assert obstacle(refused) == (401, "token")
-        assert len(await proxy.app._letters.page()) == 1
+        assert len(await proxy.app._dead_letters.page()) == 1
         assert (await proxy.admin(method, path, "Authorization: Bearer s")).status == 200
 
 
 async def test_a_file_that_does_not_answer() -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._letters._ask(lambda table: table._run("DROP TABLE letters"))
+        await proxy.app._dead_letters._ask(lambda table: table._run("DROP TABLE letters"))
         for path in ("/dead-letters", f"/dead-letters/{FIRST}", "/dead-letters/export"):
             assert obstacle(await proxy.admin("GET", path)) == (503, "letters")

@@ -115,17 +115,17 @@ class TestRelease:
         async with running(CONFIG) as proxy:
             await put_key(proxy, RecordState.IN_FLIGHT)
             response = await proxy.admin("DELETE", PATH)
-            told = problem(response, 409)
+            shown = problem(response, 409)
             assert await claim(proxy, owner="another") is ClaimAnswer.BUSY
             assert await settle(proxy, RecordState.DONE, RESULT), "its owner goes on"
-        assert told["type"] == "key_in_flight"
-        assert told["record"] == RECORD
-        left = told["lease_left_seconds"]
+        assert shown["type"] == "key_in_flight"
+        assert shown["record"] == RECORD
+        left = shown["lease_left_seconds"]
         assert 25 < left <= 30
         wait = response.get("retry-after")
         assert wait is not None
         assert left <= int(wait) < left + 1
-        assert f"ends in {wait} s" in told["detail"]
+        assert f"ends in {wait} s" in shown["detail"]
 
     async def test_but_once_its_lease_has_ended(self) -> None:
         clock = FakeClock()
@@ -165,7 +165,9 @@ class TestRelease:
         async with running(CONFIG) as proxy:
             claims = claims_of(proxy)
             assert isinstance(claims, MemoryIdempotencyStore)
-            proxy.app._flights.claims = Overtaken(claims._settings, claims._clock, lambda: None)
+            proxy.app._in_flight_keys.claims = Overtaken(
+                claims._settings, claims._clock, lambda: None
+            )
             assert (await proxy.admin("DELETE", PATH)).status == status
 
 
@@ -178,8 +180,8 @@ async def refused(proxy: RunningProxy, path: str, status: int) -> dict[str, Any]
 
 async def test_nothing_is_known() -> None:
     async with running(CONFIG) as proxy:
-        told = await refused(proxy, PATH, 404)
-    assert (told["type"], told["record"]) == ("no_record", RECORD)
+        shown = await refused(proxy, PATH, 404)
+    assert (shown["type"], shown["record"]) == ("no_record", RECORD)
 
 
 async def test_what_has_expired_is_not_known_any_more() -> None:
@@ -203,10 +205,10 @@ async def test_what_has_expired_is_not_known_any_more() -> None:
 )
 async def test_no_record_is_called_so(name: str) -> None:
     async with running(CONFIG) as proxy:
-        told = await refused(proxy, f"/keys/{name}", 400)
-    assert told["type"] == "bad_request"
-    assert "32 hexadecimal digits" in told["detail"]
-    assert name not in str(told), "it may be a key"
+        shown = await refused(proxy, f"/keys/{name}", 400)
+    assert shown["type"] == "bad_request"
+    assert "32 hexadecimal digits" in shown["detail"]
+    assert name not in str(shown), "it may be a key"
 
 
 async def test_a_record_may_be_written_in_capitals() -> None:
@@ -227,10 +229,10 @@ async def test_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> No
             await put_key(proxy, RecordState.HELD)
             assert content(await proxy.admin("GET", PATH))["state"] == "held"
             await redis.stop()
-            told = await refused(proxy, PATH, 503)
+            shown = await refused(proxy, PATH, 503)
             assert (await proxy.admin("GET", PATH)).get("retry-after") == "1"
-    assert (told["type"], told["record"]) == ("store", RECORD)
-    assert address not in str(told)
+    assert (shown["type"], shown["record"]) == ("store", RECORD)
+    assert address not in str(shown)
     assert f"the store does not tell of the key {RECORD} (" in caplog.text
 
 

@@ -34,7 +34,7 @@ class Application:
             return b"# EOF\n", "application/openmetrics-text; version=1.0.0"
         return b"holdfast_build_info 1\n", "text/plain; version=0.0.4; charset=utf-8"
 
-    async def tell_status(self) -> dict[str, object]:
+    async def status(self) -> dict[str, object]:
         return {"routes": {"charges": {"in_flight": 3}}}
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
@@ -57,26 +57,26 @@ class Application:
         self.releases += 1
         return Released(Shown(RecordState.HELD, name, 0.0, 0.0, 0.0, 0), None)
 
-    async def page_of_letters(
+    async def list_dead_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
         raise NotImplementedError
 
-    async def find_letter(self, letter: str) -> DeadLetter | None:
+    async def find_dead_letter(self, letter: str) -> DeadLetter | None:
         raise NotImplementedError
 
-    async def drop_letter(self, letter: str) -> bool | None:
+    async def drop_dead_letter(self, letter: str) -> bool | None:
         raise NotImplementedError
 
-    async def drop_letters(self, route: str | None, until: str) -> int:
+    async def drop_dead_letters(self, route: str | None, until: str) -> int:
         raise NotImplementedError
 
-    async def letter_obstacle(
+    async def replay_obstacle(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Obstacle | None:
         raise NotImplementedError
 
-    async def replay_letter(
+    async def replay_dead_letter(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
         raise NotImplementedError

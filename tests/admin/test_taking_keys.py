@@ -33,7 +33,7 @@ async def release(proxy: RunningProxy, record: str, query: str = "") -> tuple[in
 
 
 def record_of(proxy: RunningProxy) -> str:
-    (name,) = proxy.app._flights._by_name
+    (name,) = proxy.app._in_flight_keys._by_name
     return name
 
 
@@ -47,12 +47,12 @@ async def test_an_attempt_is_under_way(policy: str, now: str) -> None:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()
             record = record_of(proxy)
-            status, told = await release(proxy, record)
-            assert (status, told["type"]) == (409, "urn:holdfast:problem:key_in_flight")
-            status, told = await release(proxy, record, "?force=true")
-            assert (status, told["was"], told["now"]) == (200, "in_flight", now)
-            assert told["may_be_running"] is True
-            assert told["result"] == ("released" if now == "free" else "taken")
+            status, shown = await release(proxy, record)
+            assert (status, shown["type"]) == (409, "urn:holdfast:problem:key_in_flight")
+            status, shown = await release(proxy, record, "?force=true")
+            assert (status, shown["was"], shown["now"]) == (200, "in_flight", now)
+            assert shown["may_be_running"] is True
+            assert shown["result"] == ("released" if now == "free" else "taken")
             if now == "held":
                 assert (await post(proxy)).reason_word == "outcome_unknown"
                 assert (await release(proxy, record))[1]["result"] == "released"
@@ -60,7 +60,7 @@ async def test_an_attempt_is_under_way(policy: str, now: str) -> None:
             gate.open()
             got = await owner
             assert (got.status, got.body) == (201, b"late"), "its own client gets its response"
-            assert len(proxy.app._flights) == 0
+            assert len(proxy.app._in_flight_keys) == 0
         assert len(upstream.requests) == 2
 
 
@@ -80,12 +80,12 @@ async def test_a_response_is_under_way() -> None:
     ):
         upstream.script(slowly)
         await client.send(request("POST", "/", KEY, body=b"pay"))
-        await eventually(lambda: proxy.app._flights._by_name)
+        await eventually(lambda: proxy.app._in_flight_keys._by_name)
         record = record_of(proxy)
-        (flight,) = proxy.app._flights._by_name.values()
+        (flight,) = proxy.app._in_flight_keys._by_name.values()
         await eventually(lambda: getattr(flight.owner, "status", 0) == 200)
-        _, told = await release(proxy, record, "?force=true")
-        assert (told["result"], told["now"]) == ("taken", "unstored")
+        _, shown = await release(proxy, record, "?force=true")
+        assert (shown["result"], shown["now"]) == ("taken", "unstored")
         go_on.set()
         assert (await client.response("POST")).body == b"halfhalf"
         assert len(upstream.requests) == 1
@@ -98,8 +98,10 @@ async def test_nothing_was_sent_and_nothing_will_be() -> None:
         async with running(config) as proxy:
             owner = asyncio.create_task(post(proxy))
             await eventually(lambda: upstream.requests and proxy.waiting_requests)
-            _, told = await release(proxy, record_of(proxy), "?force=true")
-            assert (told["result"], told["now"]) == ("released", "free"), "429 says that it did not"
+            _, shown = await release(proxy, record_of(proxy), "?force=true")
+            assert (shown["result"], shown["now"]) == ("released", "free"), (
+                "429 says that it did not"
+            )
             assert (await owner).reason_word == "store"
         assert len(upstream.requests) == 1
 
@@ -113,8 +115,8 @@ async def test_it_runs_in_another_instance(store: str, tmp_path: Path) -> None:
             owner = asyncio.create_task(post(first))
             await eventually(lambda: upstream.requests)
             record = record_of(first)
-            _, told = await release(other, record, "?force=true")
-            assert (told["result"], told["now"]) == ("taken", "held"), "nobody there knows more"
+            _, shown = await release(other, record, "?force=true")
+            assert (shown["result"], shown["now"]) == ("taken", "held"), "nobody there knows more"
             assert (await owner).reason_word == "outcome_unknown", "and it sends nothing more"
             assert (await release(other, record))[1]["result"] == "released"
             assert (await post(other)).status == 200

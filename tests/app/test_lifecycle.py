@@ -170,7 +170,7 @@ class TestRefused:
                 assert await served(port, old.for_client()), "the old certificate"
                 assert parts_of(app) == before
                 assert len(upstream.connections) == 1, "the pool is the same"
-                metrics, _ = await app.metrics("")
+                metrics, _ = await app.operations.metrics("")
                 assert b'route="new"' not in metrics
 
                 is_spoilt = False
@@ -198,4 +198,4 @@ async def served(port: int, tls: ssl.SSLContext) -> bool:
 
 def parts_of(app: App) -> object:
     """What a reload may replace."""
-    return app.settings, app.config(), app.status()["addresses"]
+    return app.settings, app.operations.config(), app.snapshot().addresses

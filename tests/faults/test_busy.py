@@ -40,7 +40,7 @@ class Gate:
 
 
 def in_flight(proxy: RunningProxy) -> int:
-    routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]  # JSON
+    routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
     return routes["all"]["in_flight"]
 
 

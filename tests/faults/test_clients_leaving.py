@@ -42,7 +42,7 @@ async def nothing_goes_on(proxy: RunningProxy) -> None:
     """No request in flight, no connection in use: soon enough to be called at once."""
 
     def is_quiet() -> bool:
-        routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]  # JSON
+        routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
         return (
             routes["all"]["in_flight"] == 0
             and proxy.open_upstream_connections == proxy.idle_upstream_connections

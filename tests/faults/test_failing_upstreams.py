@@ -232,7 +232,7 @@ async def test_within_50_ms_of_a_client_s_leaving_its_wait_is_over() -> None:
 
 
 def in_flight(proxy: RunningProxy) -> int:
-    routes: dict[str, dict[str, int]] = proxy.app.status()["routes"]  # type: ignore[assignment]  # JSON
+    routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
     return routes["all"]["in_flight"]
 
 

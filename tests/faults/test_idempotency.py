@@ -103,7 +103,7 @@ async def test_what_was_sent_runs_to_its_end_and_is_kept(store: str, tmp_path: P
 
 async def nothing_left_but_the_flight(proxy: RunningProxy) -> None:
     await eventually(lambda: proxy.client_connections == 0)
-    assert proxy.app.status()["keys"] == {"in_flight": 1, "waiting": 0}
+    assert proxy.status()["keys"] == {"in_flight": 1, "waiting": 0}
 
 
 @in_every_store
@@ -124,7 +124,7 @@ async def test_but_nothing_is_tried_again_for_somebody_who_has_left(
         await nothing_left_but_the_flight(proxy)
         gate.open()
         await nothing_left(proxy)
-        await eventually(lambda: proxy.app.status()["keys"] == {"in_flight": 0, "waiting": 0})
+        await eventually(lambda: proxy.status()["keys"] == {"in_flight": 0, "waiting": 0})
         assert len(upstream.requests) == 1
         got = await post(proxy)  # it was set free
         assert (got.status, is_replayed(got), len(upstream.requests)) == (200, False, 2)
@@ -207,7 +207,7 @@ async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> 
         ScriptedUpstream(till) as upstream,
         running(one_route(upstream, "idempotency: true", top=top)) as proxy,
     ):
-        claims = proxy.app._flights.claims
+        claims = proxy.app._in_flight_keys.claims
         storm = Storm([proxy], keys, seed=35)
         most = 0
         for start in range(0, len(keys), 10):
@@ -328,7 +328,7 @@ async def test_a_client_that_leaves_while_the_store_is_asked_leaves_no_claim_beh
             async with stalled(server):
                 async with proxy.client() as client:
                     await client.send(request("POST", "/closed", KEY, body=b"pay"))
-                    await eventually(lambda: proxy.app.status()["routes"]["/closed"]["in_flight"])  # type: ignore[index]  # JSON
+                    await eventually(lambda: proxy.status()["routes"]["/closed"]["in_flight"])  # type: ignore[index]  # JSON
                     # Meanwhile who needs no store does not wait for it.
                     assert (await proxy.get("/plain")).status == 200
                     assert client.is_silent
@@ -535,7 +535,7 @@ async def test_a_record_that_is_spoiled_in_flight_does_not_keep_its_client_waiti
             assert (await proxy.metrics()).total(ERRORS, operation="settle") >= 1
             async with server.client() as client:  # a person has seen to it
                 await client.delete(key)
-            await eventually(lambda: len(proxy.app._flights) == 0)
+            await eventually(lambda: len(proxy.app._in_flight_keys) == 0)
             assert (await post(proxy)).status == 200
             told = await proxy.metrics()
             assert told.total("holdfast_idempotency_total", result="lease_lost") == 1

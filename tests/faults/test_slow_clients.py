@@ -248,7 +248,7 @@ async def test_a_pipelining_client_that_pauses_before_it_reads_loses_none_of_its
             response = await client.response()
             assert (response.status, response.complete) == (200, True)
         assert outcomes(await told(proxy, count)) == ["2xx"]
-        addresses: dict[str, list[dict[str, object]]] = proxy.app.status()["addresses"]  # type: ignore[assignment]  # JSON
+        addresses: dict[str, list[dict[str, object]]] = proxy.status()["addresses"]  # type: ignore[assignment]  # JSON
         assert [address["failing"] for address in addresses["scripted"]] == [False]
 
 

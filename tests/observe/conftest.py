@@ -33,7 +33,7 @@ def metrics_of(
         throttles=lambda: throttles or {},
         store_state=lambda: store_state,
         transient=lambda: transient or {},
-        letter_counts=lambda: {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)},
+        dead_letter_counts=lambda: {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)},
     )
 
 

@@ -52,22 +52,22 @@ def test_it_tells_what_the_log_tells(
     AccessLog(line, FakeClock()).write("charges", over)  # type: ignore[arg-type]  # see Line
     recent.keep("charges", over)
 
-    [told] = recent.of(ID)
+    [shown] = recent.of(ID)
 
-    assert json.loads(json.dumps(told)) == told
+    assert json.loads(json.dumps(shown)) == shown
     for only_in_the_log in ("bytes", "client"):
         del line.content[only_in_the_log]
-    stamps = (line.content.pop("time"), told.pop("time"))
+    stamps = (line.content.pop("time"), shown.pop("time"))
     assert [len(str(stamp)) for stamp in stamps] == [24, 24]
-    assert told == line.content
+    assert shown == line.content
 
 
 def test_what_did_not_happen_is_not_mentioned(
     recent: Recent, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     recent.keep("charges", exchange(code=500, attempts=[attempt(status=500)]))
-    [told] = recent.of(ID)
-    assert told.keys() == {
+    [shown] = recent.of(ID)
+    assert shown.keys() == {
         *("time", "request_id", "route", "method", "path", "code", "duration_ms", "attempts")
     }
 
@@ -77,7 +77,7 @@ def test_an_id_that_was_used_again_tells_of_each_request(
 ) -> None:
     for code in (500, 502, 503):
         recent.keep("charges", exchange(code=code))
-    assert [told["code"] for told in recent.of(ID)] == [500, 502, 503]
+    assert [shown["code"] for shown in recent.of(ID)] == [500, 502, 503]
     assert recent.of("another") == []
 
 
@@ -96,9 +96,9 @@ def test_of_very_many_attempts_the_first_and_the_last_are_kept(
 ) -> None:
     count = 2 * MOST_ATTEMPTS + 7
     recent.keep("charges", exchange(attempts=[attempt(n + 1) for n in range(count)]))
-    [told] = recent.of(ID)
-    assert told["attempts_left_out"] == 7
-    attempts = told["attempts"]
+    [shown] = recent.of(ID)
+    assert shown["attempts_left_out"] == 7
+    attempts = shown["attempts"]
     assert isinstance(attempts, list)
     assert [each["n"] for each in attempts] == [
         *range(1, MOST_ATTEMPTS + 1),
@@ -152,8 +152,8 @@ def test_requests_themselves_are_let_go(recent: Recent, exchange: MakeExchange) 
 )
 def test_paths(recent: Recent, exchange: MakeExchange, target: str, path: str) -> None:
     recent.keep("charges", exchange(target=target))
-    [told] = recent.of(ID)
-    assert told["path"] == path
+    [shown] = recent.of(ID)
+    assert shown["path"] == path
 
 
 def test_text_of_a_refusal_may_quote_a_client(recent: Recent, exchange: MakeExchange) -> None:

@@ -59,13 +59,13 @@ def test_a_snapshot_tells_what_happened_on_each_route(
     }
 
 
-def told_of(snapshot: dict[str, object], part: str, name: str) -> dict[str, object]:
+def status_of(snapshot: dict[str, object], part: str, name: str) -> dict[str, object]:
     """What the snapshot says about one route or upstream."""
-    members = snapshot[part]
-    assert isinstance(members, dict)
-    member = members[name]
-    assert isinstance(member, dict)
-    return member
+    parts = snapshot[part]
+    assert isinstance(parts, dict)
+    shown_part = parts[name]
+    assert isinstance(shown_part, dict)
+    return shown_part
 
 
 class TestFailures:
@@ -90,7 +90,7 @@ class TestFailures:
         snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
-        charges = told_of(snapshot, "routes", "charges")
+        charges = status_of(snapshot, "routes", "charges")
         assert charges["upstreams"] == ["payments", "old"]
         assert charges["failures"] == {
             "transient": {"503": 2, "timeout": 1, "404": 1},
@@ -102,9 +102,9 @@ class TestFailures:
         metrics = metrics_of(transient=listed)
         recorder = metrics.route("charges", ["payments"], retries=True)
         recorder.attempted(attempt(status=500))
-        before = told_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
+        before = status_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
         listed["charges", "payments"] = frozenset({500})
-        after = told_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
+        after = status_of(summary(metrics.snapshot()), "routes", "charges")["failures"]
         assert before == {"transient": {}, "permanent": {"500": 1}}
         assert after == {"transient": {"500": 1}, "permanent": {}}
 
@@ -131,7 +131,7 @@ class TestRetries:
         snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
-        charges = told_of(snapshot, "routes", "charges")
+        charges = status_of(snapshot, "routes", "charges")
         assert charges["retries"] == 3
         assert charges["recovered"] == 1
         assert charges["verdicts"] == {"recovered": 1, "retried": 3, "budget": 1}
@@ -140,7 +140,7 @@ class TestRetries:
     def test_before_the_first_request_there_is_nothing_to_tell(self) -> None:
         metrics = metrics_of()
         metrics.route("charges", ["payments"], retries=True)
-        charges = told_of(summary(metrics.snapshot()), "routes", "charges")
+        charges = status_of(summary(metrics.snapshot()), "routes", "charges")
         assert charges["retries"] == 0
         assert charges["recovered"] == 0
         assert charges["verdicts"] == {}
@@ -149,7 +149,7 @@ class TestRetries:
     def test_a_route_that_does_not_retry_says_nothing_of_retries(self) -> None:
         metrics = metrics_of()
         metrics.route("search", ["search"], retries=False)
-        search = told_of(summary(metrics.snapshot()), "routes", "search")
+        search = status_of(summary(metrics.snapshot()), "routes", "search")
         assert not {"retries", "recovered", "verdicts", "wait_ms"} & search.keys()
 
 
@@ -164,7 +164,7 @@ class TestRetries:
 def test_an_upstream_tells_its_budget_and_its_breaker(state: int, word: str) -> None:
     metrics = metrics_of(budgets={"payments": 10.2 / 3}, breakers={"payments": state})
     metrics.route("charges", ["payments"], retries=True)
-    payments = told_of(summary(metrics.snapshot()), "upstreams", "payments")
+    payments = status_of(summary(metrics.snapshot()), "upstreams", "payments")
     assert payments["budget_remaining"] == 3.4
     assert payments["breaker"] == word
 
@@ -172,7 +172,7 @@ def test_an_upstream_tells_its_budget_and_its_breaker(state: int, word: str) -> 
 def test_an_upstream_without_budget_or_breaker_has_neither() -> None:
     metrics = metrics_of(budgets={"other": 1.0}, breakers={"other": 2})
     metrics.route("charges", ["payments"], retries=True)
-    payments = told_of(summary(metrics.snapshot()), "upstreams", "payments")
+    payments = status_of(summary(metrics.snapshot()), "upstreams", "payments")
     assert not {"budget_remaining", "breaker"} & payments.keys()
 
 
@@ -190,7 +190,7 @@ class TestThrottles:
         snapshot = summary(metrics.snapshot())
 
         assert json.loads(json.dumps(snapshot)) == snapshot
-        assert told_of(snapshot, "routes", "charges")["throttle"] == {
+        assert status_of(snapshot, "routes", "charges")["throttle"] == {
             "passed": 5,
             "delayed": 1,
             "refused": 1,
@@ -212,7 +212,7 @@ class TestThrottles:
         refused = {"passed": 0, "delayed": 0, "refused": 1, "wait_ms": None}
         passed = {"passed": 1, "delayed": 0, "refused": 0, "wait_ms": None}
         for part, expected in (("routes", refused), ("upstreams", passed)):
-            throttle = told_of(snapshot, part, "search")["throttle"]
+            throttle = status_of(snapshot, part, "search")["throttle"]
             assert isinstance(throttle, dict)
             assert expected.items() <= throttle.items()
 
@@ -220,8 +220,8 @@ class TestThrottles:
         metrics = metrics_of()
         metrics.route("search", ["search"], retries=False)
         snapshot = summary(metrics.snapshot())
-        assert "throttle" not in told_of(snapshot, "routes", "search")
-        assert "throttle" not in told_of(snapshot, "upstreams", "search")
+        assert "throttle" not in status_of(snapshot, "routes", "search")
+        assert "throttle" not in status_of(snapshot, "upstreams", "search")
 
 
 class TestStore:

@@ -57,7 +57,7 @@ async def post(
 
 async def letters(proxy: RunningProxy) -> list[DeadLetter]:
     """All there are, the oldest one first."""
-    return await every_letter(proxy.app._letters)
+    return await every_letter(proxy.app._dead_letters)
 
 
 async def only_letter(proxy: RunningProxy, told_in: Response) -> DeadLetter:
@@ -493,7 +493,7 @@ async def test_what_failed_before_it_was_refused_has_failed() -> None:
         await client.send(request("POST", "/", body=b"pay"))
         await eventually(lambda: upstream.requests)
         await asyncio.sleep(0.05)
-        proxy.app._pauses.end()
+        proxy.app._retry_waits.end()
         given = await client.response("POST")
         assert given.reason_word == "draining"
         letter = await only_letter(proxy, given)
@@ -758,14 +758,14 @@ async def test_metrics_and_status() -> None:
             assert before.total(f"holdfast_dead_letters{name}", route="all") == 0
         for _ in range(2):
             await post(proxy)
-        await eventually(lambda: proxy.app._letters.counts.get("all"))
-        await eventually(lambda: proxy.app._letters.counts["all"].waiting == 2)
+        await eventually(lambda: proxy.app._dead_letters.counts.get("all"))
+        await eventually(lambda: proxy.app._dead_letters.counts["all"].waiting == 2)
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_dead_letters_pending", route="all") == 2
         assert metrics.total("holdfast_dead_letters_total", route="all") == 2
         oldest = metrics.total("holdfast_dead_letters_oldest_timestamp_seconds", route="all")
         assert oldest == (await letters(proxy))[0].summary.created
-        status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
+        status = proxy.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
         assert (status["waiting"], status["replayable"], status["kept"]) == (2, 0, 2)
 
 
@@ -777,7 +777,7 @@ async def test_without_room_the_client_gets_its_answer_and_no_promise() -> None:
         ScriptedUpstream(usual=unavailable) as upstream,
         running(one_route(upstream, KEEPS)) as proxy,
     ):
-        proxy.app._letters._most = (1, 10**9)
+        proxy.app._dead_letters._most = (1, 10**9)
         assert (await post(proxy)).get("Holdfast-Dead-Letter")
         given = await post(proxy)
         assert (given.status, given.body) == (503, b"not now")
@@ -791,7 +791,7 @@ async def test_a_file_that_fails_does_not_keep_a_client_from_its_answer() -> Non
     async with ScriptedUpstream() as unused:
         with failing("connect", unused) as url:
             async with running(one_route(url, KEEPS)) as proxy:
-                letters_of = proxy.app._letters
+                letters_of = proxy.app._dead_letters
                 await letters_of._ask(lambda table: table._run("DROP TABLE letters"))
                 given = await post(proxy)
                 assert given.reason_word == "connect"
@@ -813,7 +813,7 @@ async def test_a_reload_can_switch_it_on_and_off() -> None:
             proxy.config.write_text(text)
             assert (await proxy.admin("POST", "/-/reload")).status == 200
             assert (await post(proxy)).get("Holdfast-Dead-Letter") is None
-            await eventually(lambda: proxy.app._letters.counts)
+            await eventually(lambda: proxy.app._dead_letters.counts)
             assert (await proxy.metrics()).total("holdfast_dead_letters_pending", route="all") == 1
 
 
@@ -876,8 +876,8 @@ async def test_what_a_full_disk_costs_is_told_everywhere_and_can_be_cleared(
             assert [given.status for given in lost] == [503] * 4
             for given in lost:
                 assert f"request {given.get('X-Request-Id')} could not be kept" in caplog.text
-            await eventually(lambda: proxy.app._letters.counts)
-            status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
+            await eventually(lambda: proxy.app._dead_letters.counts)
+            status = proxy.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
             assert (status["waiting"], status["kept"], status["lost"]) == (1, 1, 4)
             metrics = await proxy.metrics()
             assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 4
@@ -898,7 +898,7 @@ async def test_a_stranger_does_not_take_the_room_of_others() -> None:
         ScriptedUpstream(usual=unavailable) as upstream,
         running(one_route(upstream, KEEPS, top=top)) as proxy,
     ):
-        proxy.app._letters._most = (20, 10**9)
+        proxy.app._dead_letters._most = (20, 10**9)
 
         async def kept_of(address: str, count: int) -> int:
             field = f"X-Forwarded-For: {address}"
@@ -914,7 +914,7 @@ async def test_a_stranger_does_not_take_the_room_of_others() -> None:
         assert await kept_of("::ffff:192.0.2.1", 1) == 0, "now there is no room at all"
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 7
-        status = proxy.app.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
+        status = proxy.status()["routes"]["all"]["dead_letters"]  # type: ignore[index]  # JSON
         assert status["lost"] == 7
 
 
@@ -924,7 +924,7 @@ async def test_a_caller_that_is_known_for_good_has_room_of_its_own() -> None:
         ScriptedUpstream(usual=unavailable) as upstream,
         running(one_route(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
     ):
-        proxy.app._letters._most = (20, 10**9)
+        proxy.app._dead_letters._most = (20, 10**9)
 
         async def kept_of(name: str, count: int) -> int:
             field = f"Authorization: Bearer {name}"

@@ -176,7 +176,7 @@ async def test_what_has_expired_is_gone_at_the_next_start_and_counted(tmp_path: 
             assert len(await listed(proxy)) == 1
         clock.advance(0.2 * DAY)
         async with running(config, clock=clock) as proxy:
-            await eventually(lambda: not proxy.app._letters.counts)
+            await eventually(lambda: not proxy.app._dead_letters.counts)
             assert await listed(proxy) == []
             metrics = await proxy.metrics()
             assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 1

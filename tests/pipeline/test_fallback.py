@@ -690,7 +690,7 @@ async def test_while_draining(route: str, *, given_instead: bool) -> None:
             await client.send(request("GET", "/"))
             await first.seen()
             draining = asyncio.create_task(proxy.app.drain())
-            await eventually(lambda: proxy.app._pauses.is_over)
+            await eventually(lambda: proxy.app._retry_waits.is_over)
             gate.opened.set()
             given = await client.response()
             if given_instead:

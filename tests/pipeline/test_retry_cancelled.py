@@ -66,7 +66,7 @@ async def waiting(
         proxy.client() as client,
     ):
         await client.send(request(method, "/", body=b"kept for the next attempt"))
-        await eventually(lambda: len(proxy.app._pauses) == 1)
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
         yield proxy, upstream, client
 
 
@@ -187,9 +187,9 @@ async def test_one_of_two_that_leaves_does_not_disturb_the_other() -> None:
         upstream.script(unavailable, unavailable)
         await leaving.send(request("PUT", "/leaving", body=b"one"))
         await staying.send(request("PUT", "/staying", body=b"other"))
-        await eventually(lambda: len(proxy.app._pauses) == 2)
+        await eventually(lambda: len(proxy.app._retry_waits) == 2)
         leaving.wire.reset()
-        await eventually(lambda: len(proxy.app._pauses) == 1)
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
         assert proxy.app._listener.server.replay_memory.used == len(b"other")
         assert (await staying.response("PUT")).status == 200
         assert [r.target for r in upstream.requests][2:] == ["/staying"]
@@ -209,7 +209,7 @@ async def test_a_client_that_only_stops_sending_is_waited_for() -> None:
     ):
         upstream.script(unavailable)
         await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        await eventually(lambda: len(proxy.app._pauses) == 1)
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
         # Bytes of its next request do not end the wait either.
         await client.send(request("GET", "/next"))
         assert [r.status for r in await client.responses(["GET", "GET"])] == [200, 200]
@@ -253,7 +253,7 @@ async def test_leaving_in_the_moment_of_the_last_byte_changes_no_verdict(
 async def drain(proxy: RunningProxy) -> "asyncio.Task[None]":
     """Begin to drain, as SIGTERM does."""
     draining = asyncio.create_task(proxy.app.drain())
-    await eventually(lambda: proxy.app._pauses.is_over)
+    await eventually(lambda: proxy.app._retry_waits.is_over)
     return draining
 
 
@@ -373,7 +373,7 @@ async def test_while_readiness_fails_and_requests_still_come_waits_go_on() -> No
         proxy.client() as client,
     ):
         draining = asyncio.create_task(proxy.app.drain())
-        await eventually(lambda: proxy.app.not_ready() == "draining")
+        await eventually(lambda: proxy.app.operations.not_ready() == "draining")
         upstream.script(unavailable)
         assert (await client.get()).status == 200
         assert len(upstream.requests) == 2
@@ -391,7 +391,7 @@ async def test_stopping_at_once_ends_it_too(stage: str) -> None:
         upstream.script(unavailable, hang)
         await client.send(request("GET", "/"))
         if stage == "during the wait":
-            await eventually(lambda: len(proxy.app._pauses) == 1)
+            await eventually(lambda: len(proxy.app._retry_waits) == 1)
         else:
             await upstream.seen(2)
         began = time.monotonic()
@@ -446,11 +446,11 @@ async def test_a_reload_during_the_wait_leaves_the_request_its_policy() -> None:
     ):
         old.script(unavailable)
         await client.send(request("PUT", "/", body=b"kept"))
-        await eventually(lambda: len(proxy.app._pauses) == 1)
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
         text = proxy.config.read_text().replace(old.url, new.url)
         proxy.config.write_text(text.replace("attempts: 3", "attempts: 1"))
         assert (await proxy.admin("POST", "/-/reload")).status == 200
-        assert len(proxy.app._pauses) == 1, "a reload cancels nothing"
+        assert len(proxy.app._retry_waits) == 1, "a reload cancels nothing"
         given = await client.response("PUT")
         assert (given.status, given.get("Holdfast-Attempts")) == (200, "2")
         assert [r.body for r in old.requests] == [b"kept"] * 2

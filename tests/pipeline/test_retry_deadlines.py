@@ -301,7 +301,7 @@ async def test_a_dial_that_takes_too_long_is_a_connect_failure_of_its_address() 
             record = await told(proxy)
             assert outcomes(record) == ["connect", "connect"]
             assert all(attempt["ms"] >= 60 - GRAIN for attempt in record["attempts"])
-            [address] = proxy.app.status()["addresses"]["scripted"]  # type: ignore[index]  # JSON
+            [address] = proxy.status()["addresses"]["scripted"]  # type: ignore[index]  # JSON
             assert address["failing"]
             await nothing_left(proxy)
 

@@ -160,7 +160,7 @@ async def test_retries_that_are_called_off_are_given_back() -> None:
         waiting = [await stack.enter_async_context(proxy.client()) for _ in range(10)]
         for caller in waiting:
             await caller.send(request("GET", "/"))
-        await eventually(lambda: len(proxy.app._pauses) == 10)
+        await eventually(lambda: len(proxy.app._retry_waits) == 10)
         assert await budget_left(proxy) == 0
         assert (await proxy.get()).get("Retry-After") == "20"  # no retry is left for it
         (record,) = await proxy.logged()

@@ -51,7 +51,7 @@ async def use(proxy: RunningProxy, main: ScriptedUpstream) -> None:
     await post(proxy)
     main.script(hang_up)  # it may have run, so there is a dead letter
     await post(proxy, new_key())
-    await eventually(lambda: proxy.app._letters.counts, what="counting")
+    await eventually(lambda: proxy.app._dead_letters.counts, what="counting")
 
 
 def labels_by_name(exposed: str) -> dict[str, set[str]]:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import click
 import pytest
 
 from proxy.config import Loaded, load
 from proxy.runtime.config_watch import OnRead, WatchedLoad
-from proxy.runtime.main import run_until_told
+from proxy.runtime.main import CannotServe, run_until_signal
 from tests.support import Certificates
 
 
@@ -31,10 +30,10 @@ async def test_a_certificate_that_goes_away_after_the_check_prevents_the_start(
         (config.parent / "ca.pem").unlink()
         return loaded
 
-    with pytest.raises(click.ClickException) as failure:
-        await run_until_told(WatchedLoad(read), watch=False)
+    with pytest.raises(CannotServe) as failure:
+        await run_until_signal(WatchedLoad(read), watch=False)
     ca = config.parent / "ca.pem"
-    assert failure.value.message == f"cannot start: No such file or directory ({ca})"
+    assert str(failure.value) == f"cannot start: No such file or directory ({ca})"
 
 
 async def test_an_address_that_cannot_be_had_prevents_listening(config: Path) -> None:
@@ -42,6 +41,6 @@ async def test_an_address_that_cannot_be_had_prevents_listening(config: Path) ->
         nowhere = f"unix:{config.parent / 'no-such-folder' / 'socket'}"
         return load([config], {}, listen=[nowhere], on_read=on_read)
 
-    with pytest.raises(click.ClickException) as failure:
-        await run_until_told(WatchedLoad(read), watch=False)
-    assert failure.value.message.startswith("cannot listen: No such file or directory")
+    with pytest.raises(CannotServe) as failure:
+        await run_until_signal(WatchedLoad(read), watch=False)
+    assert str(failure.value).startswith("cannot listen: No such file or directory")

@@ -82,8 +82,8 @@ async def test_a_reload_that_is_refused_ends_too() -> None:
         await manager.hears(1)
         proxy.config.write_text("routes: 7")
         proxy.signal(signal.SIGHUP)
-        told = await manager.hears(3)
-        assert told == {"READY": "1", "STATUS": "serving; the last reload was refused"}
+        shown = await manager.hears(3)
+        assert shown == {"READY": "1", "STATUS": "serving; the last reload was refused"}
 
 
 async def test_a_reload_by_watch_is_told_as_well() -> None:

@@ -7,23 +7,23 @@ from tests.support.waiting import eventually
 def leftovers(proxy: RunningProxy) -> dict[str, int]:
     """What is held for requests now, by name; empty if nothing is."""
     app = proxy.app
-    throttles = app._estate.throttles.values()
+    throttles = app._generation.throttles.values()
     gates = [gate for throttle in throttles for gate in throttle._gates()]
-    routes: dict[str, dict[str, int]] = app.status()["routes"]  # type: ignore[assignment]  # JSON
+    routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
     held = {
         "requests in flight": sum(route["in_flight"] for route in routes.values()),
         "upstream connections in use": (
             proxy.open_upstream_connections - proxy.idle_upstream_connections
         ),
-        "waits": len(app._pauses),
+        "waits": len(app._retry_waits),
         "requests in line": sum(gate.bucket.waiting for gate in gates),
         "places in throttles": sum(gate.bucket.under_way for gate in gates),
         "permits held": sum(gate.bucket._reserved for gate in gates),
-        "deadlines": sum(deadlines.watched for deadlines in app._estate.deadlines.values()),
+        "deadlines": sum(deadlines.watched for deadlines in app._generation.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
-        "keys in flight": len(app._flights),
-        "requests that wait for a key": app._flights.waiting,
-        "tasks that see to keys": len(app._flights._tasks),
+        "keys in flight": len(app._in_flight_keys),
+        "requests that wait for a key": app._in_flight_keys.waiting,
+        "tasks that see to keys": len(app._in_flight_keys._tasks),
         "dead letters being sent again": len(app._replays),
     }
     return {name: count for name, count in held.items() if count}

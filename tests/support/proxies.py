@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.app.lifecycle import App
 from proxy.config import load
 from proxy.core.clock import Clock
+from proxy.observe.status import process_status
 from tests.support.client import RawClient
 from tests.support.messages import Response
 from tests.support.upstream import ScriptedUpstream
@@ -138,33 +139,37 @@ class RunningProxy(ServedBy):
         self.complaints: list[str] = []
         """Errors that were logged. A test that expects one takes it out."""
 
+    def status(self) -> dict[str, object]:
+        """The part of ``/status`` that is about requests, at this moment."""
+        return process_status(self.app.snapshot())
+
     @property
     def open_upstream_connections(self) -> int:
         """Connections to upstreams, idle ones included."""
-        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]  # JSON
+        addresses: dict[str, list[dict[str, int]]] = self.status()["addresses"]  # type: ignore[assignment]  # JSON
         return sum(pool["open"] for pools in addresses.values() for pool in pools)
 
     @property
     def idle_upstream_connections(self) -> int:
         """Connections to upstreams that wait in a pool."""
-        addresses: dict[str, list[dict[str, int]]] = self.app.status()["addresses"]  # type: ignore[assignment]  # JSON
+        addresses: dict[str, list[dict[str, int]]] = self.status()["addresses"]  # type: ignore[assignment]  # JSON
         return sum(pool["idle"] for pools in addresses.values() for pool in pools)
 
     @property
     def waiting_requests(self) -> int:
         """Requests that wait between two attempts."""
-        return len(self.app._pauses)
+        return len(self.app._retry_waits)
 
     @property
     def waiting_for_keys(self) -> int:
         """Requests that wait for another one with the same idempotency key."""
-        keys: dict[str, int] = self.app.status()["keys"]  # type: ignore[assignment]  # JSON
+        keys: dict[str, int] = self.status()["keys"]  # type: ignore[assignment]  # JSON
         return keys["waiting"]
 
     @property
     def client_connections(self) -> int:
         """Connections of clients."""
-        connections: int = self.app.status()["connections"]  # type: ignore[assignment]  # JSON
+        connections: int = self.status()["connections"]  # type: ignore[assignment]  # JSON
         return connections
 
 

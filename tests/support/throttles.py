@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE
 
 def throttle(proxy: RunningProxy, scope: str = "route", name: str = "all") -> dict[str, Any]:
     """What ``/status`` tells of the throttle of one ``route`` or ``upstream``."""
-    status: Any = proxy.app.status()
+    status: Any = proxy.status()
     told: dict[str, Any] = status[f"{scope}s"][name]["throttle"]
     return told
 

@@ -616,7 +616,7 @@ async def test_a_breaker_that_opens_during_the_wait_ends_it_with_our_own_answer(
         proxy.client() as client,
     ):
         await client.send(request("GET", "/waits"))
-        await eventually(lambda: len(proxy.app._pauses) == 1)
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
         # One that is not repeatable fails meanwhile, and is not retried.
         async with proxy.client() as other:
             assert (await other.request("POST", "/fails")).status == 503

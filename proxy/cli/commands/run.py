@@ -22,6 +22,15 @@ def run(
     workers: str | None,
 ) -> None:
     """Serve. SIGHUP reloads, SIGTERM drains, a second SIGTERM ends at once."""
-    from proxy.runtime.main import serve  # noqa: PLC0415 - aiohttp takes a quarter of a second
+    from proxy.config import ConfigError  # noqa: PLC0415 - as below
+    from proxy.runtime.main import CannotServe, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
 
-    raise SystemExit(serve(files, watch=watch, listen=listen, admin=admin, workers=workers))
+    try:
+        status = serve(files, watch=watch, listen=listen, admin=admin, workers=workers)
+    except CannotServe as error:
+        raise click.ClickException(str(error)) from None
+    except ConfigError as error:
+        for diagnostic in error.report.diagnostics:
+            click.echo(str(diagnostic), err=True)
+        status = 1
+    raise SystemExit(status)

@@ -5,7 +5,8 @@ credential and no key, because logs travel further than anyone plans. Text that
 comes from a client is clipped and escaped to ASCII, so that no line can be forged.
 
 The line is put together by hand: its shape is fixed, and 4.3 µs are less than the
-9.8 that a dictionary and the ``json`` module take for it.
+9.8 that a dictionary and the ``json`` module take for it. ``attempt_json.py`` writes the
+attempts.
 """
 
 import time
@@ -14,8 +15,8 @@ from json.encoder import encode_basestring_ascii as quoted
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
+from proxy.observe.logs.attempt_json import attempt_text
 from proxy.observe.logs.line_writer import LineWriter
-from proxy.policy.attempt import Attempt
 
 _LONGEST_TEXT = 2048
 """Characters of a path or method that are kept: a line stays a line."""
@@ -31,26 +32,27 @@ class AccessLog:
         self._stamp = ""
 
     def write(self, route: str, exchange: Exchange) -> None:
-        """Write a line."""
+        """Write the line of a request that is over."""
         refusal = exchange.refusal
         refused = "" if refusal is None else _refusal(refusal)
         fallback = '"fallback":true,' if exchange.fallback else ""
-        letter = f'"dead_letter":"{exchange.dead_letter}",' if exchange.dead_letter else ""
+        dead_letter = f'"dead_letter":"{exchange.dead_letter}",' if exchange.dead_letter else ""
         replay = '"replay":true,' if exchange.is_replay else ""
         has_key = exchange.key_result is not None or exchange.record
-        keyed = _keyed(exchange) if has_key else ""
-        attempts = ",".join([_attempt(attempt, exchange) for attempt in exchange.attempts])
+        key = _key(exchange) if has_key else ""
+        started = exchange.started
+        attempts = ",".join([attempt_text(attempt, started) for attempt in exchange.attempts])
         self._writer.write(
             f'{{"time":"{self._now()}","request_id":{quoted(exchange.request_id)},'
             f'"route":{quoted(route)},"method":{quoted(exchange.method[:_LONGEST_TEXT])},'
             f'"path":{quoted(_path(exchange.target))},"code":{exchange.code},'
             f'"duration_ms":{exchange.duration * 1000:.3f},"bytes":{exchange.bytes_sent},'
-            f'"client":{quoted(exchange.peer)},{refused}{fallback}{keyed}{letter}{replay}'
+            f'"client":{quoted(exchange.peer)},{refused}{fallback}{key}{dead_letter}{replay}'
             f'"attempts":[{attempts}]}}\n'
         )
 
     def _now(self) -> str:
-        """The time as in RFC 3339, to the millisecond; the date is made once a second."""
+        """Format the time as in RFC 3339, to the millisecond; the date is made once a second."""
         now = self._clock.wall()
         second = int(now)
         if second != self._second:
@@ -64,39 +66,15 @@ def _refusal(refusal: Refusal) -> str:
     return f'"refusal":"{refusal.reason.value}",{cause}'
 
 
-def _keyed(exchange: Exchange) -> str:
-    # A duplicate that left while it waited has a record, and nothing came of it.
-    word = "" if exchange.key_result is None else f'"idempotency":"{exchange.key_result}",'
+def _key(exchange: Exchange) -> str:
+    # A duplicate whose client left while it waited has a record, but no result.
+    result = "" if exchange.key_result is None else f'"idempotency":"{exchange.key_result}",'
     record = f'"record":"{exchange.record}",' if exchange.record else ""
-    return f"{word}{record}"
-
-
-def _attempt(attempt: Attempt, exchange: Exchange) -> str:
-    pause, why = attempt.delay, attempt.verdict
-    waited = (
-        ""
-        if pause is None
-        else f',"wait_ms":{pause.seconds * 1000:.3f},"wait_for":"{pause.source}"'
-    )
-    queued = f',"queue_ms":{attempt.queued * 1000:.3f}' if attempt.queued else ""
-    judged = "" if why is None else f',"why":"{why}"'
-    return (
-        f'{{"n":{attempt.number},"upstream":{quoted(attempt.upstream)},'
-        f'"address":{quoted(attempt.address)},'
-        f'"start_ms":{(attempt.started - exchange.started) * 1000:.3f},'
-        f'"ms":{attempt.duration * 1000:.3f},"outcome":"{attempt.outcome}",'
-        f'"status":{attempt.status or "null"},"sent":{_boolean(attempt.sent)},'
-        f'"received":{_boolean(attempt.received)},"reused":{_boolean(attempt.reused)}'
-        f"{waited}{queued}{judged}}}"
-    )
-
-
-def _boolean(value: bool) -> str:  # noqa: FBT001 - it is what the function is about
-    return "true" if value else "false"
+    return f"{result}{record}"
 
 
 def _path(target: str) -> str:
-    """The target without its query, as text that every JSON reader takes."""
+    """Return the target without its query, as text that every JSON reader takes."""
     path = target.partition("?")[0][:_LONGEST_TEXT]
     if path.isascii():
         return path

@@ -1,6 +1,6 @@
-"""Lines out of the process, without ever making the event loop wait.
+"""Write lines to a descriptor without ever making the event loop wait.
 
-A pipe can be full, a disk too, a terminal can be gone. Then lines are dropped and
+A pipe can be full, so can a disk, and a terminal can be gone. Then lines are dropped and
 counted; serving goes on. The loop only appends to a list; a few milliseconds
 later the whole batch goes to a thread, and the thread may block as long as it
 likes. Every counter is written by one of the two sides alone, so no lock is needed.
@@ -14,7 +14,7 @@ import threading
 from queue import SimpleQueue
 
 _BATCH_DELAY = 0.02
-"""Seconds that lines gather before the thread is woken: one wake-up for many lines."""
+"""Seconds during which lines gather before the thread is woken: one wake-up for many lines."""
 
 _MOST_WAITING = 4 * 1024 * 1024
 """Bytes that may wait for a slow reader."""
@@ -23,20 +23,20 @@ _MOST_WAITING = 4 * 1024 * 1024
 class LineWriter:
     """Writes ASCII lines to a file descriptor; never blocks, never raises."""
 
-    def __init__(self, fd: int, turns: int | None = None) -> None:
-        """*turns* is a file whose lock is held while lines are written, if others write too.
+    def __init__(self, fd: int, lock_fd: int | None = None) -> None:
+        """*lock_fd* is a file that is locked while lines are written, if other processes write too.
 
         A pipe takes 4 KiB in one piece; of longer lines, and of several, one process could
-        write into another's. The lock ends with its process, whatever ends that.
+        write into another's. The system drops the lock when the process ends, however it ends.
         """
-        # A copy of our own: nobody else can close it, and its number cannot come
+        # A copy of our own: no other code can close it, and its number cannot come
         # to mean a client's socket. With a closed stdout there is nothing to copy,
         # and every write to -1 fails, which is counted like any other failure.
         try:
             self._fd = os.dup(fd)
         except OSError:
             self._fd = -1
-        self._turns = turns
+        self._lock_fd = lock_fd
         self._lines: list[str] = []
         self._batches: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -44,17 +44,17 @@ class LineWriter:
         self._closed = False
         self._torn = False
         self._accepted = self._settled = 0
-        """Bytes taken by the loop; bytes that the thread has dealt with."""
+        """Bytes taken by the loop; bytes that the thread has written or given up."""
         self._overflowed = self._failed = 0
         """Lines dropped by the loop; lines dropped by the thread."""
 
     @property
     def dropped(self) -> int:
-        """How many lines were lost so far."""
+        """Lines that were lost so far."""
         return self._overflowed + self._failed
 
     def write(self, line: str) -> None:
-        """Take *line* (ASCII, ending in a newline) along with the next batch."""
+        """Add *line* (ASCII, ending in a newline) to the next batch."""
         size = len(line)
         if self._closed or self._accepted - self._settled + size > _MOST_WAITING:
             self._overflowed += 1
@@ -68,7 +68,7 @@ class LineWriter:
     def close(self, within: float = 1.0) -> None:
         """Write what is waiting, for at most *within* seconds; later lines are dropped.
 
-        For the end of the process: it waits for the thread. A thread that is still
+        For the end of the process, because it waits for the thread. A thread that is still
         stuck then is left to die with the process.
         """
         if self._closed:
@@ -97,14 +97,14 @@ class LineWriter:
 
     def _write_batches(self) -> None:
         while (batch := self._batches.get()) is not None:
-            if self._turns is None:
+            if self._lock_fd is None:
                 self._write_batch(batch)
             else:
-                fcntl.lockf(self._turns, fcntl.LOCK_EX)
+                fcntl.lockf(self._lock_fd, fcntl.LOCK_EX)
                 try:
                     self._write_batch(batch)
                 finally:
-                    fcntl.lockf(self._turns, fcntl.LOCK_UN)
+                    fcntl.lockf(self._lock_fd, fcntl.LOCK_UN)
             self._settled += len(batch)
 
     def _write_batch(self, batch: bytes) -> None:
@@ -123,7 +123,7 @@ class LineWriter:
                 rest = rest[written:]
 
     def _wait_until_writable(self) -> None:
-        # Only a descriptor that somebody made non-blocking comes here.
+        # Only a descriptor that was made non-blocking elsewhere comes here.
         with selectors.DefaultSelector() as selector:
             selector.register(self._fd, selectors.EVENT_WRITE)
             selector.select()

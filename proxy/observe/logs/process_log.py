@@ -1,7 +1,7 @@
-"""What the process says about itself: started, reloaded, draining, and its own errors.
+"""The process's own log: started, reloaded, draining, and its own errors.
 
 One JSON object per line on stderr, or plain text if a person sits at the terminal.
-Requests are not logged here; that is the access log's job.
+Requests are not logged here; the access log has them.
 """
 
 import json
@@ -14,20 +14,20 @@ LOGGER = "holdfast"
 """Name of the logger; modules may add a part of their own, as ``holdfast.admin``."""
 
 _FOREIGN = ("aiohttp", "asyncio")
-"""Libraries whose warnings go the same way as our own."""
+"""Libraries whose warnings go to the same stream as our own."""
 
 _BAD_CLIENT = (ConnectionError, ssl.SSLError)
-"""What a client can cause with a bad handshake or by leaving."""
+"""Errors that a client can cause with a bad handshake or by leaving."""
 
 _BAD_BYTES = "aiohttp.http_exceptions"
-"""The module of what a client can cause with bad bytes; only its name, to stay apart from it."""
+"""The module of the errors that a client can cause with bad bytes; by name, not to import it."""
 
 
 def configure(stream: TextIO, worker: int | None = None) -> None:
     """Send our log, and warnings of the libraries below us, to *stream*.
 
-    Lines of one *worker* of several say which. The root logger stays as it was. To call it
-    again moves the log.
+    Lines of one *worker* of several name it. The root logger stays as it was. Calling this
+    again moves the log to the new stream.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_PlainFormatter(worker) if stream.isatty() else _JsonFormatter(worker))
@@ -40,10 +40,10 @@ def configure(stream: TextIO, worker: int | None = None) -> None:
         logger.setLevel(level)
         logger.propagate = False
     # A traceback for each malformed request would let any client fill the disk.
-    handler.addFilter(_not_a_bad_clients_doing)
+    handler.addFilter(_not_caused_by_client)
 
 
-def _not_a_bad_clients_doing(record: logging.LogRecord) -> bool:
+def _not_caused_by_client(record: logging.LogRecord) -> bool:
     if not record.exc_info or not record.name.startswith(_FOREIGN):
         return True
     error = record.exc_info[1]
@@ -55,7 +55,7 @@ class _JsonFormatter(logging.Formatter):
 
     def __init__(self, worker: int | None) -> None:
         super().__init__()
-        self._whose = {} if worker is None else {"worker": worker}
+        self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -63,7 +63,7 @@ class _JsonFormatter(logging.Formatter):
             "time": f"{stamp}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            **self._whose,
+            **self._worker,
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -72,7 +72,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _PlainFormatter(logging.Formatter):
-    """For a person: the time of day, how bad it is, what happened."""
+    """For a person at a terminal: the time of day, the level, the message."""
 
     def __init__(self, worker: int | None) -> None:
         whose = "" if worker is None else f"worker {worker}: "

@@ -1,4 +1,4 @@
-"""From our own numbers to Prometheus families, when somebody asks.
+"""Prometheus families, made from our own numbers when a scrape asks for them.
 
 Names and labels are a contract with dashboards: seconds as the unit, ``_total``
 for what only grows, and labels that come from the configuration or from a closed
@@ -20,8 +20,8 @@ from proxy.observe.metrics.snapshot import MetricsSnapshot
 class SeriesCollector(Collector):
     """Builds the families anew for each scrape, one at a time."""
 
-    def __init__(self, collected: MetricsSnapshot) -> None:
-        self._collected = collected
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -29,7 +29,7 @@ class SeriesCollector(Collector):
         yield from self._retries()
         yield from self._throttles()
         yield from self._keys()
-        yield from self._letters()
+        yield from self._dead_letters()
         yield from self._store()
         yield from self._process()
 
@@ -47,7 +47,7 @@ class SeriesCollector(Collector):
             "Clients that left before their answer was complete, by what was going on.",
             labels=("route", "phase"),
         )
-        for route, series in self._collected.routes.items():
+        for route, series in self._snapshot.routes.items():
             in_flight.add_metric((route,), series.in_flight)
             for (method, code), count in series.requests.items():
                 requests.add_metric((route, method, f"{code:03d}"), count)
@@ -60,7 +60,7 @@ class SeriesCollector(Collector):
             "holdfast_request_duration_seconds",
             "From the complete head of a request to the last byte of its answer handed over.",
             ("route",),
-            (((route,), series.duration) for route, series in self._collected.routes.items()),
+            (((route,), series.duration) for route, series in self._snapshot.routes.items()),
         )
 
     def _upstreams(self) -> Iterator[Metric]:
@@ -69,7 +69,7 @@ class SeriesCollector(Collector):
             "Attempts made, by the class of the status or by how they failed.",
             labels=("route", "upstream", "outcome"),
         )
-        for route, upstream, outcomes in self._collected.outcomes():
+        for route, upstream, outcomes in self._snapshot.outcomes():
             for outcome, count in outcomes.items():
                 attempts.add_metric((route, upstream, outcome), count)
         yield attempts
@@ -77,7 +77,7 @@ class SeriesCollector(Collector):
             "holdfast_upstream_attempt_duration_seconds",
             "From the start of an attempt to the last byte of its response, or its failure.",
             ("upstream",),
-            (((upstream,), series) for upstream, series in self._collected.upstreams.items()),
+            (((upstream,), series) for upstream, series in self._snapshot.upstreams.items()),
         )
 
     def _retries(self) -> Iterator[Metric]:
@@ -86,9 +86,9 @@ class SeriesCollector(Collector):
             "Attempts on routes that retry or fall back, by why they were the last or were not.",
             labels=("route", "reason"),
         )
-        for route, series in self._collected.retries.items():
-            for why, count in series.verdicts.items():
-                verdicts.add_metric((route, why), count)
+        for route, series in self._snapshot.retries.items():
+            for reason, count in series.verdicts.items():
+                verdicts.add_metric((route, reason), count)
         yield verdicts
         yield _histograms(
             "holdfast_retry_wait_seconds",
@@ -96,7 +96,7 @@ class SeriesCollector(Collector):
             ("route", "source"),
             (
                 ((route, source), waits)
-                for route, series in self._collected.retries.items()
+                for route, series in self._snapshot.retries.items()
                 for source, waits in series.waits.items()
             ),
         )
@@ -105,7 +105,7 @@ class SeriesCollector(Collector):
             "Retries that the upstream's budget would allow now.",
             labels=("upstream",),
         )
-        for upstream, remaining in self._collected.budgets().items():
+        for upstream, remaining in self._snapshot.budgets().items():
             budgets.add_metric((upstream,), remaining)
         yield budgets
         breakers = GaugeMetricFamily(
@@ -113,7 +113,7 @@ class SeriesCollector(Collector):
             "The breaker of the upstream's best address: 0 closed, 1 half-open, 2 open.",
             labels=("upstream",),
         )
-        for upstream, state in self._collected.breakers().items():
+        for upstream, state in self._snapshot.breakers().items():
             breakers.add_metric((upstream,), state)
         yield breakers
 
@@ -124,15 +124,15 @@ class SeriesCollector(Collector):
             "Attempts that asked to be let out, by what the throttle decided.",
             labels=(*labels, "decision"),
         )
-        for whose, series in self._collected.throttles.items():
+        for label, series in self._snapshot.throttles.items():
             for decision, count in series.decisions().items():
-                decisions.add_metric((*whose, decision), count)
+                decisions.add_metric((*label, decision), count)
         yield decisions
         yield _histograms(
             "holdfast_throttle_wait_seconds",
             "Waits in line of attempts that were let out after one.",
             labels,
-            ((whose, series.waits) for whose, series in self._collected.throttles.items()),
+            ((label, series.waits) for label, series in self._snapshot.throttles.items()),
         )
         waiting = GaugeMetricFamily(
             "holdfast_throttle_queue_length", "Attempts waiting in line.", labels=labels
@@ -142,9 +142,9 @@ class SeriesCollector(Collector):
             "Buckets closed because the upstream asked to be left alone.",
             labels=labels,
         )
-        for whose, state in self._collected.throttle_states().items():
-            waiting.add_metric(whose, state.waiting)
-            paused.add_metric(whose, state.paused)
+        for label, state in self._snapshot.throttle_states().items():
+            waiting.add_metric(label, state.waiting)
+            paused.add_metric(label, state.paused)
         yield waiting
         yield paused
 
@@ -154,7 +154,7 @@ class SeriesCollector(Collector):
             "Requests with an idempotency key, by what the key meant for them.",
             labels=("route", "result"),
         )
-        for route, results in self._collected.keys.items():
+        for route, results in self._snapshot.keys.items():
             for result, count in results.items():
                 keys.add_metric((route, result), count)
         yield keys
@@ -162,11 +162,11 @@ class SeriesCollector(Collector):
             "holdfast_store_evictions",
             "Results of idempotency keys, and markers once only those were left, given up "
             "before their time, for want of room.",
-            value=self._collected.evictions,
+            value=self._snapshot.evictions,
         )
 
-    def _letters(self) -> Iterator[Metric]:
-        series, counts = self._collected.letters, self._collected.letter_counts()
+    def _dead_letters(self) -> Iterator[Metric]:
+        series, counts = self._snapshot.dead_letters, self._snapshot.dead_letter_counts()
         waiting = GaugeMetricFamily(
             "holdfast_dead_letters_pending",
             "Dead letters that wait for a person.",
@@ -209,7 +209,7 @@ class SeriesCollector(Collector):
         yield replays
 
     def _store(self) -> Iterator[Metric]:
-        store = self._collected.store
+        store = self._snapshot.store
         if store is None:
             return
         errors = CounterMetricFamily(
@@ -233,35 +233,35 @@ class SeriesCollector(Collector):
             "Reloads of the configuration; a failed one changes nothing.",
             labels=("result",),
         )
-        for result, count in self._collected.reloads.items():
+        for result, count in self._snapshot.reloads.items():
             reloads.add_metric((result,), count)
         yield reloads
         yield GaugeMetricFamily(
             "holdfast_config_last_reload_success_timestamp_seconds",
             "When the configuration in force was read.",
-            value=self._collected.last_reload,
+            value=self._snapshot.last_reload,
         )
         yield CounterMetricFamily(
             "holdfast_access_log_dropped",
             "Lines of the access log that could not be written.",
-            value=self._collected.lost_lines(),
+            value=self._snapshot.lost_lines(),
         )
         yield GaugeMetricFamily(
             "holdfast_workers",
             "Processes that serve.",
-            value=self._collected.workers,
+            value=self._snapshot.workers,
         )
         yield CounterMetricFamily(
             "holdfast_worker_restarts",
             "Workers that ended by themselves and were replaced.",
-            value=self._collected.worker_restarts,
+            value=self._snapshot.worker_restarts,
         )
         build = GaugeMetricFamily(
             "holdfast_build_info",
             "Always 1; the labels tell what is running.",
             labels=("version", "parser"),
         )
-        build.add_metric((self._collected.version, self._collected.parser), 1)
+        build.add_metric((self._snapshot.version, self._snapshot.parser), 1)
         yield build
 
 
@@ -269,14 +269,14 @@ def _histograms(
     name: str,
     text: str,
     labels: tuple[str, ...],
-    members: Iterable[tuple[tuple[str, ...], Histogram]],
+    labelled: Iterable[tuple[tuple[str, ...], Histogram]],
 ) -> Metric:
-    """A family made by hand, in half the time that ``HistogramMetricFamily`` takes.
+    """Make a family by hand, in half the time that ``HistogramMetricFamily`` takes.
 
-    It matters because the loop waits for it: with 200 routes one has 6,400 samples.
+    The time matters because the event loop waits: with 200 routes a family has 6,400 samples.
     """
     family = Metric(name, text, "histogram")
-    for values, histogram in members:
+    for values, histogram in labelled:
         buckets = _bucket_labels(histogram.bounds)
         own = dict(zip(labels, values, strict=True))
         # Prometheus wants each bucket to include the ones below it.

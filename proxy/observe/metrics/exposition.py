@@ -1,9 +1,9 @@
 """Metrics as text, written in slices so that requests are served in between.
 
 With 200 routes that retry, as many upstreams, and a throttle for each of them a scrape
-has some 27,000 samples. In one go ``prometheus_client`` took 175 ms for them, 344 in the
-OpenMetrics format, and for so long nothing would be proxied. A slice at a time the loop
-is held for about 8 ms at most: the building of the largest family, which is not cut up,
+has some 27,000 samples. In one piece ``prometheus_client`` took 175 ms for them, 344 in the
+OpenMetrics format, and for so long nothing would be proxied. A slice at a time the event loop
+is blocked for about 8 ms at most: the building of the largest family, which is not cut up,
 and its first slice.
 """
 
@@ -34,7 +34,7 @@ class _Slice(Collector):
 
 
 async def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """All metrics of *registry* as the Accept field asks, and the content type."""
+    """Return all metrics of *registry* in the format that *accept* asks for, and its type."""
     encode, content_type = choose_encoder(accept)
     pieces = []
     ending = b""
@@ -49,5 +49,5 @@ async def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 
 def _without_comments(text: bytes) -> bytes:
-    """A later slice without HELP and TYPE, which may come once per family."""
+    """Strip HELP and TYPE from a later slice: they may come once per family."""
     return b"".join(line for line in text.splitlines(keepends=True) if line[:1] != b"#")

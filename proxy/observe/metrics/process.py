@@ -1,4 +1,4 @@
-"""What the system knows of a process: CPU, memory, descriptors. On Linux only."""
+"""The system's numbers about a process: CPU, memory, descriptors. On Linux only."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ class ProcessMetrics(Collector):
     """The usual ``process_*`` metrics: of this process, or with values from elsewhere."""
 
     def __init__(self, values: Callable[[], Mapping[str, float]] | None = None) -> None:
-        """*values*, by the names of their samples, go in place of this process's own."""
+        """*values*, by the names of their samples, replace those of this process."""
         self._own = ProcessCollector(registry=None)
         self._values = values
 
@@ -25,7 +25,7 @@ class ProcessMetrics(Collector):
             yield family
 
     def values(self) -> dict[str, float]:
-        """The samples of this process, by their names."""
+        """Return the samples of this process, by their names."""
         return {
             sample.name: sample.value for family in self._own.collect() for sample in family.samples
         }

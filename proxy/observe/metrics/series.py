@@ -18,9 +18,9 @@ from proxy.policy.reasons import KeyResult, VerdictReason
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAIT_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""A wait is chosen, so it may well be next to nothing, or minutes that somebody asked for."""
+"""A wait is chosen, so it may be next to nothing, or minutes that an upstream asked for."""
 STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
-"""A store is near, and is given up before a caller would notice."""
+"""A store is near, and a request gives up on it before a caller would notice."""
 
 KNOWN_METHODS = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "CONNECT", "TRACE"}
@@ -29,18 +29,18 @@ OTHER_METHOD = "_OTHER"
 """Stands for every method that a client made up: labels come from closed sets."""
 
 PHASES = ("body", "queue", "backoff", "upstream", "response")
-"""Where a client can leave: while it sends, while it waits (in line, between two
+"""Where a client can leave: while it sends, while it waits (in a queue, between two
 attempts, or for one), while it receives."""
 
 WAIT_SOURCES = ("backoff", "hint")
-"""Who chose the wait before another attempt: we, or the upstream."""
+"""What chose the wait before another attempt: our backoff, or a hint of the upstream."""
 
 
 KeyT = TypeVar("KeyT")
 
 
 def sum_of_counts(parts: Iterable[Mapping[KeyT, int]]) -> dict[KeyT, int]:
-    """The counts of all *parts*, each key with all that there is of it; zeroes stay."""
+    """Add up the counts of all *parts*, key by key; zeroes stay."""
     whole: Counter[KeyT] = Counter()
     for part in parts:
         whole.update(part)
@@ -72,7 +72,7 @@ class Histogram:
 
     @classmethod
     def sum_of(cls, parts: "Sequence[Histogram]") -> "Histogram":
-        """All the observations of *parts*, whose bounds are the same, in one."""
+        """Add up the observations of *parts*, whose bounds are the same."""
         whole = cls(parts[0].bounds)
         for part in parts:
             whole.counts = [sum(pair) for pair in zip(whole.counts, part.counts, strict=True)]
@@ -80,9 +80,9 @@ class Histogram:
         return whole
 
     def quantile(self, rank: float) -> float | None:
-        """About how many seconds *rank* (0 to 1) of the observations stayed below.
+        """Estimate how many seconds *rank* (0 to 1) of the observations stayed below.
 
-        As ``histogram_quantile`` of Prometheus: evenly spread within a bucket, and
+        Works as ``histogram_quantile`` of Prometheus: evenly spread within a bucket, and
         never beyond the highest bound. None while there are no observations.
         """
         wanted = rank * self.observations
@@ -110,7 +110,7 @@ class RouteSeries:
 
     @classmethod
     def sum_of(cls, parts: "Sequence[RouteSeries]") -> "RouteSeries":
-        """What all *parts* counted of the same route."""
+        """Add up what all *parts* counted of the same route."""
         whole = cls()
         whole.requests = sum_of_counts(part.requests for part in parts)
         whole.in_flight = sum(part.in_flight for part in parts)
@@ -119,13 +119,13 @@ class RouteSeries:
         return whole
 
     def count_unusual(self, method: str, code: int) -> None:
-        """Count the first request of its kind, or one with a method of its own making."""
+        """Count the first request with this method and code, or one with an unknown method."""
         key = (method if method in KNOWN_METHODS else OTHER_METHOD, code)
         self.requests[key] = self.requests.get(key, 0) + 1
 
 
 class RetrySeries:
-    """What is counted besides for a route that retries."""
+    """What is counted in addition for a route that retries."""
 
     __slots__ = ("verdicts", "waits")
 
@@ -135,7 +135,7 @@ class RetrySeries:
 
     @classmethod
     def sum_of(cls, parts: "Sequence[RetrySeries]") -> "RetrySeries":
-        """What all *parts* counted of the same route."""
+        """Add up what all *parts* counted of the same route."""
         whole = cls()
         whole.verdicts = sum_of_counts(part.verdicts for part in parts)
         whole.waits = {
@@ -146,26 +146,26 @@ class RetrySeries:
 
 
 def key_series() -> dict[KeyResult, int]:
-    """What is counted besides for a route on which requests with a key run once."""
+    """Make the counters of a route on which requests with a key run once."""
     return dict.fromkeys(KeyResult, 0)
 
 
 class DeadLetterSeries:
-    """What is counted besides for a route that keeps dead letters."""
+    """What is counted in addition for a route that keeps dead letters."""
 
     __slots__ = ("expired", "kept", "lost", "replays")
 
     def __init__(self) -> None:
         self.kept = 0
         self.lost = 0
-        """Those that could not be kept."""
+        """Dead letters that could not be kept."""
         self.expired = 0
-        """Those that were kept, and that nobody saw to in time."""
+        """Dead letters that were kept, and not handled in time."""
         self.replays = dict.fromkeys(ReplayResult, 0)
 
     @classmethod
     def sum_of(cls, parts: "Sequence[DeadLetterSeries]") -> "DeadLetterSeries":
-        """What all *parts* counted of the same route."""
+        """Add up what all *parts* counted of the same route."""
         whole = cls()
         whole.kept = sum(part.kept for part in parts)
         whole.lost = sum(part.lost for part in parts)
@@ -175,7 +175,7 @@ class DeadLetterSeries:
 
 
 class ThrottleSeries:
-    """What one throttle decided. Its own recorder: to pass costs one addition.
+    """What one throttle decided. The series is its own recorder: to let pass costs one addition.
 
     Implements :class:`proxy.core.recorders.ThrottleRecorder`.
     """
@@ -186,11 +186,11 @@ class ThrottleSeries:
         self._passed = 0
         self._refused = 0
         self.waits = Histogram(WAIT_BOUNDS)
-        """Of those that passed after a wait."""
+        """Waits of the attempts that passed after one."""
 
     @classmethod
     def sum_of(cls, parts: "Sequence[ThrottleSeries]") -> "ThrottleSeries":
-        """What all *parts* decided at the same throttle."""
+        """Add up what all *parts* decided at the same throttle."""
         whole = cls()
         whole._passed = sum(part.decisions()["passed"] for part in parts)
         whole._refused = sum(part.decisions()["refused"] for part in parts)
@@ -202,19 +202,19 @@ class ThrottleSeries:
         return f"<throttle: {counted}>"
 
     def admitted(self) -> None:
-        """An attempt went through at once."""
+        """Count an attempt that went through at once."""
         self._passed += 1
 
     def delayed(self, seconds: float) -> None:
-        """An attempt went through after a wait."""
+        """Count an attempt that went through after a wait."""
         self.waits.observe(seconds)
 
     def refused(self) -> None:
-        """An attempt was refused."""
+        """Count an attempt that was refused."""
         self._refused += 1
 
     def decisions(self) -> dict[str, int]:
-        """How many there were of each; every attempt is among one of them."""
+        """Return the number of attempts per decision; every attempt has exactly one."""
         return {
             "passed": self._passed,
             "delayed": self.waits.observations,
@@ -231,14 +231,14 @@ class StoreSeries:
     __slots__ = ("durations", "errors")
 
     def __init__(self, operations: Iterable[str]) -> None:
-        """*operations* are all that there will ever be: they are labels."""
+        """*operations* are all names that will ever be counted: they are labels."""
         self.durations = {operation: Histogram(STORE_BOUNDS) for operation in operations}
-        """Of those that were answered."""
+        """Durations of the operations that were answered."""
         self.errors = dict.fromkeys(self.durations, 0)
 
     @classmethod
     def sum_of(cls, parts: "Sequence[StoreSeries]") -> "StoreSeries":
-        """How the same store did for all of *parts*."""
+        """Add up how the same store did for all of *parts*."""
         whole = cls(parts[0].durations)
         whole.durations = {
             operation: Histogram.sum_of([part.durations[operation] for part in parts])
@@ -251,9 +251,9 @@ class StoreSeries:
         return f"<store: {sum(self.errors.values())} errors>"
 
     def operated(self, operation: str, seconds: float) -> None:
-        """The store answered."""
+        """Count an operation that the store answered."""
         self.durations[operation].observe(seconds)
 
     def failed(self, operation: str) -> None:
-        """It did not, or not in time."""
+        """Count an operation that the store did not answer, or not in time."""
         self.errors[operation] += 1

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from proxy.net.acceptor import AcceptLoop
-from proxy.runtime.workers.fd_passing import Dealt, FdSender
+from proxy.runtime.workers.fd_passing import AcceptedConnection, FdSender
 
 
 class ConnectionAcceptor(AcceptLoop):
@@ -15,7 +15,7 @@ class ConnectionAcceptor(AcceptLoop):
         """*choose* returns the worker that is next, or None if all have enough to do."""
         super().__init__()
         self._choose = choose
-        self._unassigned: deque[Dealt] = deque()
+        self._unassigned: deque[AcceptedConnection] = deque()
         """Connections that a worker had not taken up when it died, or that none could take."""
 
     def has_capacity(self) -> bool:
@@ -37,7 +37,7 @@ class ConnectionAcceptor(AcceptLoop):
         while self._unassigned:
             self._unassigned.popleft()[0].close()
 
-    def reassign(self, connections: Iterable[Dealt]) -> None:
+    def reassign(self, connections: Iterable[AcceptedConnection]) -> None:
         """Assign *connections*, which a worker left behind, to other workers."""
         self._unassigned.extend(connections)
         if self.is_open:
@@ -53,9 +53,9 @@ class ConnectionAcceptor(AcceptLoop):
             self._unassigned.popleft()
         super().resume()
 
-    def _assign(self, connection: Dealt) -> bool:
+    def _assign(self, connection: AcceptedConnection) -> bool:
         # A worker whose channel turns out to be full has no capacity, and is not chosen again.
         while (worker := self._choose()) is not None:
-            if worker.give(connection):
+            if worker.send(connection):
                 return True
         return False

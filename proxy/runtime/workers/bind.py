@@ -1,4 +1,4 @@
-"""Binding the addresses that clients connect to, without accepting anybody yet."""
+"""Bind the addresses that clients connect to, without accepting connections yet."""
 
 import socket
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from proxy.net.listen_socket import address_of, bind
 from proxy.policy.settings import Listen
 
 BACKLOG = 1024
-"""Clients that wait in the system until somebody accepts them."""
+"""Connections that wait in the system's queue until the supervisor accepts them."""
 
 
 class BoundAddresses:
@@ -18,10 +18,10 @@ class BoundAddresses:
     def __init__(self) -> None:
         self.sockets: list[tuple[socket.socket, int]] = []
         self._files: list[Path] = []
-        """The unix sockets among them: nobody else removes these."""
+        """The files of the unix sockets among them, to be removed at the end."""
 
     async def bind(self, addresses: Sequence[Listen]) -> None:
-        """Bind all of them, or none: raises OSError."""
+        """Bind all *addresses*, or none. Raises OSError."""
         try:
             for which, address in enumerate(addresses):
                 for sock in await self._bound(address):
@@ -44,7 +44,7 @@ class BoundAddresses:
         return [address_of(sock.getsockname()) for sock, _ in self.sockets]
 
     def close(self) -> None:
-        """Stop listening: who is in the backlog is turned away."""
+        """Stop listening; the system resets the connections in the backlog."""
         for sock, _ in self.sockets:
             sock.close()
         self.sockets.clear()

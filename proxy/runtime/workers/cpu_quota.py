@@ -1,4 +1,4 @@
-"""How many processors this process may use: what it is bound to, and what its group is granted."""
+"""How many processors this process may use: by its CPU affinity, and by its cgroup's quota."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,10 @@ _CPU_MAX_FIELDS = 2
 
 
 def worker_count(settings: Settings) -> int:
-    """How many workers there shall be.
+    """Return how many workers to start.
 
-    With ``auto`` never more than could each have a connection of every limit: a file must not
-    become faulty on a larger machine.
+    With ``auto`` never so many that a worker's share of a limit would be no connection: a file
+    must not become faulty on a larger machine.
     """
     if settings.workers is not None:
         return settings.workers
@@ -23,17 +23,17 @@ def worker_count(settings: Settings) -> int:
 
 
 def usable_cores(groups: Path = _GROUPS, own_groups: Path = _OWN_GROUPS) -> int:
-    """At least one; a part of a processor that is granted does not count."""
+    """Return the number of whole processors to use, at least one."""
     affinity = getattr(os, "sched_getaffinity", None)
     bound = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     return max(int(min(bound, _granted(groups, own_groups))), 1)
 
 
 def _granted(groups: Path, own_groups: Path) -> float:
-    """Processors that the least generous of the groups around this process grants."""
+    """Return the processors that the strictest cgroup around this process grants."""
     grants = []
     for line in _text(own_groups).splitlines():
-        # Of version 2 there is one line, of version 1 one for each controller.
+        # cgroup version 2 has one line, version 1 one for each controller.
         _, controllers, path = line.split(":", 2)
         is_new = not controllers
         if not is_new and "cpu" not in controllers.split(","):
@@ -49,7 +49,7 @@ def _granted(groups: Path, own_groups: Path) -> float:
 
 
 def _quota(group: Path) -> float:
-    """``cpu.max`` says ``max 100000`` or ``150000 100000``: so much time in each period."""
+    """Read ``cpu.max``, such as ``max 100000`` or ``150000 100000``: time in each period."""
     fields = _text(group / "cpu.max").split()
     if len(fields) != _CPU_MAX_FIELDS or not fields[0].isdigit():
         return float("inf")

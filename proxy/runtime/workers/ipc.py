@@ -1,4 +1,7 @@
-"""What a supervisor and a worker say to each other, over a pair of sockets."""
+"""The messages between a supervisor and a worker, and the channel that carries them (IPC).
+
+Messages are pickled: both ends are the same installation, and no one else has their sockets.
+"""
 
 import asyncio
 import pickle
@@ -8,22 +11,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from proxy.observe.metrics.process_snapshot import ProcessSnapshot
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
 
 # To a worker.
 
+SNAPSHOT = "snapshot"
+"""Asks for a snapshot of the process; the answer is also the worker's heartbeat."""
+
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Serve. The first message: settled, not read from a file that may have changed."""
+    """Serve with these settings. The first message: a file may have changed since it was read."""
 
     settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Serve with these from now on, or say why not."""
+    """Serve with these settings from now on, or say why not."""
 
     number: int
     settings: Settings
@@ -31,18 +37,18 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Do or tell something, and answer under the same number."""
+    """Run an operation, and answer under the same number."""
 
     number: int
-    what: str
-    """The name of an operation."""
+    operation: str
+    """One of the worker's ``OPERATIONS``, or ``SNAPSHOT``."""
     arguments: tuple[Any, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """No more connections come: let every request end, then end."""
+    """End gracefully: no more connections come, let every request end, then end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +61,21 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Connections can be taken up."""
+    """The worker can take up connections."""
 
-    reading: ProcessSnapshot
+    snapshot: ProcessSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It cannot serve, and ends."""
+    """The worker cannot serve, and ends."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReply:
-    """To the question with that number."""
+    """The answer to the message with that number."""
 
     number: int
     value: Any
@@ -77,7 +83,7 @@ class WorkerReply:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The store did not tell, or the worker does not know how to."""
+    """No answer to the message with that number: the store is silent, or the operation failed."""
 
     number: int
     store_is_silent: bool
@@ -85,9 +91,9 @@ class NoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """All requests have ended, and so does the worker."""
+    """All requests have ended, and so will the worker."""
 
-    reading: ProcessSnapshot
+    snapshot: ProcessSnapshot
 
 
 Message = Begin | Reload | Ask | Drain | Stop | Ready | Failed | WorkerReply | NoAnswer | Last
@@ -96,7 +102,7 @@ _LENGTH = 4
 
 
 class Channel(asyncio.Protocol):
-    """One end. Messages arrive in the order in which they were sent."""
+    """One end of a socket pair. Messages arrive in the order in which they were sent."""
 
     def __init__(self, on_message: Callable[[Message], None], on_end: Callable[[], None]) -> None:
         """*on_end* is called once, when the other end is gone, for whatever reason."""
@@ -112,18 +118,18 @@ class Channel(asyncio.Protocol):
         await loop.connect_accepted_socket(lambda: self, sock)
 
     def send(self, message: Message) -> None:
-        """Send it, or nothing if nobody is there any more."""
+        """Send *message*; drop it if the other end is gone."""
         if self._transport is not None and not self._transport.is_closing():
             data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
             self._transport.write(len(data).to_bytes(_LENGTH) + data)
 
     def close(self) -> None:
-        """Send what is waiting, and end."""
+        """Send what is buffered, then close."""
         if self._transport is not None:
             self._transport.close()
 
     async def closed(self, within: float) -> None:
-        """Wait until all that was sent is on its way, but not for ever."""
+        """Wait until everything is sent and the channel closed, for at most *within* seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._ended.wait()
@@ -139,7 +145,7 @@ class Channel(asyncio.Protocol):
             end = _LENGTH + int.from_bytes(self._buffer[:_LENGTH])
             if len(self._buffer) < end:
                 return
-            message: Message = pickle.loads(self._buffer[_LENGTH:end])  # noqa: S301 - see above
+            message: Message = pickle.loads(self._buffer[_LENGTH:end])  # noqa: S301 - from ourselves
             del self._buffer[:end]
             self._on_message(message)
 

@@ -1,4 +1,8 @@
-"""As many workers as there should be: started, replaced when they die, ended together."""
+"""The worker pool: workers are started, replaced when they die, reloaded and ended together.
+
+The pool also does the load balancing between workers: a connection goes to the worker that has
+the fewest. A poll every second is the heartbeat of each worker, and fetches its numbers.
+"""
 
 import asyncio
 import logging
@@ -8,7 +12,7 @@ from typing import Any
 
 from proxy.app.lifecycle import CannotStart
 from proxy.core.clock import Clock
-from proxy.observe.metrics.process_snapshot import ProcessSnapshot
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.metrics.totals import Totals
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.acceptor import ConnectionAcceptor
@@ -19,18 +23,18 @@ _FIRST_START = 60.0
 """Seconds that all workers have to be ready at the start."""
 _STEADY = 10.0
 """Seconds after which a worker did not die of how it was started."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before another one takes the place of one that died soon after its start, again."""
-_READ_EVERY = 1.0
-"""Seconds between two readings: what a worker that is killed counted since is lost."""
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
+"""Seconds before a worker is started in place of one that died soon after its start, again."""
+_POLL_EVERY = 1.0
+"""Seconds between two polls: what a worker that is killed counted since the last is lost."""
 _SCRAPE_PATIENCE = 0.5
-"""Seconds that workers have to tell their numbers; then the last that are known must do."""
+"""Seconds that workers have to report their numbers; then their last report counts."""
 _RELOAD_PATIENCE = 10.0
-"""Seconds that a worker has to take up a configuration, before another one takes its place."""
+"""Seconds that a worker has to apply a configuration, before it is killed and replaced."""
 _LITTLE_PATIENCE = 2.0
-"""The same, for one that has not answered for a while already."""
+"""Seconds that a worker has to apply a configuration if it has been silent for a while."""
 _GRACE, _HASTE = 5.0, 2.0
-"""Seconds beyond its own time that a worker may take to end; and when it shall end at once."""
+"""Seconds beyond the drain timeout that a worker may take to end; and to stop at once."""
 
 _log = logging.getLogger("holdfast")
 
@@ -46,33 +50,33 @@ class WorkerPool:
         clock: Clock,
         launch: Launch,
     ) -> None:
-        """*share* has the settings in force for the worker of a number, from 0."""
+        """*share* returns the settings in force for the worker of a number, from 0."""
         self._size = size
         self._share = share
         self._totals = totals
         self._clock = clock
         self._launch = launch
-        self.members: dict[int, WorkerProcess] = {}
-        self.dealer = ConnectionAcceptor(self._next)
+        self.workers: dict[int, WorkerProcess] = {}
+        self.acceptor = ConnectionAcceptor(self._least_loaded)
         self._tried = [asyncio.Event() for _ in range(size)]
-        """For each number: it was tried to start a worker."""
-        self._keeping: list[asyncio.Task[None]] = []
-        self._reading: asyncio.Task[None] | None = None
+        """Set, for each number, once the pool has tried to start a worker."""
+        self._slots: list[asyncio.Task[None]] = []
+        self._polling: asyncio.Task[None] | None = None
         self._has_begun = False
         self._ending = asyncio.Event()
 
     @property
-    def present(self) -> list[WorkerProcess]:
-        """Those that serve, the ones that answer first."""
-        ready = [member for member in self.members.values() if member.is_ready]
-        return sorted(ready, key=lambda member: member.is_silent)
+    def serving(self) -> list[WorkerProcess]:
+        """Workers that serve; those that answer come first."""
+        ready = [worker for worker in self.workers.values() if worker.is_ready]
+        return sorted(ready, key=lambda worker: worker.is_silent)
 
-    # Start and end.
+    # Start and graceful shutdown.
 
     async def start(self) -> None:
-        """Start all of them. Raises CannotStart if one cannot serve; then none does."""
-        self._keeping = [
-            asyncio.create_task(self._keep(number), name=f"worker {number}")
+        """Start all workers. Raises CannotStart if one cannot serve; then none does."""
+        self._slots = [
+            asyncio.create_task(self._run_slot(number), name=f"worker {number}")
             for number in range(self._size)
         ]
         try:
@@ -85,180 +89,182 @@ class WorkerPool:
                 raise CannotStart("the workers did not get ready, the log may say why") from None
             raise
         self._has_begun = True
-        self._reading = asyncio.create_task(self._keep_reading(), name="readings")
+        self._polling = asyncio.create_task(self._keep_polling(), name="worker polls")
 
     async def _until_ready(self, number: int) -> None:
         await self._tried[number].wait()
-        member = self.members.get(number)
-        if member is not None:
-            await member.ready.wait()
-        if member is None or not member.is_ready:
-            why = member.failure if member is not None else ""
-            raise CannotStart(why or "a worker ended before it was ready, the log says why")
+        worker = self.workers.get(number)
+        if worker is not None:
+            await worker.ready.wait()
+        if worker is None or not worker.is_ready:
+            reason = worker.failure if worker is not None else ""
+            raise CannotStart(reason or "a worker ended before it was ready, the log says why")
 
     async def drain(self, patience: float) -> None:
-        """Let all end what they have begun, for *patience* seconds; then end those that are left.
+        """Let workers end what they have begun, for *patience* seconds; then kill the rest.
 
         No more connections may come.
         """
         self._ending.set()
-        for member in self.members.values():
-            member.drain()
+        for worker in self.workers.values():
+            worker.drain()
         await self._wait_for_the_end(patience + _GRACE)
 
     async def stop(self) -> None:
-        """Let all end at once."""
+        """Let all workers end at once."""
         self._ending.set()
-        for member in self.members.values():
-            member.stop()
+        for worker in self.workers.values():
+            worker.stop()
         await self._wait_for_the_end(_HASTE)
 
     async def _wait_for_the_end(self, patience: float) -> None:
-        pending = set(self._keeping)
+        pending = set(self._slots)
         if pending:
             _, pending = await asyncio.wait(pending, timeout=patience)
-        for member in self.members.values():
-            _log.error("worker %d (process %d) does not end: killed", member.number, member.pid)
-            member.kill()
+        for worker in self.workers.values():
+            _log.error("worker %d (process %d) does not end: killed", worker.number, worker.pid)
+            worker.kill()
         if pending:
             await asyncio.wait(pending)
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait((self._reading,))
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait((self._polling,))
 
-    # The life of one place in the crew.
+    # One slot of the pool: a worker, and its successors.
 
-    async def _keep(self, number: int) -> None:
-        """Have a worker with this number, until the end."""
+    async def _run_slot(self, number: int) -> None:
+        """Keep a worker with this number running until the pool ends."""
         soon = 0
         while not self._ending.is_set():
-            member = WorkerProcess(number, self._clock, self.dealer.resume)
+            worker = WorkerProcess(number, self._clock, self.acceptor.resume)
             try:
-                await member.start(self._share(number), self._launch)
+                await worker.start(self._share(number), self._launch)
             except OSError as error:
                 _log.error("no worker can be started: %s", error)
                 self._tried[number].set()
                 if not self._has_begun:
                     return
                 soon += 1
-                await self._pause(max(_pause(soon), _FIRST_PAUSE))
+                await self._wait_unless_ending(max(_restart_delay(soon), _FIRST_DELAY))
                 continue
-            self.members[number] = member
+            self.workers[number] = worker
             self._tried[number].set()
             if self._ending.is_set():
-                member.stop()
-            await member.ended.wait()
-            status = await member.buried()
-            # In one step, so that nobody sees its numbers twice, or not at all.
-            del self.members[number]
-            if member.reading is not None:
-                self._totals.bury(member.reading)
-            self.dealer.reassign(member.close())
+                worker.stop()
+            await worker.ended.wait()
+            status = await worker.exit_status()
+            # In one step, so that a scrape counts its numbers exactly once.
+            del self.workers[number]
+            if worker.snapshot is not None:
+                self._totals.add_ended(worker.snapshot)
+            self.acceptor.reassign(worker.close())
             if self._ending.is_set() or not self._has_begun:
                 return
-            soon = soon + 1 if self._clock.monotonic() - member.born < _STEADY else 0
+            soon = soon + 1 if self._clock.monotonic() - worker.started_at < _STEADY else 0
             self._totals.restarts += 1
             _log.error(
                 "worker %d (process %d) %s%s: another takes its place%s",
                 number,
-                member.pid,
-                _ending(status),
-                f" ({member.failure})" if member.failure else "",
-                f" in {_pause(soon):g} s" if _pause(soon) else "",
+                worker.pid,
+                _describe_exit(status),
+                f" ({worker.failure})" if worker.failure else "",
+                f" in {_restart_delay(soon):g} s" if _restart_delay(soon) else "",
             )
-            await self._pause(_pause(soon))
+            await self._wait_unless_ending(_restart_delay(soon))
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not beyond the end."""
+    async def _wait_unless_ending(self, seconds: float) -> None:
+        """Wait, but no longer than until the pool ends."""
         if not seconds:
             return
         ending = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait((ending,), timeout=seconds)
         ending.cancel()
 
-    # Who gets the next connection.
+    # Load balancing.
 
-    def _next(self) -> FdSender | None:
-        """That of the one with the fewest connections; of several alike they take turns."""
+    def _least_loaded(self) -> FdSender | None:
+        """Return the sender of the worker with the fewest connections; equal ones alternate."""
         able = [
-            member for member in self.members.values() if member.is_ready and member.hatch.has_room
+            worker
+            for worker in self.workers.values()
+            if worker.is_ready and worker.fd_sender.has_room
         ]
-        return min(able, key=_rank).hatch if able else None
+        return min(able, key=_rank).fd_sender if able else None
 
     # Numbers.
 
-    def readings(self) -> list[ProcessSnapshot]:
-        """The last that each told."""
-        members = self.members.values()
-        return [member.reading for member in members if member.reading is not None]
+    def snapshots(self) -> list[ProcessSnapshot]:
+        """Return the last snapshot that each worker sent."""
+        workers = self.workers.values()
+        return [worker.snapshot for worker in workers if worker.snapshot is not None]
 
     async def refresh(self) -> None:
-        """Have all tell their numbers, as far as they do so in time."""
-        await _within(_SCRAPE_PATIENCE, [member.refresh() for member in self.present])
+        """Have all workers send a snapshot, as far as they do so in time."""
+        await _within(_SCRAPE_PATIENCE, [worker.refresh() for worker in self.serving])
 
-    async def _keep_reading(self) -> None:
+    async def _keep_polling(self) -> None:
         while True:
-            await asyncio.sleep(_READ_EVERY)
-            await _within(_READ_EVERY, [member.refresh() for member in self.present])
-            for member in self.present:
-                member.look()
+            await asyncio.sleep(_POLL_EVERY)
+            await _within(_POLL_EVERY, [worker.refresh() for worker in self.serving])
+            for worker in self.serving:
+                worker.check_heartbeat()
 
     # Configuration.
 
     async def reload(self) -> Sequence[str] | None:
-        """Have one after the other serve with its share of what is in force now.
+        """Have one worker after the other serve with its share of the settings in force.
 
-        None if all do; else what the first that does not has to say. One that does not answer
-        is ended: who takes its place begins with what is in force.
+        Returns None if all do; else the reasons of the first that refuses. A worker that does
+        not answer is killed: its successor begins with what is in force.
         """
         for number in range(self._size):
-            member = self.members.get(number)
-            if member is None:
+            worker = self.workers.get(number)
+            if worker is None:
                 continue
-            patience = _LITTLE_PATIENCE if member.is_silent else _RELOAD_PATIENCE
+            patience = _LITTLE_PATIENCE if worker.is_silent else _RELOAD_PATIENCE
             try:
                 async with asyncio.timeout(patience):
-                    await member.ready.wait()
-                    in_force, lines = await member.reload(self._share(number))
+                    await worker.ready.wait()
+                    in_force, lines = await worker.reload(self._share(number))
             except WorkerGone:
                 continue
             except TimeoutError:
                 _log.error(
                     "worker %d (process %d) does not take the new configuration: killed",
                     number,
-                    member.pid,
+                    worker.pid,
                 )
-                member.kill()
+                worker.kill()
                 continue
             if not in_force:
                 return lines
         return None
 
-    async def take_back(self) -> None:
-        """Have those serve as before that already serve otherwise."""
-        for number, member in tuple(self.members.items()):
+    async def roll_back(self) -> None:
+        """Have workers that already apply the refused configuration serve as before."""
+        for number, worker in tuple(self.workers.items()):
             share = self._share(number)
-            if member.settings == share:
+            if worker.settings == share:
                 continue
             try:
                 async with asyncio.timeout(_RELOAD_PATIENCE):
-                    in_force, _ = await member.reload(share)
+                    in_force, _ = await worker.reload(share)
             except (WorkerGone, TimeoutError):
                 in_force = False
             if not in_force:
-                member.kill()
+                worker.kill()
 
 
-def _rank(member: WorkerProcess) -> tuple[bool, int, int]:
-    return member.is_silent, member.hatch.load, member.hatch.last_given
+def _rank(worker: WorkerProcess) -> tuple[bool, int, int]:
+    return worker.is_silent, worker.fd_sender.load, worker.fd_sender.last_sent
 
 
-def _pause(soon: int) -> float:
-    """Seconds, after so many deaths soon after the start: the first is replaced at once."""
-    return 0.0 if soon < 2 else min(_FIRST_PAUSE * 2.0 ** (soon - 2), _LONGEST_PAUSE)
+def _restart_delay(soon: int) -> float:
+    """Return the seconds to wait after so many early deaths; the first is replaced at once."""
+    return 0.0 if soon < 2 else min(_FIRST_DELAY * 2.0 ** (soon - 2), _LONGEST_DELAY)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     try:
@@ -268,7 +274,7 @@ def _ending(status: int) -> str:
 
 
 async def _within(seconds: float, work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it at the same time, as far as it gets done."""
+    """Run all of *work* concurrently, and cancel what is not done after *seconds*."""
     tasks = [asyncio.ensure_future(part) for part in work]
     if not tasks:
         return

@@ -1,4 +1,4 @@
-"""Several workers as one proxy: start, reload, drain, and one admin listener for all."""
+"""Several workers as one proxy: start, hot reload, graceful shutdown, one admin listener."""
 
 import asyncio
 import logging
@@ -10,11 +10,12 @@ from typing import Any
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.admin.operations import StoreSilent
-from proxy.app.lifecycle import needs_restart, parser
+from proxy.app.lifecycle import needs_restart
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.http.fields import RawHeaders
 from proxy.observe.metrics.totals import Totals
+from proxy.observe.status import process_status
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings
@@ -22,15 +23,26 @@ from proxy.runtime.workers.bind import BoundAddresses
 from proxy.runtime.workers.pool import WorkerPool
 from proxy.runtime.workers.shares import share_of
 from proxy.runtime.workers.worker_process import Launch, WorkerGone
+from proxy.server.aiohttp_adapter.parser import parser_name
 
 _ANSWER_PATIENCE = 10.0
 """Seconds that a worker has to look something up."""
+
+_LOGGED_AS = {
+    "list_dead_letters": "page_of_letters",
+    "find_dead_letter": "find_letter",
+    "drop_dead_letter": "drop_letter",
+    "drop_dead_letters": "drop_letters",
+    "replay_obstacle": "letter_obstacle",
+    "replay_dead_letter": "replay_letter",
+}
+"""Operations that the log has always called otherwise: operators may search for these names."""
 
 _log = logging.getLogger("holdfast")
 
 
 class Supervisor:
-    """Serves by its workers. Also what the admin listener may see and do of them."""
+    """Serves through its workers, and implements the admin listener's operations for all."""
 
     def __init__(
         self,
@@ -51,18 +63,18 @@ class Supervisor:
         self._started = self._clock.monotonic()
         self._state = "starting"
         self._reloading = asyncio.Lock()
-        self._totals = Totals(__version__, parser(), self._clock.wall())
-        self._log_turns = _turns()
+        self._totals = Totals(__version__, parser_name(), self._clock.wall())
+        self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
-        launch = Launch(entry, self._log_turns)
-        self._crew = WorkerPool(workers, self._share, self._totals, self._clock, launch)
+        launch = Launch(entry, self._log_lock)
+        self._pool = WorkerPool(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
         self._admin = None if admin is None else AdminListener(self, admin)
 
     def _share(self, worker: int) -> Settings:
         return share_of(self._loaded.settings, worker, self._workers)
 
-    # Start and stop.
+    # Start and graceful shutdown.
 
     @property
     def bound(self) -> list[str]:
@@ -73,18 +85,18 @@ class Supervisor:
         """Open every listener and start all workers.
 
         Raises OSError if a listener cannot be opened and CannotStart if a worker cannot serve;
-        nothing is open then, and nobody left.
+        nothing is open then, and no worker left.
         """
         try:
             if self._admin is not None:
                 await self._admin.start()
                 _log.info("admin on %s", ", ".join(self._admin.bound))
             await self._addresses.bind(self._loaded.settings.listen)
-            await self._crew.start()
+            await self._pool.start()
         except BaseException:
             await self._close()
             raise
-        self._crew.dealer.open(self._addresses.sockets)
+        self._pool.acceptor.open(self._addresses.sockets)
         self._state = "ready"
         _log.info("%d workers", self._workers)
         _log.info("listening on %s", ", ".join(self.bound))
@@ -92,55 +104,55 @@ class Supervisor:
             _log.warning("%s", warning)
 
     async def drain(self) -> None:
-        """Stop taking requests, let those under way end, and close everything."""
+        """Shut down gracefully: take no more requests, let those under way end, close all."""
         self._state = "draining"
         _log.info("draining")
         await asyncio.sleep(self._loaded.settings.drain_delay)
         self._stop_listening()
-        await self._crew.drain(self._loaded.settings.drain_timeout)
+        await self._pool.drain(self._loaded.settings.drain_timeout)
         await self._close()
 
     async def stop_at_once(self) -> None:
-        """End every request where it is, and close everything."""
+        """Cut off every request, and close everything."""
         self._state = "draining"
         self._stop_listening()
-        await self._crew.stop()
+        await self._pool.stop()
         await self._close()
 
     def _stop_listening(self) -> None:
-        self._crew.dealer.close()
+        self._pool.acceptor.close()
         self._addresses.close()
 
     async def _close(self) -> None:
         self._stop_listening()
         if self._admin is not None:
             await self._admin.close()
-        if self._log_turns >= 0:
-            os.close(self._log_turns)
-            self._log_turns = -1
+        if self._log_lock >= 0:
+            os.close(self._log_lock)
+            self._log_lock = -1
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 
     # What the admin listener may see and do (admin.Operations).
 
     def token(self) -> str | None:
-        """The admin token in force."""
+        """Return the admin token in force."""
         return self._loaded.settings.admin_token
 
     def not_ready(self) -> str | None:
-        """Why no requests are taken; None if they are."""
+        """Say why no requests are taken; None if they are."""
         if self._state != "ready":
             return self._state
-        return None if self._crew.present else "no_worker"
+        return None if self._pool.serving else "no_worker"
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
-        """The metrics of all workers, in the format that *accept* asks for."""
-        await self._crew.refresh()
-        return await self._totals.exposition(self._totals.of(self._crew.readings()), accept)
+        """Return the metrics of all workers, in the format that *accept* asks for."""
+        await self._pool.refresh()
+        return await self._totals.exposition(self._totals.total(self._pool.snapshots()), accept)
 
-    async def tell_status(self) -> dict[str, object]:
-        """What goes on in all of them, for a person."""
-        await self._crew.refresh()
+    async def status(self) -> dict[str, object]:
+        """Return what goes on in all workers, for a person."""
+        await self._pool.refresh()
         now = self._clock.monotonic()
         return {
             "version": __version__,
@@ -148,25 +160,25 @@ class Supervisor:
             "uptime_seconds": round(now - self._started, 3),
             "workers": [
                 {
-                    "number": member.number,
-                    "pid": member.pid,
-                    "state": _word(is_ready=member.is_ready, is_silent=member.is_silent),
-                    "uptime_seconds": round(now - member.born, 3),
-                    "connections": member.hatch.load,
+                    "number": worker.number,
+                    "pid": worker.pid,
+                    "state": _worker_state(is_ready=worker.is_ready, is_silent=worker.is_silent),
+                    "uptime_seconds": round(now - worker.started_at, 3),
+                    "connections": worker.fd_sender.load,
                 }
-                for _, member in sorted(self._crew.members.items())
+                for _, worker in sorted(self._pool.workers.items())
             ],
             "worker_restarts": self._totals.restarts,
-            **self._totals.of(self._crew.readings()).told(),
+            **process_status(self._totals.total(self._pool.snapshots())),
         }
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
-        """The recent notable requests that had this id, whoever served them."""
-        members = [member for member in self._crew.present if not member.is_silent]
-        asked = [asyncio.create_task(member.ask("find_attempts", request_id)) for member in members]
+        """Return the recent notable requests with this id, whichever worker served them."""
+        workers = [worker for worker in self._pool.serving if not worker.is_silent]
+        tasks = [asyncio.create_task(worker.ask("find_attempts", request_id)) for worker in workers]
         found: list[dict[str, object]] = []
-        if asked:
-            done, pending = await asyncio.wait(asked, timeout=_ANSWER_PATIENCE)
+        if tasks:
+            done, pending = await asyncio.wait(tasks, timeout=_ANSWER_PATIENCE)
             for task in pending:
                 task.cancel()
             for task in done:
@@ -174,31 +186,31 @@ class Supervisor:
         return sorted(found, key=lambda request: str(request["time"]))
 
     def config(self) -> dict[str, object]:
-        """The configuration in force, secrets masked."""
+        """Return the configuration in force, secrets masked."""
         return self._loaded.effective
 
     async def reload(self) -> tuple[bool, Sequence[str]]:
-        """Read the configuration again and have all serve with it, or leave all as it is."""
+        """Read the configuration again and have all workers apply it, or leave all as it is."""
         async with self._reloading:
             try:
                 loaded = await asyncio.to_thread(self._load)
             except ConfigError as error:
-                return self._keep_old([str(finding) for finding in error.report.diagnostics])
+                return self._keep_old([str(diagnostic) for diagnostic in error.report.diagnostics])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 return self._keep_old(["the configuration could not be read, see the log"])
             changed = needs_restart(self._loaded.settings, loaded.settings)
             if changed:
                 return self._keep_old(changed)
-            # Before anybody is asked: who is started from now on begins with it.
+            # Before any worker is asked: a worker that is started from now on begins with it.
             before, self._loaded = self._loaded, loaded
-            refused = await self._crew.reload()
+            refused = await self._pool.reload()
             if refused is not None:
                 self._loaded = before
-                await self._crew.take_back()
+                await self._pool.roll_back()
                 return self._keep_old(refused)
-            await self._crew.refresh()
-            self._totals.reload_succeeded(self._clock.wall(), self._crew.readings())
+            await self._pool.refresh()
+            self._totals.reload_succeeded(self._clock.wall(), self._pool.snapshots())
             _log.info("configuration reloaded")
             for warning in loaded.warnings:
                 _log.warning("%s", warning)
@@ -210,90 +222,89 @@ class Supervisor:
             _log.error("reload refused: %s", line)
         return False, lines
 
-    # Keys and letters are in a store that all workers share: any of them can tell.
+    # Keys and dead letters are in a store that all workers share: any worker can answer.
 
     async def show_key(self, name: str) -> Shown | None:
-        """What is known of the key whose record has that name."""
+        """Return what is known of the key whose record is called *name*."""
         shown: Shown | None = await self._ask_one("show_key", name)
         return shown
 
     async def release_key(self, name: str, *, force: bool) -> Released:
-        """Forget a key, unless a request that runs has it; with *force* that one loses it."""
+        """Forget a key, unless a running request owns it; with *force* that request loses it."""
         released: Released = await self._ask_one("release_key", name, force=force)
         return released
 
-    async def page_of_letters(
+    async def list_dead_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
-        """Some dead letters, in their order."""
+        """Return one page of dead letters, in their order."""
         page: list[DeadLetterSummary] = await self._ask_one(
-            "page_of_letters", route, after, limit, newest=newest
+            "list_dead_letters", route, after, limit, newest=newest
         )
         return page
 
-    async def find_letter(self, letter: str) -> DeadLetter | None:
-        """All of one dead letter."""
-        found: DeadLetter | None = await self._ask_one("find_letter", letter)
+    async def find_dead_letter(self, name: str) -> DeadLetter | None:
+        """Return all of one dead letter; None if there is none."""
+        found: DeadLetter | None = await self._ask_one("find_dead_letter", name)
         return found
 
-    async def drop_letter(self, letter: str) -> bool | None:
-        """Delete it; False if it is being sent again, None if there is none."""
-        dropped: bool | None = await self._ask_one("drop_letter", letter)
+    async def drop_dead_letter(self, name: str) -> bool | None:
+        """Delete a dead letter; False if it is being sent again, None if there is none."""
+        dropped: bool | None = await self._ask_one("drop_dead_letter", name)
         return dropped
 
-    async def drop_letters(self, route: str | None, until: str) -> int:
-        """Delete all of a route, or all, but for those that are being sent: maybe very many."""
-        dropped: int = await self._ask_one("drop_letters", route, until, patience=None)
+    async def drop_dead_letters(self, route: str | None, until: str) -> int:
+        """Delete those of a route, or all, except those being sent again: maybe very many."""
+        dropped: int = await self._ask_one("drop_dead_letters", route, until, patience=None)
         return dropped
 
-    async def letter_obstacle(
-        self, letter: str, given: RawHeaders, *, force: bool
+    async def replay_obstacle(
+        self, name: str, given: RawHeaders, *, force: bool
     ) -> Obstacle | None:
-        """Why it would not be sent again now; None if it would."""
-        obstacle: Obstacle | None = await self._ask_one(
-            "letter_obstacle", letter, given, force=force
-        )
+        """Say why a dead letter would not be sent again now; None if it would."""
+        obstacle: Obstacle | None = await self._ask_one("replay_obstacle", name, given, force=force)
         return obstacle
 
-    async def replay_letter(
-        self, letter: str, given: RawHeaders, *, force: bool
+    async def replay_dead_letter(
+        self, name: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
-        """Send it again through its route, as that is now; it takes as long as that takes."""
+        """Send a dead letter again through its route, as the route is now, without a time limit."""
         replayed: Replayed | Obstacle = await self._ask_one(
-            "replay_letter", letter, given, patience=None, force=force
+            "replay_dead_letter", name, given, patience=None, force=force
         )
         return replayed
 
     async def _ask_one(
         self,
-        what: str,
+        operation: str,
         *arguments: Any,  # noqa: ANN401 - of any operation
         patience: float | None = _ANSWER_PATIENCE,
         **options: Any,  # noqa: ANN401 - as above
     ) -> Any:  # noqa: ANN401 - as above
-        """Let one worker do it, and no other after it: it may have been done.
+        """Have one worker run *operation*, and no other after it: it may have been done.
 
-        Raises StoreSilent if it does not answer, or there is none.
+        Raises StoreSilent if the worker does not answer, or there is none.
         """
-        if not self._crew.present:
+        if not self._pool.serving:
             raise StoreSilent
-        member = self._crew.present[0]
+        worker = self._pool.serving[0]
         try:
             async with asyncio.timeout(patience):
-                return await member.ask(what, *arguments, **options)
+                return await worker.ask(operation, *arguments, **options)
         except (WorkerGone, TimeoutError):
-            _log.warning("worker %d does not answer %s", member.number, what)
+            name = _LOGGED_AS.get(operation, operation)
+            _log.warning("worker %d does not answer %s", worker.number, name)
             raise StoreSilent from None
 
 
-def _word(*, is_ready: bool, is_silent: bool) -> str:
+def _worker_state(*, is_ready: bool, is_silent: bool) -> str:
     if not is_ready:
         return "starting"
     return "silent" if is_silent else "ready"
 
 
-def _turns() -> int:
-    """A file that is nowhere, for the lock by which workers take turns at the log."""
+def _new_log_lock() -> int:
+    """Make an unnamed file, for the lock that serializes the workers' writes to the log."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("holdfast-log-turns")
     with tempfile.TemporaryFile() as file:

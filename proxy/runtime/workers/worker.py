@@ -1,4 +1,4 @@
-"""The life of a worker: it serves what it is given, and obeys the supervisor alone."""
+"""The life of a worker: it serves the connections it is passed, and obeys the supervisor alone."""
 
 import asyncio
 import logging
@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.admin.operations import StoreSilent
-from proxy.app.lifecycle import App, CannotStart, Membership
+from proxy.app.lifecycle import App, CannotStart, WorkerRole
 from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.fd_passing import FdReceiver
 from proxy.runtime.workers.ipc import (
+    SNAPSHOT,
     Ask,
     Begin,
     Channel,
@@ -31,87 +32,89 @@ OPERATIONS = frozenset(
         "find_attempts",
         "show_key",
         "release_key",
-        "page_of_letters",
-        "find_letter",
-        "drop_letter",
-        "drop_letters",
-        "letter_obstacle",
-        "replay_letter",
+        "list_dead_letters",
+        "find_dead_letter",
+        "drop_dead_letter",
+        "drop_dead_letters",
+        "replay_obstacle",
+        "replay_dead_letter",
     }
 )
-"""What the supervisor lets a worker do in its place."""
+"""The admin operations that a worker runs for the supervisor."""
 
 _HANDSHAKE_GRACE = 0.05
-"""Seconds that connections have, at the end, to become ones that can be drained."""
+"""Seconds that new connections have, at the end, to complete their handshake and be drained."""
 
-_LAST_WORDS = 1.0
-"""Seconds that the supervisor has to take what it is told at the end."""
+_LAST_MESSAGE = 1.0
+"""Seconds that the supervisor has to receive the last message."""
 
 _log = logging.getLogger("holdfast")
 
 
 class Worker:
-    """One of several that serve. Its supervisor may be gone at any time."""
+    """One of several processes that serve. The supervisor may be gone at any time."""
 
     def __init__(
         self,
         channel: socket.socket,
-        door: socket.socket,
-        log_turns: int,
+        fd_socket: socket.socket,
+        log_lock: int,
         settle: Callable[[], None],
     ) -> None:
-        """*settle* is called once everything is there that lives as long as the process."""
-        self._channel = Channel(self._heard, self._deserted)
+        """*settle* is called once all that lives as long as the process has been made."""
+        self._channel = Channel(self._on_message, self._supervisor_gone)
         self._channel_socket = channel
-        self._intake = FdReceiver(door, self._take_up)
-        self._membership = Membership(on_left=self._intake.left, log_turns=log_turns)
+        self._fd_receiver = FdReceiver(fd_socket, self._take_up)
+        self._role = WorkerRole(
+            on_connection_end=self._fd_receiver.connection_ended, log_lock=log_lock
+        )
         self._settle = settle
         self._begin: asyncio.Future[Settings] = asyncio.get_running_loop().create_future()
         self._drain = asyncio.Event()
         self._stop = asyncio.Event()
-        self._is_deserted = False
+        self._is_orphaned = False
         self._settings: Settings | None = None
         self._app: App | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        """Connections being taken up, and questions being answered."""
+        """Connections being taken up, and operations being run."""
 
     async def run(self) -> int:
-        """Serve until told otherwise; returns the exit status."""
+        """Serve until the supervisor says otherwise or is gone; return the exit status."""
         await self._channel.open(self._channel_socket)
         try:
-            return await self._live()
+            return await self._serve_until_drained()
         finally:
-            self._intake.close()
+            self._fd_receiver.close()
             self._channel.close()
-            await self._channel.closed(_LAST_WORDS)
+            await self._channel.closed(_LAST_MESSAGE)
 
-    async def _live(self) -> int:
+    async def _serve_until_drained(self) -> int:
         began = asyncio.ensure_future(self._begin)
-        deserted = asyncio.ensure_future(self._drain.wait())
-        await asyncio.wait((began, deserted), return_when=asyncio.FIRST_COMPLETED)
-        deserted.cancel()
+        drained = asyncio.ensure_future(self._drain.wait())
+        await asyncio.wait((began, drained), return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
         if not began.done():
             return 1
         self._settings = began.result()
         try:
-            app = self._app = App(self._load, membership=self._membership)
+            app = self._app = App(self._load, worker=self._role)
             await app.start()
         except (CannotStart, OSError) as error:
             self._channel.send(Failed(_reason(error)))
             return 1
         self._settle()
-        self._intake.open()
-        self._channel.send(Ready(app.reading()))
+        self._fd_receiver.open()
+        self._channel.send(Ready(app.snapshot()))
         await self._drain.wait()
-        self._intake.finish()
+        self._fd_receiver.finish()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_HANDSHAKE_GRACE)
         await self._end(app)
-        self._channel.send(Last(app.reading()))
-        return 1 if self._is_deserted else 0
+        self._channel.send(Last(app.snapshot()))
+        return 1 if self._is_orphaned else 0
 
     async def _end(self, app: App) -> None:
-        """Let every request end, unless told to stop meanwhile."""
+        """Drain, unless the supervisor says meanwhile to stop at once."""
         loop = asyncio.get_running_loop()
         draining = loop.create_task(app.drain())
         impatient = loop.create_task(self._stop.wait())
@@ -125,34 +128,34 @@ class Worker:
         await app.stop_at_once()
 
     def _load(self) -> Loaded:
-        """What the supervisor has settled, in place of what is in a file."""
+        """Return the settings that the supervisor sent, in place of those in a file."""
         assert self._settings is not None  # noqa: S101 - for the type checker
         return Loaded(self._settings, CheckReport((), ()), {})
 
-    # What comes in.
+    # What the supervisor sends.
 
     def _take_up(self, sock: socket.socket, which: int) -> None:
         assert self._app is not None  # noqa: S101 - for the type checker
         self._spawn(self._app.take_up(sock, which))
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         match message:
             case Begin():
                 self._begin.set_result(message.settings)
             case Reload():
                 self._spawn(self._reload(message))
             case Ask():
-                self._spawn(self._answer(message))
+                self._spawn(self._run_operation(message))
             case Drain():
                 self._drain.set()
             case Stop():
                 self._stop.set()
                 self._drain.set()
 
-    def _deserted(self) -> None:
+    def _supervisor_gone(self) -> None:
         if not self._drain.is_set():
             _log.warning("the supervisor is gone: draining")
-            self._is_deserted = True
+            self._is_orphaned = True
             self._drain.set()
 
     async def _reload(self, message: Reload) -> None:
@@ -163,26 +166,27 @@ class Worker:
             self._settings = before
         self._channel.send(WorkerReply(message.number, (in_force, tuple(lines))))
 
-    async def _answer(self, question: Ask) -> None:
+    async def _run_operation(self, request: Ask) -> None:
         assert self._app is not None  # noqa: S101 - for the type checker
-        if question.what == "reading":
-            self._channel.send(WorkerReply(question.number, self._app.reading()))
+        if request.operation == SNAPSHOT:
+            self._channel.send(WorkerReply(request.number, self._app.snapshot()))
             return
         try:
-            operation = self._operation(question.what)
-            value = await operation(*question.arguments, **dict(question.options))
+            operation = self._operation(request.operation)
+            value = await operation(*request.arguments, **dict(request.options))
         except StoreSilent:
-            self._channel.send(NoAnswer(question.number, store_is_silent=True))
+            self._channel.send(NoAnswer(request.number, store_is_silent=True))
         except Exception:  # noqa: BLE001 - whatever it is, the supervisor must not wait for ever
             _log.exception("admin request failed")
-            self._channel.send(NoAnswer(question.number, store_is_silent=False))
+            self._channel.send(NoAnswer(request.number, store_is_silent=False))
         else:
-            self._channel.send(WorkerReply(question.number, value))
+            self._channel.send(WorkerReply(request.number, value))
 
     def _operation(self, name: str) -> Callable[..., Any]:
+        assert self._app is not None  # noqa: S101 - for the type checker
         if name not in OPERATIONS:
             raise ValueError(name)
-        operation: Callable[..., Any] = getattr(self._app, name)
+        operation: Callable[..., Any] = getattr(self._app.operations, name)
         return operation
 
     def _spawn(self, work: Any) -> None:  # noqa: ANN401 - any coroutine of ours

@@ -1,4 +1,4 @@
-"""A worker's process: what the supervisor starts. Not a command for anybody else."""
+"""The entry point of a worker's process, for the supervisor alone."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ import sys
 
 import uvloop
 
-from proxy.app.lifecycle import log_to
+from proxy.observe.logs import process_log
 from proxy.runtime.process_setup import prepare, settle
 from proxy.runtime.workers.worker import Worker
 
@@ -17,20 +17,20 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main() -> None:
     """Serve under the supervisor that started this process.
 
-    Told by it: the number of this worker; then the descriptors of its channel, of its door,
-    and of the file by which workers take turns at the log.
+    The arguments are the number of this worker, and the descriptors of its channel, of the
+    socket that connections are passed over, and of the file whose lock guards the log.
     """
-    # The supervisor blocked them until now; from here on they mean nothing.
+    # The supervisor blocked these signals until now; from here on they are ignored.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    worker, channel, door, log_turns = map(int, sys.argv[1:])
-    log_to(sys.stderr, worker)
+    worker, channel, fd_socket, log_lock = map(int, sys.argv[1:])
+    process_log.configure(sys.stderr, worker)
     prepare()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sys.exit(runner.run(_serve(channel, door, log_turns)))
+        sys.exit(runner.run(_serve(channel, fd_socket, log_lock)))
 
 
-async def _serve(channel: int, door: int, log_turns: int) -> int:
-    ends = socket.socket(fileno=channel), socket.socket(fileno=door)
-    return await Worker(*ends, log_turns, settle).run()
+async def _serve(channel: int, fd_socket: int, log_lock: int) -> int:
+    ends = socket.socket(fileno=channel), socket.socket(fileno=fd_socket)
+    return await Worker(*ends, log_lock, settle).run()

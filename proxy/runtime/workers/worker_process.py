@@ -1,4 +1,4 @@
-"""One worker as the supervisor sees it: a process, a door, and what it told last."""
+"""One worker as the supervisor sees it: a process, a way to pass sockets, its last snapshot."""
 
 import asyncio
 import json
@@ -15,10 +15,11 @@ from typing import Any
 
 from proxy.admin.operations import StoreSilent
 from proxy.core.clock import Clock
-from proxy.observe.metrics.process_snapshot import ProcessSnapshot
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
-from proxy.runtime.workers.fd_passing import Dealt, FdSender
+from proxy.runtime.workers.fd_passing import AcceptedConnection, FdSender
 from proxy.runtime.workers.ipc import (
+    SNAPSHOT,
     Ask,
     Begin,
     Channel,
@@ -34,15 +35,15 @@ from proxy.runtime.workers.ipc import (
 )
 
 SILENT_AFTER = 2.0
-"""Seconds without an answer after which a worker gets no new connections."""
+"""Seconds without a heartbeat after which a worker gets no new connections."""
 _LAST_STEPS = 2.0
-"""Seconds that a process may take to end once its channel has."""
+"""Seconds that a process may take to end once its channel is closed."""
 
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {} import main; main()"
-"""Imports what the supervisor itself would, not what happens to lie in the present folder."""
+"""Imports what the supervisor itself would, not what happens to lie in the current folder."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""They mean the supervisor, even where all of a group or a terminal get them."""
+"""Signals for the supervisor alone, even where all processes of a group or terminal get them."""
 
 _log = logging.getLogger("holdfast")
 
@@ -53,40 +54,40 @@ class Launch:
 
     entry: str
     """The module whose ``main`` a worker's process runs."""
-    log_turns: int
-    """The file whose lock is held while lines are written to the log that all share."""
+    log_lock: int
+    """The file whose lock is taken to write lines to the log that all workers share."""
 
 
 class WorkerGone(Exception):
-    """It has ended, so there is no answer."""
+    """The worker has ended, so there is no answer."""
 
 
 class WorkerProcess:
     """A worker process, from its start to its end."""
 
     def __init__(self, number: int, clock: Clock, on_room: Callable[[], None]) -> None:
-        """*on_room* is called when it can take more connections than before."""
+        """*on_room* is called when the worker can take more connections than before."""
         self.number = number
         self.settings: Settings | None = None
-        """What it serves with, or is about to."""
-        self.reading: ProcessSnapshot | None = None
-        """What it told last."""
+        """The settings that the worker serves with, or is about to."""
+        self.snapshot: ProcessSnapshot | None = None
+        """The last snapshot that the worker sent."""
         self.failure = ""
-        """Why it cannot serve, if it said so."""
+        """The reason why the worker cannot serve, if it gave one."""
         self.is_ready = False
         self.is_silent = False
         self._clock = clock
-        self.born = clock.monotonic()
+        self.started_at = clock.monotonic()
         self._on_room = on_room
-        self._channel = Channel(self._heard, self._end)
-        self._hatch: FdSender | None = None
+        self._channel = Channel(self._on_message, self._end)
+        self._fd_sender: FdSender | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._readings: dict[int, float] = {}
-        """Questions for a reading that were not answered yet, and when they were asked."""
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._polls: dict[int, float] = {}
+        """Heartbeats that are not answered yet: their numbers, and when they were sent."""
         self.ready = asyncio.Event()
-        """It serves, or never will."""
+        """Set when the worker serves, or never will."""
         self.ended = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -94,50 +95,50 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 before there is one."""
+        """The id of the worker's process; 0 before the start."""
         return 0 if self._process is None else self._process.pid
 
     @property
-    def hatch(self) -> FdSender:
-        """Its door. Only once it was started."""
-        assert self._hatch is not None  # noqa: S101 - for the type checker
-        return self._hatch
+    def fd_sender(self) -> FdSender:
+        """The sender of connections to this worker. Only once it was started."""
+        assert self._fd_sender is not None  # noqa: S101 - for the type checker
+        return self._fd_sender
 
-    # Start and end.
+    # Start and graceful shutdown.
 
     async def start(self, settings: Settings, launch: Launch) -> None:
-        """Start the process; it tells when it is ready. Raises OSError."""
+        """Start the process, which reports when it is ready. Raises OSError."""
         ours, theirs = socket.socketpair()
-        our_door, their_door = socket.socketpair()
-        with theirs, their_door:
+        our_fd_socket, their_fd_socket = socket.socketpair()
+        with theirs, their_fd_socket:
             try:
-                self._process = _spawn(self.number, theirs, their_door, launch)
+                self._process = _spawn(self.number, theirs, their_fd_socket, launch)
             except BaseException:
                 ours.close()
-                our_door.close()
+                our_fd_socket.close()
                 raise
-        self._hatch = FdSender(our_door, self._on_room)
+        self._fd_sender = FdSender(our_fd_socket, self._on_room)
         await self._channel.open(ours)
         self.settings = settings
         self._channel.send(Begin(settings))
 
     def drain(self) -> None:
-        """Let it end what it has begun, and then itself."""
-        self.hatch.finish()
+        """Tell the worker to end what it has begun, and then itself."""
+        self.fd_sender.finish()
         self._channel.send(Drain())
 
     def stop(self) -> None:
-        """Let it end at once."""
-        self.hatch.finish()
+        """Tell the worker to end at once."""
+        self.fd_sender.finish()
         self._channel.send(Stop())
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process, whatever it does."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    async def buried(self) -> int:
-        """The exit status of one that has ended its channel."""
+    async def exit_status(self) -> int:
+        """Wait for a worker whose channel is closed; return its exit status."""
         assert self._process is not None  # noqa: S101 - for the type checker
         try:
             return await asyncio.to_thread(self._process.wait, _LAST_STEPS)
@@ -145,49 +146,53 @@ class WorkerProcess:
             self._process.kill()
             return await asyncio.to_thread(self._process.wait)
 
-    def close(self) -> list[Dealt]:
-        """Let go of it; returns the connections that it had not taken up."""
+    def close(self) -> list[AcceptedConnection]:
+        """Close our ends; return the connections that the worker had not taken up."""
         self._channel.close()
-        return self.hatch.close()
+        return self.fd_sender.close()
 
     def _end(self) -> None:
         self.is_ready = False
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(WorkerGone())
-                # Who asked may have stopped waiting; nobody else needs to know.
-                asked.exception()
-        self._asked.clear()
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(WorkerGone())
+                # The caller may have stopped waiting, and asyncio must not log it then.
+                answer.exception()
+        self._pending.clear()
         self.ready.set()
         self.ended.set()
 
-    # Questions.
+    # Requests to the worker.
 
-    async def ask(self, what: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - of any operation
-        """Let it do *what*. Raises StoreSilent as that does, WorkerGone if it ends meanwhile."""
+    async def ask(self, operation: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - of any operation
+        """Have the worker run *operation*.
+
+        Raises StoreSilent as the operation does, WorkerGone if the worker ends meanwhile.
+        """
         number = next(self._numbers)
-        return await self._sent(number, Ask(number, what, arguments, tuple(options.items())))
+        message = Ask(number, operation, arguments, tuple(options.items()))
+        return await self._request(number, message)
 
     async def reload(self, settings: Settings) -> tuple[bool, tuple[str, ...]]:
-        """Let it serve with *settings*: whether it does, and if not why. Raises WorkerGone."""
+        """Have the worker apply *settings*; tell whether it did, and why not. Raises WorkerGone."""
         number = next(self._numbers)
-        answer: tuple[bool, tuple[str, ...]] = await self._sent(number, Reload(number, settings))
+        answer: tuple[bool, tuple[str, ...]] = await self._request(number, Reload(number, settings))
         if answer[0]:
             self.settings = settings
         return answer
 
     async def refresh(self) -> None:
-        """Have it tell what it counted; unless it is silent, or gone."""
+        """Poll the worker for a snapshot, unless it is silent or gone."""
         if not self.is_ready or self.is_silent:
             return
         number = next(self._numbers)
-        self._readings[number] = self._clock.monotonic()
+        self._polls[number] = self._clock.monotonic()
         with suppress(WorkerGone):
-            await self._sent(number, Ask(number, "reading"))
+            await self._request(number, Ask(number, SNAPSHOT))
 
-    def look(self) -> None:
-        """Notice if it does not answer any more."""
-        oldest = min(self._readings.values(), default=None)
+    def check_heartbeat(self) -> None:
+        """Stop giving connections to the worker if its heartbeat is overdue."""
+        oldest = min(self._polls.values(), default=None)
         if oldest is None or self.is_silent:
             return
         waited = self._clock.monotonic() - oldest
@@ -200,60 +205,60 @@ class WorkerProcess:
                 waited,
             )
 
-    async def _sent(self, number: int, message: Message) -> Any:  # noqa: ANN401 - as the question
+    async def _request(self, number: int, message: Message) -> Any:  # noqa: ANN401 - as the operation
         if self.ended.is_set():
             raise WorkerGone
-        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer = self._pending[number] = asyncio.get_running_loop().create_future()
         self._channel.send(message)
         try:
-            return await asked
+            return await answer
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         match message:
             case Ready():
-                self.reading = message.reading
+                self.snapshot = message.snapshot
                 self.is_ready = True
                 self.ready.set()
                 self._on_room()
             case Failed():
-                self.failure = message.why
+                self.failure = message.reason
             case Last():
-                self.reading = message.reading
+                self.snapshot = message.snapshot
             case WorkerReply():
-                if self._readings.pop(message.number, None) is not None:
-                    self.reading = message.value
-                    self._speaks_again()
-                self._settle(message.number, message.value)
+                if self._polls.pop(message.number, None) is not None:
+                    self.snapshot = message.value
+                    self._answers_again()
+                self._resolve(message.number, message.value)
             case NoAnswer():
                 error = StoreSilent() if message.store_is_silent else WorkerGone()
-                self._settle(message.number, error)
+                self._resolve(message.number, error)
 
-    def _settle(self, number: int, value: Any) -> None:  # noqa: ANN401 - as the question
-        asked = self._asked.get(number)
-        if asked is None or asked.done():
+    def _resolve(self, number: int, value: Any) -> None:  # noqa: ANN401 - as the operation
+        answer = self._pending.get(number)
+        if answer is None or answer.done():
             return
         if isinstance(value, Exception):
-            asked.set_exception(value)
+            answer.set_exception(value)
         else:
-            asked.set_result(value)
+            answer.set_result(value)
 
-    def _speaks_again(self) -> None:
-        if self.is_silent and not self._readings:
+    def _answers_again(self) -> None:
+        if self.is_silent and not self._polls:
             self.is_silent = False
             _log.info("worker %d (process %d) answers again", self.number, self.pid)
             self._on_room()
 
 
 def _spawn(
-    number: int, channel: socket.socket, door: socket.socket, launch: Launch
+    number: int, channel: socket.socket, fd_socket: socket.socket, launch: Launch
 ) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter, not a copy of this one, whose loop and threads it could not use."""
-    files = (channel.fileno(), door.fileno(), launch.log_turns)
+    """Start a fresh interpreter, not a copy of this one, whose loop and threads are of no use."""
+    files = (channel.fileno(), fd_socket.fileno(), launch.log_lock)
     arguments = [str(number), *map(str, files), json.dumps(sys.path)]
-    # Inherited: none of them can end it before it has said that it ignores them. Those that
-    # come to us meanwhile are not lost.
+    # The worker inherits the mask: no signal can end it before it ignores them. Signals that
+    # come to this process meanwhile are not lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         return subprocess.Popen(  # noqa: S603 - ourselves

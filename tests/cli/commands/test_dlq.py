@@ -49,10 +49,10 @@ async def on_a_terminal(
 
 
 async def put(proxy: RunningProxy) -> None:
-    """Make three dead letters: one that did not run, one that may have, one without a body."""
-    await proxy.app._letters.keep(letter(1))
-    await proxy.app._letters.keep(letter(2, route="charges", may_have_run=True))
-    await proxy.app._letters.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
+    """Three letters: one that did not run, one that may have, one without a body."""
+    await proxy.app._dead_letters.keep(letter(1))
+    await proxy.app._dead_letters.keep(letter(2, route="charges", may_have_run=True))
+    await proxy.app._dead_letters.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
 
 
 # Looking.
@@ -91,7 +91,9 @@ async def test_list() -> None:
 async def test_a_terminal_gets_colours_and_eighty_columns() -> None:
     async with running(CONFIG) as proxy:
         await put(proxy)
-        await proxy.app._letters.keep(letter(4, route="a-route-with-a-name-that-is-rather-long"))
+        await proxy.app._dead_letters.keep(
+            letter(4, route="a-route-with-a-name-that-is-rather-long")
+        )
         said = await on_a_terminal(proxy, "list")
         assert "\x1b[31m503" in said.text
         assert "\x1b[33mtransient" in said.text
@@ -120,7 +122,7 @@ async def test_it_works_without_rich() -> None:
 async def test_a_terminal_gets_long_lines_whole() -> None:
     long = "{'name': 'Zoë', " + "'amount': 100, " * 20 + "}"
     async with running(CONFIG) as proxy:
-        await proxy.app._letters.keep(letter(body=long.encode(), may_have_run=True))
+        await proxy.app._dead_letters.keep(letter(body=long.encode(), may_have_run=True))
         said = await on_a_terminal(proxy, "show", FIRST)
         assert "may have run: \x1b[33mmaybe" in said.text
         assert long in said.uncoloured.splitlines()
@@ -128,7 +130,7 @@ async def test_a_terminal_gets_long_lines_whole() -> None:
 
 async def test_show() -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._letters.keep(
+        await proxy.app._dead_letters.keep(
             letter(body=b"line\x1b[31m one\n\ttwo", may_have_run=True, record="5f" * 16)
         )
         status, out, _ = await dlq(proxy, "show", FIRST.upper())
@@ -154,10 +156,10 @@ async def test_show() -> None:
 
 async def test_show_of_a_body_that_is_no_text() -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._letters.keep(letter(body=b"\xff" + bytes(range(48, 68))))
+        await proxy.app._dead_letters.keep(letter(body=b"\xff" + bytes(range(48, 68))))
         _, out, _ = await dlq(proxy, "show", FIRST)
         assert "00000000  ff 30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e  .0123456789:;<=>" in out
-        await proxy.app._letters.keep(letter(2, body=b"", missing=Missing.NO_ROOM))
+        await proxy.app._dead_letters.keep(letter(2, body=b"", missing=Missing.NO_ROOM))
         _, out, _ = await dlq(proxy, "show", SECOND)
         assert "body: not kept (buffer_full), so it cannot be sent again" in out
 
@@ -183,7 +185,7 @@ async def test_a_script_has_to_say_that_it_means_all() -> None:
         status, out, err = await dlq(proxy, "drop", "--all")
         assert (status, out) == (2, "")
         assert "3 dead letters (all: 2, charges: 1) would be gone for good: write --yes" in err
-        assert len(await proxy.app._letters.page()) == 3
+        assert len(await proxy.app._dead_letters.page()) == 3
 
 
 @pytest.mark.parametrize(("typed", "left"), [(b"y\n", 0), (b"n\n", 3), (b"\n", 3)])
@@ -197,7 +199,7 @@ async def test_a_terminal_is_asked(typed: bytes, left: int) -> None:
         assert "Drop them? [y/N]" in ended.text
         assert ("dropped 3" if not left else "nothing was dropped") in ended.text
         assert (ended.status == 0) == (left == 0)
-        assert len(await proxy.app._letters.page()) == left
+        assert len(await proxy.app._dead_letters.page()) == left
 
 
 async def test_export() -> None:
@@ -283,8 +285,8 @@ async def test_a_dry_run_says_which_would_be_sent_and_sends_nothing() -> None:
         (good,) = await failing_posts(proxy, 1)
         upstream.usual = hang_up
         (ran,) = await failing_posts(proxy, 1)
-        await proxy.app._letters.keep(letter(8, missing=Missing.TOO_LARGE, body=b""))
-        await proxy.app._letters.keep(letter(9, route="gone"))
+        await proxy.app._dead_letters.keep(letter(8, missing=Missing.TOO_LARGE, body=b""))
+        await proxy.app._dead_letters.keep(letter(9, route="gone"))
         status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run")
         lines = out.splitlines()
         assert status == 1
@@ -299,7 +301,7 @@ async def test_a_dry_run_says_which_would_be_sent_and_sends_nothing() -> None:
         status, out, _ = await dlq(proxy, "replay", good, "--dry-run")
         assert (status, out) == (0, "would be sent\n")
         assert len(upstream.requests) == 2
-        assert {one.replays for one in await proxy.app._letters.page()} == {0}
+        assert {one.replays for one in await proxy.app._dead_letters.page()} == {0}
 
 
 async def test_one_credential_is_for_the_letters_of_one_caller() -> None:
@@ -312,7 +314,7 @@ async def test_one_credential_is_for_the_letters_of_one_caller() -> None:
         await failing_posts(proxy, 2, "Authorization: Bearer a")
         await failing_posts(proxy, 1, "Authorization: Bearer b")
         await failing_posts(proxy, 1)
-        callers = [one.caller for one in await proxy.app._letters.page()]
+        callers = [one.caller for one in await proxy.app._dead_letters.page()]
         upstream.usual = answer(ok())
         seen = len(upstream.requests)
         for field in ("authorization: Bearer a", "X-Tenant: acme"):

@@ -64,7 +64,7 @@ async def test_the_environment_names_the_listener_too() -> None:
 async def drained(proxy: RunningProxy, client: RawClient, go_on: asyncio.Event) -> None:
     """Let the proxy drain with a request under way, and ask meanwhile."""
     draining = asyncio.create_task(proxy.app.drain())
-    await eventually(proxy.app.not_ready)
+    await eventually(proxy.app.operations.not_ready)
     url = f"http://127.0.0.1:{proxy.admin_port}"
     assert await healthcheck(url) == (1, "Error: not ready: draining")
     go_on.set()

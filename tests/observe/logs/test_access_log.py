@@ -149,8 +149,8 @@ async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_no
     [line] = written.lines()
     logged = line["attempts"]
     assert isinstance(logged, list)
-    told = ("wait_ms", "wait_for", "why")
-    assert [{field: each[field] for field in told if field in each} for each in logged] == [
+    shown = ("wait_ms", "wait_for", "why")
+    assert [{field: each[field] for field in shown if field in each} for each in logged] == [
         {"why": "retried"},
         {"wait_ms": 72.5, "wait_for": "backoff", "why": "retried"},
         {"wait_ms": 2000.0, "wait_for": "hint", "why": "attempts_exhausted"},

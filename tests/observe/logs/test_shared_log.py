@@ -40,14 +40,14 @@ def read_slowly(pipe: int) -> bytes:
 
 async def test_lines_of_several_processes_stay_whole() -> None:
     (reading, writing), (is_ready, ready), (go, start) = (os.pipe() for _ in range(3))
-    turns = os.memfd_create("turns")
-    numbers = [str(number) for number in (turns, ready, go, LINES, LONG)]
+    log_lock = os.memfd_create("turns")
+    numbers = [str(number) for number in (log_lock, ready, go, LINES, LONG)]
     writers = [
         subprocess.Popen(  # noqa: ASYNC220 - it comes back at once
             [sys.executable, "-c", WRITER, letter, *numbers],
             cwd=ROOT,
             stdout=writing,
-            pass_fds=(turns, ready, go),
+            pass_fds=(log_lock, ready, go),
         )
         for letter in "ab"
     ]
@@ -59,7 +59,7 @@ async def test_lines_of_several_processes_stay_whole() -> None:
     written = await asyncio.to_thread(read_slowly, reading)
     for writer in writers:
         assert await asyncio.to_thread(writer.wait) == 0
-    for descriptor in (reading, is_ready, start, turns):
+    for descriptor in (reading, is_ready, start, log_lock):
         os.close(descriptor)
     lines = written.splitlines()
     assert sorted(lines) == [b"a" * LONG] * LINES + [b"b" * LONG] * LINES

@@ -42,16 +42,16 @@ async def test_they_are_counted_by_route(metrics: Metrics) -> None:
     charges.keyed(KeyResult.REPLAYED)
     assert await value(metrics, KEYS, route="charges", result="replayed") == 2
     assert await value(metrics, KEYS, route="refunds", result="replayed") == 0
-    told = status_of(metrics)["idempotency"]
+    shown = status_of(metrics)["idempotency"]
     counted = {KeyResult.NEW: 1, KeyResult.REPLAYED: 2}
-    assert told == dict.fromkeys(KeyResult, 0) | counted
+    assert shown == dict.fromkeys(KeyResult, 0) | counted
 
 
 async def test_a_reload_goes_on_counting_or_lets_go(metrics: Metrics) -> None:
     for _ in range(2):
         metrics.route("charges", [], retries=False, keys=True).keyed(KeyResult.NEW)
     metrics.keep_only(
-        routes=["charges"], retrying=[], upstreams=[], throttles=[], keyed=["charges"]
+        routes=["charges"], retrying=[], upstreams=[], throttles=[], with_keys=["charges"]
     )
     assert await value(metrics, KEYS, route="charges", result="new") == 2
     metrics.keep_only(routes=["charges"], retrying=[], upstreams=[], throttles=[])
@@ -67,6 +67,6 @@ async def test_evictions(metrics: Metrics) -> None:
 def status_of(metrics: Metrics) -> dict[str, object]:
     routes = summary(metrics.snapshot())["routes"]
     assert isinstance(routes, dict)
-    told = routes["charges"]
-    assert isinstance(told, dict)
-    return told
+    shown = routes["charges"]
+    assert isinstance(shown, dict)
+    return shown

@@ -339,7 +339,7 @@ def busy(metrics: Metrics, exchange: MakeExchange, attempt: MakeAttempt, routes:
     for number in range(routes):
         upstream = f"upstream-{number}"
         recorder = metrics.route(
-            f"route-{number}", [upstream], retries=True, keys=True, letters=True
+            f"route-{number}", [upstream], retries=True, keys=True, dead_letters=True
         )
         recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)

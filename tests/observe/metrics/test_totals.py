@@ -6,9 +6,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics.process_snapshot import AddressState, ProcessSnapshot
 from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.metrics.snapshot import AddressState, ProcessSnapshot
 from proxy.observe.metrics.totals import Totals
+from proxy.observe.status import process_status
 from proxy.policy.breaker import BreakerState
 from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
@@ -34,8 +35,8 @@ def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> Metrics:
 
 def sent(metrics: Metrics, addresses: tuple[AddressState, ...] = ()) -> ProcessSnapshot:
     """What arrives of a worker's numbers at the other end of its channel."""
-    reading = ProcessSnapshot(metrics.snapshot(), 3, 2, 1, {"payments": addresses})
-    arrived: ProcessSnapshot = pickle.loads(pickle.dumps(reading))  # noqa: S301 - our own
+    snapshot = ProcessSnapshot(metrics.snapshot(), 3, 2, 1, {"payments": addresses})
+    arrived: ProcessSnapshot = pickle.loads(pickle.dumps(snapshot))  # noqa: S301 - our own
     return arrived
 
 
@@ -48,7 +49,7 @@ def serve(
     code: int = 200,
 ) -> None:
     """One request after the other on a route that does everything, and one under way."""
-    recorder = metrics.route("charges", ["payments"], retries=True, keys=True, letters=True)
+    recorder = metrics.route("charges", ["payments"], retries=True, keys=True, dead_letters=True)
     for _ in range(times):
         tried = attempt()
         recorder.started()
@@ -63,9 +64,9 @@ def serve(
     recorder.started()
 
 
-async def scraped(totals: Totals, *living: ProcessSnapshot) -> dict[str, dict[str, float]]:
+async def scraped(totals: Totals, *live: ProcessSnapshot) -> dict[str, dict[str, float]]:
     """Every sample, by its name and labels but for ``process_*``."""
-    text, _ = await totals.exposition(totals.of(living), "")
+    text, _ = await totals.exposition(totals.total(live), "")
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text.decode()):
         # One name is that of a gauge and of a counter.
@@ -83,9 +84,9 @@ async def test_all_that_is_counted_is_the_sum(
     one, other = worker(), worker()
     serve(one, exchange, attempt, 2)
     serve(other, exchange, attempt, 3, code=503)
-    told = [sent(one), sent(other)]
-    whole = await scraped(totals, *told)
-    parts = [await scraped(totals, part) for part in told]
+    shown = [sent(one), sent(other)]
+    whole = await scraped(totals, *shown)
+    parts = [await scraped(totals, part) for part in shown]
     for name in (
         "holdfast_requests",
         "holdfast_requests_in_flight",
@@ -121,24 +122,24 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
         metrics.store(["take"])
         metrics.throttle(*POLITE)
         metrics.route("charges", ["payments"], retries=True)
-    readings = [sent(fine, addresses[:1]), sent(poor, addresses[1:])]
-    whole = totals.of(readings)
-    samples = await scraped(totals, *readings)
+    snapshots = [sent(fine, addresses[:1]), sent(poor, addresses[1:])]
+    whole = totals.total(snapshots)
+    samples = await scraped(totals, *snapshots)
     assert set(samples["holdfast_breaker_state"].values()) == {2}
     assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
     assert set(samples["holdfast_throttle_paused"].values()) == {1}
     assert set(samples["holdfast_dead_letters_pending"].values()) == {2}
-    told = whole.told()
-    assert told["connections"] == 6
-    assert told["keys"] == {"in_flight": 4, "waiting": 2}
-    assert told["addresses"] == {
+    shown = process_status(whole)
+    assert shown["connections"] == 6
+    assert shown["keys"] == {"in_flight": 4, "waiting": 2}
+    assert shown["addresses"] == {
         "payments": [
             {"address": "a:1", "open": 5, "idle": 1, "failing": True, "breaker": "open"},
             {"address": "b:1", "open": 1, "idle": 1, "failing": False},
         ]
     }
-    assert told["store"]["state"] == "down"  # type: ignore[index]  # JSON
-    throttle = told["routes"]["charges"]["throttle"]  # type: ignore[index]  # JSON
+    assert shown["store"]["state"] == "down"  # type: ignore[index]  # JSON
+    throttle = shown["routes"]["charges"]["throttle"]  # type: ignore[index]  # JSON
     assert (throttle["under_way"], throttle["buckets"], throttle["paused_for_seconds"]) == (2, 2, 4)
 
 
@@ -149,9 +150,9 @@ async def test_no_counter_goes_back_when_a_worker_ends(
     serve(one, exchange, attempt, 2)
     serve(other, exchange, attempt, 3)
     before = await scraped(totals, sent(one), sent(other))
-    totals.bury(sent(other))
-    for living in ([sent(one)], [sent(one), sent(worker())]):
-        after = await scraped(totals, *living)
+    totals.add_ended(sent(other))
+    for live in ([sent(one)], [sent(one), sent(worker())]):
+        after = await scraped(totals, *live)
         for name, samples in before.items():
             if name.startswith("process_") or name in {
                 "holdfast_requests_in_flight",
@@ -180,7 +181,7 @@ async def test_what_a_reload_has_let_go_of_does_not_come_back(
 ) -> None:
     old, new = worker(), worker()
     serve(old, exchange, attempt, 2)
-    totals.bury(sent(old))
+    totals.add_ended(sent(old))
     totals.reload_succeeded(1700000001.0, [sent(new)])
     again = worker()
     again.route("charges", ["payments"], retries=True)
@@ -204,14 +205,14 @@ async def test_reloads_are_counted_once_and_not_by_each(totals: Totals) -> None:
 
 
 async def test_the_system_s_own_numbers_are_added_up_too(totals: Totals) -> None:
-    reading = sent(worker())
-    samples = await scraped(totals, reading, reading)
-    own = reading.collected.process()
+    snapshot = sent(worker())
+    samples = await scraped(totals, snapshot, snapshot)
+    own = snapshot.metrics.process()
     resident = samples["process_resident_memory_bytes"]["process_resident_memory_bytes[]"]
     assert resident == pytest.approx(3 * own["process_resident_memory_bytes"], rel=0.2)
     start = samples["process_start_time_seconds"]["process_start_time_seconds[]"]
     assert start == pytest.approx(own["process_start_time_seconds"])
     used = samples["process_cpu_seconds"]["process_cpu_seconds_total[]"]
-    totals.bury(reading)
-    after = (await scraped(totals, reading))["process_cpu_seconds"]["process_cpu_seconds_total[]"]
+    totals.add_ended(snapshot)
+    after = (await scraped(totals, snapshot))["process_cpu_seconds"]["process_cpu_seconds_total[]"]
     assert after >= used

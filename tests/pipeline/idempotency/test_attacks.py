@@ -289,7 +289,7 @@ async def test_a_reload_changes_nothing_for_those_who_wait(settings: str) -> Non
             await other.send(request("POST", "/", new_key(), body=b"pay"))
             await gate.reached.wait()
             await owner.send(PAY)
-            await eventually(lambda: len(proxy.app._flights) == 2)
+            await eventually(lambda: len(proxy.app._in_flight_keys) == 2)
             await waiter.send(PAY)
             await eventually(lambda: proxy.waiting_for_keys == 1)
             text = proxy.config.read_text()

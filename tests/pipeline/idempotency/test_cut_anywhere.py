@@ -65,7 +65,7 @@ async def test_clients_that_leave_at_any_moment(store: str, tmp_path: Path) -> N
                     )
                 )
             await nothing_left(proxy)
-            assert proxy.app._flights.untold == 0
+            assert proxy.app._in_flight_keys.untold == 0
             # Each of them is free, done, or held because it may have run; none is in flight.
             for key in keys:
                 got = await post(proxy, key)
@@ -112,7 +112,7 @@ async def test_an_owner_that_is_cut_off_while_the_store_hangs_leaves_nothing() -
             owner.cancel()
             await asyncio.wait([owner])
             await asyncio.sleep(0.3)
-            assert len(first.app._flights) == 1, "it has the result, and nobody else"
+            assert len(first.app._in_flight_keys) == 1, "it has the result, and nobody else"
             server.resume()
             await nothing_left(first)
             got = await post(other, "Idempotency-Key: k")

@@ -76,7 +76,7 @@ async def test_a_key_runs_once_whatever_happens(
 async def gather(proxy: RunningProxy, facts: Facts) -> None:
     """What the proxy logged, once all that it does has ended: some owners went on alone."""
     await eventually(
-        lambda: len(proxy.app._flights) == proxy.client_connections == 0, within=2 * TIMEOUT
+        lambda: len(proxy.app._in_flight_keys) == proxy.client_connections == 0, within=2 * TIMEOUT
     )
     for record in await proxy.logged():
         facts.attempts[record["request_id"]] = record["attempts"]

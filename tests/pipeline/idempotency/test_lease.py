@@ -69,7 +69,7 @@ async def two_on_redis(
 
 
 def only_flight(proxy: RunningProxy) -> InFlightKey:
-    (flight,) = proxy.app._flights._by_name.values()
+    (flight,) = proxy.app._in_flight_keys._by_name.values()
     return flight
 
 
@@ -106,7 +106,7 @@ async def test_what_may_have_run_is_held_though_the_store_has_forgotten_it() -> 
         await eventually(lambda: upstream.requests)
         await forget(server)
         assert (await owner).reason_word == "store"
-        await eventually(lambda: len(proxies[0].app._flights) == 0)
+        await eventually(lambda: len(proxies[0].app._in_flight_keys) == 0)
         for proxy in proxies:
             assert (await post(proxy)).reason_word == "outcome_unknown"
         assert len(upstream.requests) == 1
@@ -170,7 +170,7 @@ async def test_who_cannot_reach_the_store_sends_nothing_after_its_lease() -> Non
         got = await owner
         assert (got.status, got.reason_word) == (503, "store")
         server.resume()
-        await eventually(lambda: len(proxies[0].app._flights) == 0)
+        await eventually(lambda: len(proxies[0].app._in_flight_keys) == 0)
         assert len(upstream.requests) == 1
         assert (await post(proxies[1])).status == 200, "the store was told: it did not run"
 
@@ -184,7 +184,7 @@ async def test_the_first_attempt_is_asked_too(tmp_path: Path) -> None:
             before = asyncio.create_task(proxy.get())
             await gate.reached.wait()
             waiting = asyncio.create_task(post(proxy))
-            await eventually(lambda: len(proxy.app._flights) == 1)
+            await eventually(lambda: len(proxy.app._in_flight_keys) == 1)
             with sqlite3.connect(tmp_path / "keys.db") as db:
                 db.execute("DELETE FROM keys")
             db.close()
@@ -286,7 +286,7 @@ async def test_a_request_longer_than_ttl_is_not_run_beside_itself(
         assert (await post(first)).reason_word == "outcome_unknown"
         gate.open()
         assert brought(await owner) == (201, b"late", False), "its own client gets the response"
-        assert len(first.app._flights) == 0
+        assert len(first.app._in_flight_keys) == 0
         assert await lost([first]) == 0
         assert len(upstream.requests) == 1
 
@@ -328,7 +328,7 @@ async def test_no_attempt_follows_after_ttl(store: str, tmp_path: Path) -> None:
         got = await post(first)
         assert (got.status, got.reason_word) == (503, "store")
         assert len(upstream.requests) == 1
-        await eventually(lambda: len(first.app._flights) == 0)
+        await eventually(lambda: len(first.app._in_flight_keys) == 0)
         assert (await post(second)).status == 200, "it had not run: the key is free"
 
 

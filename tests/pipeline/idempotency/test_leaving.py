@@ -201,7 +201,7 @@ async def without_a_connection(there: House) -> RawClient:
     """There may be one only, and somebody else has it."""
     await there.somebody_else()
     owner = await there.pays()
-    await eventually(lambda: len(there.proxy.app._flights) == 2)
+    await eventually(lambda: len(there.proxy.app._in_flight_keys) == 2)
     return owner
 
 
@@ -226,7 +226,7 @@ async def test_who_leaves_with_no_attempt_under_way_sets_its_key_free(
         owner = await stage(there)
         asked, others = there.paid, len(there.upstream.requests) - there.paid
         owner.wire.reset()
-        await eventually(lambda: len(there.proxy.app._flights) == others)
+        await eventually(lambda: len(there.proxy.app._in_flight_keys) == others)
         assert there.paid == asked
         there.gate.open()
         await departed(there, phase)
@@ -275,7 +275,7 @@ async def test_all_of_them_leave_at_once() -> None:
         everybody = [await in_line(there), *await there.waiters(20)]
         for client in everybody:
             client.wire.reset()
-        await eventually(lambda: len(there.proxy.app._flights) == 1)
+        await eventually(lambda: len(there.proxy.app._in_flight_keys) == 1)
         assert there.proxy.waiting_for_keys == 0
         there.gate.open()
         await departed(there, "queue", count=21)
@@ -435,7 +435,7 @@ async def test_what_was_sent_is_finished_and_kept(stage: Owner, phase: str, body
         owner.wire.reset()
         waiters[0].wire.reset()
         await there.until_waiting(1)
-        assert len(there.proxy.app._flights) == 1
+        assert len(there.proxy.app._in_flight_keys) == 1
         there.gate.open()
         shared = await waiters[1].response("POST")
         assert (shared.body, is_replayed(shared)) == (body, True)
@@ -524,7 +524,9 @@ async def test_who_leaves_while_it_gets_the_end_has_its_result_kept(size: int) -
         owner = await there.client(receive_buffer=4096)
         owner.wire.stall()
         await owner.send(PAY)
-        await eventually(lambda: there.upstream.requests and not len(there.proxy.app._flights))
+        await eventually(
+            lambda: there.upstream.requests and not len(there.proxy.app._in_flight_keys)
+        )
         owner.wire.reset()
         await nothing_left(there.proxy)
         assert (await post(there.proxy)).body == b"x" * size

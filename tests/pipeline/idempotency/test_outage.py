@@ -97,7 +97,7 @@ async def test_in_the_middle_of_a_storm(
             bypassed = await counted(proxies, "bypassed")
             for proxy in proxies:
                 await nothing_left(proxy)
-                assert proxy.app.status()["keys"] == {"in_flight": 0, "waiting": 0}
+                assert proxy.status()["keys"] == {"in_flight": 0, "waiting": 0}
             # From now on all of them know, and say the same.
             storm_after = Storm(proxies, keys, seed)
             await storm_after.ask_each_once_more()
@@ -192,7 +192,7 @@ async def test_who_knows_that_the_first_is_under_way_waits_for_it_though_redis_h
             await gate.reached.wait()
             waiters = [asyncio.create_task(post(second)) for _ in range(5)]
             await eventually(lambda: second.waiting_for_keys == 5)
-            await eventually(lambda: second.app._flights.claims._watched)  # type: ignore[attr-defined]  # of Redis
+            await eventually(lambda: second.app._in_flight_keys.claims._watched)  # type: ignore[attr-defined]  # of Redis
             await asyncio.sleep(0.05)  # it has heard that the key is busy
             server.stall()
             await asyncio.sleep(3 * TIMEOUT)
@@ -273,7 +273,7 @@ async def test_a_file_is_locked_when_the_result_is_to_be_kept(tmp_path: Path) ->
             got = await post(proxy)
             assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
             assert (await post(proxy, new_key())).reason_word == "store"
-        await eventually(lambda: len(proxy.app._flights) == 0)
+        await eventually(lambda: len(proxy.app._in_flight_keys) == 0)
         got = await post(proxy)
         assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
         assert len(upstream.requests) == 1

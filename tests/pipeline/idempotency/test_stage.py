@@ -402,10 +402,10 @@ async def test_status_tells_what_goes_on() -> None:
         upstream.script(gate.behaviour)
         tasks = [asyncio.create_task(post(proxy)) for _ in range(3)]
         await eventually(lambda: proxy.waiting_for_keys == 2)
-        assert proxy.app.status()["keys"] == {"in_flight": 1, "waiting": 2}
+        assert proxy.status()["keys"] == {"in_flight": 1, "waiting": 2}
         gate.open()
         await asyncio.gather(*tasks)
-        assert proxy.app.status()["keys"] == {"in_flight": 0, "waiting": 0}
+        assert proxy.status()["keys"] == {"in_flight": 0, "waiting": 0}
         assert await results(proxy) == {"new": 1, "joined": 2}
 
 

@@ -61,7 +61,7 @@ async def test_one_instance(store: str, route: str, seed: int, tmp_path: Path) -
         storm = Storm([proxy], keys, seed)
         await storm.rage(CALLERS)
         await storm.ask_each_once_more()
-        await eventually(lambda: proxy.app.status()["keys"] == {"in_flight": 0, "waiting": 0})
+        await eventually(lambda: proxy.status()["keys"] == {"in_flight": 0, "waiting": 0})
         told = await results([proxy])
     assert_each_ran_once(till, storm, keys)
     assert storm.cut_off == 0

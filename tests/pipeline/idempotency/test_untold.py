@@ -103,7 +103,7 @@ async def test_the_lease_goes_on_while_the_store_cannot_be_told(tmp_path: Path) 
                 assert is_replayed(await post(first)), "its owner has the result"
                 assert (await post(other)).reason_word == "key_in_flight"
             change_file(tmp_path, "DROP TRIGGER no_result")
-            await eventually(lambda: len(first.app._flights) == 0)
+            await eventually(lambda: len(first.app._in_flight_keys) == 0)
             got = await post(other)
             assert (got.status, got.body, is_replayed(got)) == (201, b"the first", True)
             assert first.app._listener.server.replay_memory.used == 0
@@ -127,7 +127,7 @@ async def test_results_beyond_the_memory_for_them_are_not_kept() -> None:
                     assert got.body == LARGE, "who was there gets it"
                 assert (await post(proxies[0])).reason_word == "result_not_stored"
             await everybody_sees_it(proxies, "up")
-            await eventually(lambda: len(proxies[0].app._flights) == 0)
+            await eventually(lambda: len(proxies[0].app._in_flight_keys) == 0)
             for proxy in proxies:
                 assert (await post(proxy)).reason_word == "result_not_stored"
             assert proxies[0].app._listener.server.replay_memory.used == 0
@@ -175,7 +175,7 @@ async def test_too_many_untold_ends_and_no_key_is_claimed(
                 assert (await post(proxy, new_key())).reason_word == "store"
                 assert is_replayed(await post(proxy)), "what is known here is given"
                 await client.rename("elsewhere", key)
-            await eventually(lambda: proxy.app._flights.untold == 0)
+            await eventually(lambda: proxy.app._in_flight_keys.untold == 0)
             assert (await post(proxy, new_key())).status == 200
             assert is_replayed(await post(proxy))
 
@@ -194,7 +194,7 @@ async def test_what_could_not_be_told_at_the_end_is_logged(
             server.stall()
             gate.open()
             await owner
-            (name,) = proxy.app._flights._by_name
+            (name,) = proxy.app._in_flight_keys._by_name
         server.resume()
     assert any(
         "never told how 1 requests" in text and name in text

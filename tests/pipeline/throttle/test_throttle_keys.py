@@ -368,4 +368,4 @@ async def test_values_are_nowhere_to_be_read() -> None:
         told += [await proxy.admin("GET", path) for path in ("/status", "/metrics", "/config")]
         assert not any(b"s3cr3t" in got.raw_head + got.body for got in told)
         assert "s3cr3t" not in str(await proxy.logged(2))
-        assert "s3cr3t" not in repr(list(proxy.app._estate.throttles.values()))
+        assert "s3cr3t" not in repr(list(proxy.app._generation.throttles.values()))

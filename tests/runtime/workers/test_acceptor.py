@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from proxy.runtime.workers.acceptor import ConnectionAcceptor
-from proxy.runtime.workers.fd_passing import MOST_WAITING, Dealt, FdReceiver, FdSender
+from proxy.runtime.workers.fd_passing import MOST_WAITING, AcceptedConnection, FdReceiver, FdSender
 from tests.support import eventually
 
 
@@ -38,7 +38,7 @@ class Stage:
 
     def _choose(self) -> FdSender | None:
         able = [sender for sender in self.senders if sender.has_room]
-        return min(able, key=lambda sender: (sender.load, sender.last_given), default=None)
+        return min(able, key=lambda sender: (sender.load, sender.last_sent), default=None)
 
     def connect(self, count: int = 1) -> list[socket.socket]:
         """Clients that are connected, or wait to be."""
@@ -54,7 +54,7 @@ class Stage:
     def loads(self) -> list[int]:
         return [sender.load for sender in self.senders]
 
-    def kill(self, worker: int) -> list[Dealt]:
+    def kill(self, worker: int) -> list[AcceptedConnection]:
         """What a worker leaves that ends with all it has; its end of the socket pair closes."""
         sender = self.senders.pop(worker)
         self.receivers.pop(worker).close()
@@ -87,8 +87,8 @@ async def test_each_worker_gets_its_turn_and_the_idle_one_what_comes_next() -> N
         for receiver in scene.receivers:
             receiver.open()
         await eventually(lambda: [len(taken) for taken in scene.taken] == [2, 2, 2])
-        scene.receivers[1].left()
-        scene.receivers[1].left()
+        scene.receivers[1].connection_ended()
+        scene.receivers[1].connection_ended()
         await eventually(lambda: scene.loads == [2, 0, 2])
         scene.connect(2)
         await eventually(lambda: scene.loads == [2, 2, 2])

@@ -5,7 +5,7 @@ import os
 import signal
 from contextlib import AsyncExitStack
 
-from tests.runtime.workers.worker_pools import Crew, caller, crew, ended
+from tests.runtime.workers.worker_pools import RunningPool, caller, ended, pool
 from tests.support import (
     PATIENCE,
     Metrics,
@@ -27,7 +27,7 @@ COUNTERS = (
 )
 
 
-async def watch_counters(running: Crew, stop: asyncio.Event) -> int:
+async def watch_counters(running: RunningPool, stop: asyncio.Event) -> int:
     """Scrape all the time; how often. Fails when a counter goes back."""
     last: Metrics | None = None
     scrapes = 0
@@ -43,7 +43,7 @@ async def watch_counters(running: Crew, stop: asyncio.Event) -> int:
 async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else() -> None:
     async with (
         ScriptedUpstream() as upstream,
-        crew(one_route(upstream, top="access_log: none")) as running,
+        pool(one_route(upstream, top="access_log: none")) as running,
         AsyncExitStack() as stack,
     ):
         stop = asyncio.Event()
@@ -100,7 +100,7 @@ async def test_a_worker_that_hangs_holds_up_nobody_else() -> None:
         route = f"headers: {{response: {{set: {{X-Version: v{number}}}}}}}"
         return one_route(upstream, route, top="listen: 127.0.0.1:0\nadmin: 127.0.0.1:0")
 
-    async with ScriptedUpstream() as upstream, crew(version(1), 3) as running:
+    async with ScriptedUpstream() as upstream, pool(version(1), 3) as running:
         proxy = running.proxy
         for _ in range(6):
             assert (await proxy.get()).status == 200
@@ -136,7 +136,7 @@ async def test_workers_drain_by_themselves_when_the_supervisor_is_gone() -> None
         subprocess_proxy(one_route(upstream), None, "--workers", "2") as proxy,
         proxy.client() as client,
     ):
-        pids = await Crew(proxy).pids()
+        pids = await RunningPool(proxy).pids()
         gate = Gate()
         upstream.usual = gate.behaviour
         request = asyncio.create_task(client.get())

@@ -5,7 +5,7 @@ import os
 import signal
 from contextlib import AsyncExitStack
 
-from tests.runtime.workers.worker_pools import crew, ended
+from tests.runtime.workers.worker_pools import ended, pool
 from tests.support import End, ScriptedUpstream, eventually, one_route, request
 from tests.support.keys import Gate
 
@@ -13,7 +13,7 @@ from tests.support.keys import Gate
 async def test_requests_under_way_end_before_the_workers_do() -> None:
     async with (
         ScriptedUpstream() as upstream,
-        crew(one_route(upstream, top="drain_delay: 300ms")) as running,
+        pool(one_route(upstream, top="drain_delay: 300ms")) as running,
         AsyncExitStack() as stack,
     ):
         proxy, gate = running.proxy, Gate()
@@ -48,7 +48,7 @@ async def test_requests_under_way_end_before_the_workers_do() -> None:
 
 
 async def test_a_second_signal_ends_all_at_once_even_one_that_hangs() -> None:
-    async with ScriptedUpstream() as upstream, crew(one_route(upstream)) as running:
+    async with ScriptedUpstream() as upstream, pool(one_route(upstream)) as running:
         proxy, gate = running.proxy, Gate()
         pids = await running.pids()
         upstream.usual = gate.behaviour

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from proxy.stores.dead_letters.store import FILE
-from tests.runtime.workers.worker_pools import caller, crew
+from tests.runtime.workers.worker_pools import caller, pool
 from tests.support import ScriptedUpstream, eventually, one_route
 
 
@@ -20,7 +20,7 @@ def version(upstream: ScriptedUpstream, number: int, top: str = "") -> str:
 async def test_a_reload_is_rolled_through_while_requests_are_served() -> None:
     async with (
         ScriptedUpstream() as upstream,
-        crew(version(upstream, 0)) as running,
+        pool(version(upstream, 0)) as running,
         AsyncExitStack() as stack,
     ):
         proxy, stop = running.proxy, asyncio.Event()
@@ -67,10 +67,10 @@ async def test_what_one_worker_refuses_is_taken_back_by_the_others(tmp_path: Pat
     state = tmp_path / "state"
     top = f"state_dir: {state}"
 
-    def with_letters(upstream: ScriptedUpstream, number: int) -> str:
+    def with_dead_letters(upstream: ScriptedUpstream, number: int) -> str:
         return version(upstream, number, top) + "    dead_letter: true\n"
 
-    async with ScriptedUpstream() as upstream, crew(with_letters(upstream, 1)) as running:
+    async with ScriptedUpstream() as upstream, pool(with_dead_letters(upstream, 1)) as running:
         proxy = running.proxy
         proxy.config.write_text(version(upstream, 2, top))
         assert (await proxy.admin("POST", "/-/reload")).status == 200
@@ -80,7 +80,7 @@ async def test_what_one_worker_refuses_is_taken_back_by_the_others(tmp_path: Pat
         first, second = await running.pids()
         os.kill(second, signal.SIGKILL)
         await running.until("ready", "ready", but=[second])
-        proxy.config.write_text(with_letters(upstream, 3))
+        proxy.config.write_text(with_dead_letters(upstream, 3))
         answer = await proxy.admin("POST", "/-/reload")
         assert answer.status == 422
         assert json.loads(answer.body)["faults"][0].startswith("dead_letter: ")

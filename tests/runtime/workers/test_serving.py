@@ -5,7 +5,7 @@ import ssl
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
-from tests.runtime.workers.worker_pools import Crew, crew, open_files
+from tests.runtime.workers.worker_pools import RunningPool, open_files, pool
 from tests.support import Certificates, RawClient, ScriptedUpstream, eventually, one_route
 
 
@@ -16,8 +16,8 @@ async def test_several_workers_serve_like_one(tmp_path: Path) -> None:
     tls = f"{{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}}}}}"
     listen = f"listen: ['127.0.0.1:0', {tls}, 'unix:{path}']"
     async with ScriptedUpstream() as upstream:
-        async with crew(one_route(upstream, "retry: true", top=listen), 3) as running:
-            await connections_are_dealt_evenly(running)
+        async with pool(one_route(upstream, "retry: true", top=listen), 3) as running:
+            await connections_are_spread_evenly(running)
             await numbers_are_those_of_all(running)
             await who_leaves_makes_room(running)
             await tls_and_unix_sockets_work_as_well(running, certificates, path)
@@ -29,7 +29,7 @@ async def test_several_workers_serve_like_one(tmp_path: Path) -> None:
         }
 
 
-async def connections_are_dealt_evenly(running: Crew) -> None:
+async def connections_are_spread_evenly(running: RunningPool) -> None:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(running.proxy.client()) for _ in range(12)]
         for number in range(3):
@@ -38,7 +38,7 @@ async def connections_are_dealt_evenly(running: Crew) -> None:
         assert [worker.connections for worker in await running.workers()] == [4, 4, 4]
 
 
-async def numbers_are_those_of_all(running: Crew) -> None:
+async def numbers_are_those_of_all(running: RunningPool) -> None:
     metrics = await running.proxy.metrics()
     assert metrics.total("holdfast_requests_total", route="all", code="200") == 36
     assert metrics.total("holdfast_request_duration_seconds_count", route="all") == 36
@@ -52,7 +52,7 @@ async def numbers_are_those_of_all(running: Crew) -> None:
     assert {record["client"] for record in log} == {"127.0.0.1"}
 
 
-async def who_leaves_makes_room(running: Crew) -> None:
+async def who_leaves_makes_room(running: RunningPool) -> None:
     """The next ones go to where there are fewer."""
     await running.until_connected(0, 0, 0)
     async with AsyncExitStack() as stack:
@@ -69,7 +69,7 @@ async def who_leaves_makes_room(running: Crew) -> None:
 
 
 async def tls_and_unix_sockets_work_as_well(
-    running: Crew, certificates: Certificates, path: Path
+    running: RunningPool, certificates: Certificates, path: Path
 ) -> None:
     port = int(running.proxy.bound[1].rpartition(":")[2])
     for _ in range(3):
@@ -91,7 +91,7 @@ async def tls_and_unix_sockets_work_as_well(
     assert seen == {("/tls", "127.0.0.1"), ("/unix", "")}
 
 
-async def nothing_is_left_of_a_thousand_connections(running: Crew) -> None:
+async def nothing_is_left_of_a_thousand_connections(running: RunningPool) -> None:
     proxy, workers = running.proxy, await running.pids()
     held = {pid: open_files(pid) for pid in (proxy.process.pid, *workers)}
 

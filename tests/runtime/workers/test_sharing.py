@@ -6,7 +6,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.runtime.workers.worker_pools import Crew, crew
+from tests.runtime.workers.worker_pools import RunningPool, pool
 from tests.support import ScriptedUpstream, answer, ok, response
 from tests.support.keys import KEY, Gate
 from tests.support.redis_server import redis_server
@@ -29,7 +29,7 @@ async def test_limits_and_keys_in_redis_are_those_of_all_workers(tmp_path: Path)
     limit = "{rate: 20/s, burst: 5, max_wait: 0s}"
     async with redis_server() as redis, ScriptedUpstream() as upstream:
         store = f"redis://127.0.0.1:{redis.port}"
-        async with crew(config(upstream, store, limit, str(tmp_path / "state"))) as running:
+        async with pool(config(upstream, store, limit, str(tmp_path / "state"))) as running:
             await one_limit_holds(running)
             await a_key_runs_once(running, upstream)
 
@@ -38,13 +38,13 @@ async def test_keys_and_letters_in_files_are_those_of_all_workers(tmp_path: Path
     store = f"sqlite:{tmp_path / 'keys.db'}"
     async with (
         ScriptedUpstream() as upstream,
-        crew(config(upstream, store, state=str(tmp_path / "state"))) as running,
+        pool(config(upstream, store, state=str(tmp_path / "state"))) as running,
     ):
         await a_key_runs_once(running, upstream)
-        await letters_and_attempts_are_found(running, upstream)
+        await dead_letters_and_attempts_are_found(running, upstream)
 
 
-async def one_limit_holds(running: Crew) -> None:
+async def one_limit_holds(running: RunningPool) -> None:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(running.proxy.client()) for _ in range(4)]
         began = time.monotonic()
@@ -65,7 +65,7 @@ async def one_limit_holds(running: Crew) -> None:
     assert decided["refused"] == statuses.count(429)
 
 
-async def a_key_runs_once(running: Crew, upstream: ScriptedUpstream) -> None:
+async def a_key_runs_once(running: RunningPool, upstream: ScriptedUpstream) -> None:
     """The same key on several connections, hence on both workers, while the first one runs."""
     gate, before, logged = Gate(ok(b"done")), len(upstream.requests), len(running.proxy.log)
     upstream.usual = gate.behaviour
@@ -95,7 +95,9 @@ async def a_key_runs_once(running: Crew, upstream: ScriptedUpstream) -> None:
     assert (await running.proxy.admin("GET", f"/keys/{record}")).status == 404
 
 
-async def letters_and_attempts_are_found(running: Crew, upstream: ScriptedUpstream) -> None:
+async def dead_letters_and_attempts_are_found(
+    running: RunningPool, upstream: ScriptedUpstream
+) -> None:
     proxy = running.proxy
     upstream.usual = answer(response(429))
     letters = set()
@@ -110,7 +112,7 @@ async def letters_and_attempts_are_found(running: Crew, upstream: ScriptedUpstre
     listed = json.loads((await proxy.admin("GET", "/dead-letters")).body)["letters"]
     assert {letter["id"] for letter in listed} == letters
     found = json.loads((await proxy.admin("GET", "/attempts?request_id=order-4711")).body)
-    times = [told["time"] for told in found["requests"]]
+    times = [shown["time"] for shown in found["requests"]]
     assert (len(times), times) == (4, sorted(times))
     assert (await proxy.admin("GET", "/attempts?request_id=unheard-of")).status == 404
     upstream.usual = answer(ok())

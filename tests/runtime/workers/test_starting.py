@@ -22,8 +22,8 @@ async def attempt(folder: Path, config: str, *arguments: str) -> tuple[int | Non
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
-    return process.returncode, said.decode()
+    _, logged = await process.communicate()
+    return process.returncode, logged.decode()
 
 
 async def test_a_worker_that_cannot_serve_prevents_the_start(tmp_path: Path) -> None:
@@ -31,11 +31,11 @@ async def test_a_worker_that_cannot_serve_prevents_the_start(tmp_path: Path) -> 
     (state / FILE).mkdir(parents=True)
     top = f"listen: 127.0.0.1:0\nstate_dir: {state}"
     config = one_route("http://127.0.0.1:9", "dead_letter: true", top=top)
-    status, said = await attempt(tmp_path, config, "--workers", "2")
+    status, logged = await attempt(tmp_path, config, "--workers", "2")
     assert status == 1
-    assert said.splitlines()[-1].startswith("Error: cannot start: ")
-    assert str(state) in said
-    assert "Traceback" not in said
+    assert logged.splitlines()[-1].startswith("Error: cannot start: ")
+    assert str(state) in logged
+    assert "Traceback" not in logged
 
 
 async def test_an_address_that_is_taken_prevents_listening(tmp_path: Path) -> None:
@@ -43,18 +43,18 @@ async def test_an_address_that_is_taken_prevents_listening(tmp_path: Path) -> No
     port = listening.sockets[0].getsockname()[1]
     try:
         config = one_route("http://127.0.0.1:9", top=f"listen: 127.0.0.1:{port}\nworkers: 2")
-        status, said = await attempt(tmp_path, config)
+        status, logged = await attempt(tmp_path, config)
     finally:
         listening.close()
     assert status == 1
-    assert said == f"Error: cannot listen: Address already in use: 127.0.0.1:{port}\n"
+    assert logged == f"Error: cannot listen: Address already in use: 127.0.0.1:{port}\n"
 
 
 @pytest.mark.parametrize("workers", ["0", "many"])
 async def test_a_bad_number_is_said_before_anything_starts(tmp_path: Path, workers: str) -> None:
-    status, said = await attempt(tmp_path, one_route("http://127.0.0.1:9"), "--workers", workers)
+    status, logged = await attempt(tmp_path, one_route("http://127.0.0.1:9"), "--workers", workers)
     assert status == 1
-    assert said.startswith("--workers: ")
+    assert logged.startswith("--workers: ")
 
 
 async def test_one_worker_is_this_process_itself() -> None:

@@ -21,7 +21,7 @@ class Seen:
     connections: int
 
 
-class Crew:
+class RunningPool:
     """A running supervisor and its workers."""
 
     def __init__(self, proxy: ProxyProcess) -> None:
@@ -35,8 +35,8 @@ class Crew:
 
     async def workers(self) -> list[Seen]:
         return [
-            Seen(told["number"], told["pid"], told["state"], told["connections"])
-            for told in (await self.status())["workers"]
+            Seen(shown["number"], shown["pid"], shown["state"], shown["connections"])
+            for shown in (await self.status())["workers"]
         ]
 
     async def pids(self) -> list[int]:
@@ -69,10 +69,10 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(config: str, workers: int = 2, *arguments: str) -> AsyncIterator[Crew]:
+async def pool(config: str, workers: int = 2, *arguments: str) -> AsyncIterator[RunningPool]:
     """A proxy that runs with as many *workers*; nobody is left at the end."""
     async with subprocess_proxy(config, None, "--workers", str(workers), *arguments) as proxy:
-        running = Crew(proxy)
+        running = RunningPool(proxy)
         pids = await running.pids()
         assert len(pids) == workers
         yield running

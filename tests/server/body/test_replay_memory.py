@@ -222,7 +222,7 @@ async def client_leaves_during_the_attempt(stage: Stage) -> None:
 
 async def client_leaves_during_the_wait(stage: Stage) -> None:
     await stage.put(answer(COME_BACK_LATER))
-    await eventually(lambda: len(stage.proxy.app._pauses))
+    await eventually(lambda: len(stage.proxy.app._retry_waits))
     stage.client.wire.reset()
 
 
@@ -234,7 +234,7 @@ async def client_leaves_during_the_response(stage: Stage) -> None:
 
 async def proxy_drains_during_the_wait(stage: Stage) -> None:
     await stage.put(answer(COME_BACK_LATER))
-    await eventually(lambda: len(stage.proxy.app._pauses))
+    await eventually(lambda: len(stage.proxy.app._retry_waits))
     drained = asyncio.create_task(stage.proxy.app.drain())
     assert await stage.status() == 503
     await drained

@@ -1,0 +1,231 @@
+"""What the admin listener may see and do of a running app: status, keys, dead letters, reload."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from proxy import __version__
+from proxy.admin.operations import StoreSilent
+from proxy.config import Loaded
+from proxy.http.fields import RawHeaders
+from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.metrics.snapshot import ProcessSnapshot
+from proxy.observe.recent import Recent
+from proxy.observe.status import process_status
+from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
+from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.idempotency.record import RecordState, Released, Shown
+from proxy.replay.service import ReplayService
+from proxy.server.router import Router
+from proxy.stores import StoreError
+from proxy.stores.dead_letters import DeadLetterStore
+
+_log = logging.getLogger("holdfast")
+
+_IDS_IN_LINE = 50
+"""Dead letters that one line of the log names: a line is to be readable, and not cut off."""
+
+
+class RunningApp(Protocol):
+    """The part of an app's life that its operator can see, and the one thing to set off."""
+
+    @property
+    def loaded(self) -> Loaded:
+        """The configuration in force."""
+
+    @property
+    def state(self) -> str:
+        """``starting``, ``ready`` or ``draining``."""
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start."""
+
+    def snapshot(self) -> ProcessSnapshot:
+        """Return what was counted and what goes on at this moment."""
+
+    async def reload(self) -> tuple[bool, Sequence[str]]:
+        """Read the configuration again and put it in force, or leave all as it is."""
+
+
+class AppOperations:
+    """Implements :class:`proxy.admin.operations.Operations` for one process."""
+
+    def __init__(
+        self,
+        app: RunningApp,
+        *,
+        metrics: Metrics,
+        recent: Recent,
+        in_flight_keys: InFlightKeys,
+        dead_letters: DeadLetterStore,
+        replays: ReplayService,
+        router: Callable[[], Router],
+    ) -> None:
+        """*router* gives the routes in force, by which a dead letter is sent again."""
+        self._app = app
+        self._metrics = metrics
+        self._recent = recent
+        self._in_flight_keys = in_flight_keys
+        self._dead_letters = dead_letters
+        self._replays = replays
+        self._router = router
+
+    # The process.
+
+    def token(self) -> str | None:
+        """Return the admin token in force."""
+        return self._app.loaded.settings.admin_token
+
+    def not_ready(self) -> str | None:
+        """Say why no requests are taken; None if they are."""
+        return None if self._app.state == "ready" else self._app.state
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """Return the metrics, in the format that *accept* asks for."""
+        return await self._metrics.exposition(accept)
+
+    async def status(self) -> dict[str, object]:
+        """Return what goes on, for a person."""
+        return {
+            "version": __version__,
+            "state": self._app.state,
+            "uptime_seconds": round(self._app.uptime, 3),
+            **process_status(self._app.snapshot()),
+        }
+
+    async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
+        """Return the recent notable requests with this id, and each of their attempts."""
+        return self._recent.of(request_id)
+
+    def config(self) -> dict[str, object]:
+        """Return the configuration in force, secrets masked."""
+        return self._app.loaded.effective
+
+    async def reload(self) -> tuple[bool, Sequence[str]]:
+        """Read the configuration again and put it in force, or leave all as it is."""
+        return await self._app.reload()
+
+    # Idempotency keys.
+
+    async def show_key(self, name: str) -> Shown | None:
+        """Return what is known of the key whose record is called *name*."""
+        with _asking_store_for(name):
+            return await self._in_flight_keys.claims.show(name)
+
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        """Forget a key, unless a running request owns it; with *force* that request loses it."""
+        store = self._in_flight_keys.claims
+        with _asking_store_for(name):
+            # The key may change its owner between two steps: the next round sees the new one.
+            while (shown := await store.show(name)) is not None:
+                flight = self._in_flight_keys.get(name)
+                if flight is not None:
+                    # Whatever became of its lease: the request runs here, and others wait for it.
+                    shown = replace(shown, state=RecordState.IN_FLIGHT)
+                elif await store.drop(name):
+                    _log.info("the key %s was released by hand, it was %s", name, shown.state)
+                    return Released(shown, None)
+                elif shown.state is not RecordState.IN_FLIGHT:
+                    continue
+                if not force:
+                    return Released(shown, shown)
+                return Released(shown, await self._take_key_away(name, flight))
+            return Released(None, None)
+
+    async def _take_key_away(self, name: str, flight: InFlightKey | None) -> Shown | None:
+        """Let the request of a key go on without it; return what is known of the key now."""
+        if flight is None:
+            await self._in_flight_keys.claims.revoke(name)
+        else:
+            await self._in_flight_keys.end(flight)
+        now = await self._in_flight_keys.claims.show(name)
+        if now is not None and now.state is RecordState.IN_FLIGHT:
+            raise StoreError("it was not told, or another request has the key already")
+        state = "free" if now is None else now.state
+        _log.warning(
+            "the key %s was taken from its request by hand, which may still run: it is %s now",
+            name,
+            state,
+        )
+        return now
+
+    # Dead letters.
+
+    async def list_dead_letters(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[DeadLetterSummary]:
+        """Return one page of dead letters, in their order."""
+        with _asking_dead_letters():
+            return await self._dead_letters.page(route, after=after, limit=limit, newest=newest)
+
+    async def find_dead_letter(self, name: str) -> DeadLetter | None:
+        """Return all of one dead letter; None if there is none."""
+        with _asking_dead_letters():
+            return await self._dead_letters.find(name)
+
+    async def drop_dead_letter(self, name: str) -> bool | None:
+        """Delete a dead letter; False if it is being sent again, None if there is none."""
+        with _asking_dead_letters():
+            dropped = await self._dead_letters.drop(name)
+        if dropped:
+            _log.info("dead letter %s was dropped by hand", name)
+        return dropped
+
+    async def drop_dead_letters(self, route: str | None, until: str) -> int:
+        """Delete those of a route, or all, up to *until*, except those being sent again."""
+        with _asking_dead_letters():
+            dropped = await self._dead_letters.drop_all(route, until, _log_dropped)
+        of = "all routes" if route is None else f"route {route}"
+        letters = "1 dead letter" if dropped == 1 else f"{dropped} dead letters"
+        _log.info("dropped by hand: %s of %s", letters, of)
+        return dropped
+
+    async def replay_obstacle(
+        self, name: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
+        """Say why a dead letter would not be sent again now; None if it would."""
+        router = self._router()
+        with _asking_dead_letters():
+            return await self._replays.obstacle(
+                name, given, router.named, router.settings, force=force
+            )
+
+    async def replay_dead_letter(
+        self, name: str, given: RawHeaders, *, force: bool
+    ) -> Replayed | Obstacle:
+        """Send a dead letter again through its route, as the route is now."""
+        router = self._router()
+        with _asking_dead_letters():
+            return await self._replays.replay(
+                name, given, router.named, router.settings, force=force
+            )
+
+
+@contextmanager
+def _asking_store_for(name: str) -> Iterator[None]:
+    """Log why the store does not answer about a key, and raise StoreSilent."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("the store does not tell of the key %s (%s)", name, error)
+        raise StoreSilent from error
+
+
+@contextmanager
+def _asking_dead_letters() -> Iterator[None]:
+    """Log why the file of the dead letters does not answer, and raise StoreSilent."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("the dead letters cannot be reached (%s)", error)
+        raise StoreSilent from error
+
+
+def _log_dropped(names: Sequence[str]) -> None:
+    """Name in the log the dead letters that are gone for good: an operator may look for one."""
+    for start in range(0, len(names), _IDS_IN_LINE):
+        ids = " ".join(names[start : start + _IDS_IN_LINE])
+        _log.info("dead letters dropped by hand: %s", ids)
