@@ -182,8 +182,8 @@ class GenerationBuilder:
             throttles=throttles,
             keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
-            flights=self.flights,
-            letters=self.letters,
+            in_flight=self.flights,
+            dead_letters=self.letters,
             retry_waits=self.retry_waits,
             clock=self.clock,
         )

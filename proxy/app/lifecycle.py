@@ -360,7 +360,7 @@ class App:
             connections=self._listener.server.open_connections,
             keys_in_flight=len(self._flights),
             keys_waiting=self._flights.waiting,
-            keys_known=None if self._flights.at_once is None else self._flights.at_once.known(),
+            keys_known=None if self._flights.immediate is None else self._flights.immediate.known(),
             addresses={
                 upstream.settings.name: [
                     AddressState(
@@ -415,11 +415,11 @@ class App:
     async def show_key(self, name: str) -> Shown | None:
         """What is known of the key whose record has that name."""
         with _store_asked_for(name):
-            return await self._flights.claims.show(name)
+            return await self._flights.store.show(name)
 
     async def release_key(self, name: str, *, force: bool) -> Released:
         """Forget a key, unless a request that runs has it; with *force* that one loses it."""
-        claims = self._flights.claims
+        claims = self._flights.store
         with _store_asked_for(name):
             # Between the two it may change hands: whoever was faster is seen in the next round.
             while (shown := await claims.show(name)) is not None:
@@ -440,10 +440,10 @@ class App:
     async def _take_key_away(self, name: str, flight: InFlightKey | None) -> Shown | None:
         """Let the request of a key go on without it: what is known of the key now."""
         if flight is None:
-            await self._flights.claims.revoke(name)
+            await self._flights.store.revoke(name)
         else:
             await self._flights.end(flight)
-        now = await self._flights.claims.show(name)
+        now = await self._flights.store.show(name)
         if now is not None and now.state is RecordState.IN_FLIGHT:
             raise StoreError("it was not told, or another request has the key already")
         state = "free" if now is None else now.state

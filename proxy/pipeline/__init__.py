@@ -41,44 +41,48 @@ from proxy.upstream.upstream import Upstream
 def build(settings: RouteSettings, services: RouteServices) -> Handler:
     """What a route does with a request."""
     upstream = services.upstreams[settings.upstream]
-    forward = _forward(settings, upstream, services)
-    handle: Handler = forward.handle
-    letters = None
+    single_attempt = _single_attempt(settings, upstream, services)
+    handle: Handler = single_attempt.handle
+    dead_letters = None
     if settings.dead_letter is not None:
-        letters = DeadLetterWriter(
+        dead_letters = DeadLetterWriter(
             settings,
             upstream.settings,
-            services.letters,
+            services.dead_letters,
             services.clock,
-            services.flights.known_scopes,
+            services.in_flight.known_scopes,
         )
     if settings.retry is not None or settings.fallback is not None:
-        handle = _retry(settings, forward, services, letters).handle
-    if letters is not None:
-        handle = DeadLetters(handle, letters).handle
+        handle = _retry(settings, single_attempt, services, dead_letters).handle
+    if dead_letters is not None:
+        handle = DeadLetters(handle, dead_letters).handle
     if settings.idempotency is not None:
         handle = Idempotency(
             settings,
             handle,
-            services.flights,
-            refused={up.settings.name: up.settings.refused for up in _asked(settings, services)},
+            services.in_flight,
+            refused={
+                up.settings.name: up.settings.refused for up in _upstreams_of(settings, services)
+            },
             covers_host=_sees_host(settings, services),
-            time_left=forward.time_left,
+            time_left=single_attempt.time_left,
             clock=services.clock,
         ).handle
-    if letters is not None and letters.keeps_refusals:
-        handle = KeptRefusals(handle, letters).handle
+    if dead_letters is not None and dead_letters.keeps_refusals:
+        handle = KeptRefusals(handle, dead_letters).handle
     return handle
 
 
-def _asked(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:
+def _upstreams_of(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:
     """The upstreams that a request of this route may be sent to."""
     yield services.upstreams[settings.upstream]
     if settings.fallback is not None and settings.fallback.upstream:
         yield services.upstreams[settings.fallback.upstream]
 
 
-def _forward(settings: RouteSettings, upstream: Upstream, services: RouteServices) -> SingleAttempt:
+def _single_attempt(
+    settings: RouteSettings, upstream: Upstream, services: RouteServices
+) -> SingleAttempt:
     """One attempt at *upstream*."""
     retry = settings.retry
     limit = None if retry is None else retry.attempt_timeout
@@ -89,7 +93,7 @@ def _forward(settings: RouteSettings, upstream: Upstream, services: RouteService
             upstream.settings,
             "auto" if retry is None else retry.unsafe,
             longest_attempt(settings),
-            [other.settings for other in _asked(settings, services)],
+            [other.settings for other in _upstreams_of(settings, services)],
         ),
         services.clock,
         throttle_chain=services.throttle_chain(settings.name, upstream),
@@ -100,31 +104,31 @@ def _forward(settings: RouteSettings, upstream: Upstream, services: RouteService
 
 def _retry(
     settings: RouteSettings,
-    forward: SingleAttempt,
+    single_attempt: SingleAttempt,
     services: RouteServices,
-    letters: DeadLetterWriter | None,
+    dead_letters: DeadLetterWriter | None,
 ) -> Retry:
     """Attempts until one is good, and what follows if none is."""
-    upstream = forward.upstream
+    upstream = single_attempt.upstream
     fallback = None
     if settings.fallback is not None:
         other = services.upstreams.get(settings.fallback.upstream)
-        way_out = None if other is None else _forward(settings, other, services)
-        fallback = FallbackStage(settings.fallback, forward, way_out, services.retry_waits)
+        at_other = None if other is None else _single_attempt(settings, other, services)
+        fallback = FallbackStage(settings.fallback, single_attempt, at_other, services.retry_waits)
     return Retry(
-        forward,
+        single_attempt,
         RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
         budget=_budget(settings, upstream, services),
         retry_waits=services.retry_waits,
         clock=services.clock,
         fallback=fallback,
-        letters=letters,
+        dead_letters=dead_letters,
     )
 
 
 def _sees_host(settings: RouteSettings, services: RouteServices) -> bool:
     """Whether an upstream that the route sends to gets the client's own host."""
-    return any(up.settings.preserve_host for up in _asked(settings, services))
+    return any(up.settings.preserve_host for up in _upstreams_of(settings, services))
 
 
 def _budget(settings: RouteSettings, upstream: Upstream, services: RouteServices) -> Budget | None:

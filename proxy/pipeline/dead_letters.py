@@ -79,7 +79,7 @@ class DeadLetterWriter:
         self,
         settings: RouteSettings,
         upstream: UpstreamSettings,
-        drawer: DeadLetterSink,
+        sink: DeadLetterSink,
         clock: Clock,
         known_scopes: Container[str] = (),
     ) -> None:
@@ -99,7 +99,7 @@ class DeadLetterWriter:
         if keys is not None and scope:
             self._scope = KeyReader(keys.header.encode(), [name.encode() for name in scope])
         self._known_scopes = known_scopes
-        self._drawer = drawer
+        self._sink = sink
         self._clock = clock
 
     # Which ones.
@@ -139,7 +139,7 @@ class DeadLetterWriter:
             return None
         if not attempts:
             is_wanted = self.keeps_refusals and reason in REFUSED and self.may_want(exchange)
-            return reason if is_wanted and not _is_hasty(exchange, refusal) else None
+            return reason if is_wanted and not _is_hurried(exchange, refusal) else None
         last = attempts[-1]
         if reason in FAILED:
             error: FailureKind | int = FAILED[reason]
@@ -152,13 +152,13 @@ class DeadLetterWriter:
 
     # Writing them.
 
-    async def before_fallback(self, exchange: Exchange, fallback: FallbackSettings) -> None:
+    async def keep_before_fallback(self, exchange: Exchange, fallback: FallbackSettings) -> None:
         """It failed, and its client is about to get something else."""
         last = exchange.attempts[-1]
         body = None if exchange.body is None else await exchange.body.rest()
         await self.write(exchange, last.kind or last.status, body, fallback.upstream or "-")
 
-    async def after(
+    async def keep_if_failed(
         self, exchange: Exchange, refusal: Refusal, fallback: FallbackSettings | None = None
     ) -> None:
         """Write it down if it failed and gets *refusal*, or the *fallback* in its place."""
@@ -169,7 +169,7 @@ class DeadLetterWriter:
         instead = "" if fallback is None else fallback.upstream or "-"
         await self.write(exchange, error, body, instead)
 
-    async def after_cancelling(self, exchange: Exchange) -> None:
+    async def keep_if_cancelled(self, exchange: Exchange) -> None:
         """Write it down if it is not going to end, and nobody is there any more to be told.
 
         Its response was set aside for another attempt when its client left; or it was under way,
@@ -195,10 +195,10 @@ class DeadLetterWriter:
         """
         kept = False
         try:
-            letter = self._letter(exchange, error, body, fallback)
-            kept = await self._drawer.keep(letter)
+            dead_letter = self._dead_letter(exchange, error, body, fallback)
+            kept = await self._sink.keep(dead_letter)
             if kept:
-                exchange.dead_letter = letter.id
+                exchange.dead_letter = dead_letter.id
             else:
                 _log.warning(
                     "there is no room for another dead letter: request %s is lost",
@@ -212,7 +212,7 @@ class DeadLetterWriter:
             _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
         exchange.route.recorder.lettered(kept=kept)
 
-    def _letter(
+    def _dead_letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
     ) -> DeadLetter:
         settings, attempts = self._settings, exchange.attempts
@@ -231,7 +231,7 @@ class DeadLetterWriter:
         sent = sent_of(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
-        outline = DeadLetterSummary(
+        summary = DeadLetterSummary(
             id=new_dead_letter_id(wall),
             created=wall,
             expires=wall + settings.ttl,
@@ -250,13 +250,13 @@ class DeadLetterWriter:
             replays=0,
             size=len(body or b""),
             missing=missing,
-            caller=self._drawer.digest(sent) if sent else "",
+            caller=self._sink.digest(sent) if sent else "",
             credentials=tuple(sorted(self._credentials)),
         )
-        ended = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
-        run = ReplayRun(wall, ended, described(attempts, self._clock))
+        result = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
+        run = ReplayRun(wall, result, attempt_records(attempts, self._clock))
         return DeadLetter(
-            outline=outline,
+            outline=summary,
             headers=headers,
             dropped=dropped,
             body=body or b"",
@@ -265,10 +265,10 @@ class DeadLetterWriter:
             record=exchange.record,
             fallback=fallback,
             runs=(run,),
-            holder=self._holder(exchange),
+            holder=self._room_share(exchange),
         )
 
-    def _holder(self, exchange: Exchange) -> str:
+    def _room_share(self, exchange: Exchange) -> str:
         """Whose share of the room a letter takes: that of its scope if it is known for good.
 
         Else anybody could have a room of its own for each name that it makes up.
@@ -277,7 +277,7 @@ class DeadLetterWriter:
             caller = self._scope.read(exchange.raw_headers).caller
             scope = scope_digest(caller) if caller else ""
             if scope in self._known_scopes:
-                return self._drawer.digest(scope.encode())
+                return self._sink.digest(scope.encode())
         return exchange.caller()
 
 
@@ -298,23 +298,23 @@ class DeadLetters:
 
     async def _watched(self, exchange: Exchange) -> Refusal | None:
         writer, outer = self._writer, exchange.capture
-        withholder = exchange.capture = DelayedRelay(exchange, outer or exchange, writer)
+        relay = exchange.capture = DelayedRelay(exchange, outer or exchange, writer)
         try:
             refusal = await self._inner(exchange)
             if refusal is None:
-                await withholder.settle()
+                await relay.settle()
             elif exchange.attempts:
-                await writer.after(exchange, refusal)
+                await writer.keep_if_failed(exchange, refusal)
         except Refused as refused:
             if exchange.attempts:
-                await writer.after(exchange, refused.refusal)
+                await writer.keep_if_failed(exchange, refused.refusal)
             raise
         except asyncio.CancelledError:
             if exchange.client_is_gone:
-                await writer.after_cancelling(exchange)
+                await writer.keep_if_cancelled(exchange)
             raise
         finally:
-            withholder.close()
+            relay.close()
             exchange.capture = outer
         return refusal
 
@@ -342,7 +342,7 @@ class KeptRefusals:
     async def _keep(self, exchange: Exchange, refusal: Refusal) -> None:
         # What a duplicate is told is what became of the first one, which is kept.
         if not exchange.attempts and exchange.key_result not in _OF_DUPLICATES:
-            await self._writer.after(exchange, refusal)
+            await self._writer.keep_if_failed(exchange, refusal)
 
 
 class DelayedRelay:
@@ -429,9 +429,9 @@ class DelayedRelay:
         head = self._head
         if head is not None:
             await self._writer.write(self._exchange, head.status, body)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         exchange, outer, head = self._exchange, self._outer, self._head
         if head is None or self._is_closed:
             return  # nobody is there any more
@@ -447,7 +447,7 @@ class DelayedRelay:
         self._is_closed = True
 
 
-def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
+def _is_hurried(exchange: Exchange, refusal: Refusal) -> bool:
     """Whether it was refused because its client grants it less time than its route does."""
     asked, granted = exchange.asked_timeout, exchange.route.settings.timeout
     in_time = (
@@ -464,16 +464,16 @@ def _category(error: _Error) -> FailureCategory:
     return category(error, statuses) or FailureCategory.TRANSIENT
 
 
-def described(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
+def attempt_records(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
     """Each attempt as the access log has it, but with the date at which it began."""
     wall, now = clock.wall(), clock.monotonic()
     return tuple(
-        _described(attempt, wall - now, now, is_last=attempt is attempts[-1])
+        _attempt_record(attempt, wall - now, now, is_last=attempt is attempts[-1])
         for attempt in attempts
     )
 
 
-def _described(
+def _attempt_record(
     attempt: Attempt, offset: float, now: float, *, is_last: bool
 ) -> Mapping[str, object]:
     # The last one may be under way: its response is withheld until this is written.

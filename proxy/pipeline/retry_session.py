@@ -8,32 +8,35 @@ before the response in hand is given up.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.ports import KeyLost, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
+from proxy.pipeline.dead_letters import DeadLetterWriter
 from proxy.pipeline.fallback import FallbackStage
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.single_attempt import SingleAttempt
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, FailureKind, RetryDelay
 from proxy.policy.failure_answers import DRAINING, TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import Leave
+from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
 from proxy.policy.retry.verdict import (
     MISDIRECTED,
     TOO_EARLY,
     Request,
     Result,
+    RetryRules,
     Situation,
     Verdict,
     decide,
 )
 
-if TYPE_CHECKING:
-    from proxy.pipeline.retry import Retry
-
-_NOT_LET_THROUGH = {
+_VERDICTS = {
     RefusalReason.BREAKER_OPEN: VerdictReason.BREAKER_OPEN,
     RefusalReason.THROTTLED: VerdictReason.THROTTLED,
     RefusalReason.STORE: VerdictReason.THROTTLED,
@@ -46,31 +49,46 @@ _SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
+class RetryStage(Protocol):
+    """What the sessions of one route share: its retry stage (``retry.py``)."""
+
+    single_attempt: SingleAttempt
+    rules: RetryRules
+    budget: Budget | None
+    retry_waits: RetryWaits
+    clock: Clock
+    fallback: FallbackStage | None
+    dead_letters: DeadLetterWriter | None
+    """Keeps what failed for good, before a fallback hides that it did."""
+    heeded_statuses: frozenset[int]
+    """Statuses after which it matters how long the upstream asks us to wait."""
+
+
 class RetrySession:
     """All that is known of one request while it is being tried."""
 
     __slots__ = (
+        "_becomes_dead_letter",
+        "_current_charge",
+        "_delay",
         "_exchange",
         "_falls_back",
         "_judged_at",
-        "_known",
-        "_leaves_letter",
         "_made",
-        "_pause",
+        "_pending_charge",
+        "_recorded",
         "_settled",
-        "_spent",
         "_stage",
-        "_taken_at",
         "_verdict",
     )
 
-    def __init__(self, stage: "Retry", exchange: Exchange) -> None:
+    def __init__(self, stage: RetryStage, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
         self._made = 1
         """Attempts that count, the one under way among them: one that only found a stale
         connection does not."""
-        self._known = 0
+        self._recorded = 0
         """Attempts on record when the present one was to begin."""
         self._settled = 0
         """Attempts whose record says why they were the last, or were not."""
@@ -78,54 +96,58 @@ class RetrySession:
         """On the attempt under way, once its head was judged."""
         self._judged_at = 0.0
         self._falls_back = False
-        self._leaves_letter = False
+        self._becomes_dead_letter = False
         """Whether it is kept before its fallback answers."""
-        self._pause: RetryDelay | None = None
+        self._delay: RetryDelay | None = None
         """Before the attempt under way."""
-        self._taken_at: float | None = None
+        self._pending_charge: float | None = None
         """When the budget was charged for a retry that has not begun."""
-        self._spent: float | None = None
+        self._current_charge: float | None = None
         """When it was charged for the one under way."""
 
-    async def until_over(self) -> Refusal | None:
+    async def make_attempts(self) -> Refusal | None:
         """Make attempts until none may follow; the client has its response, or gets a refusal."""
-        exchange, forward = self._exchange, self._stage.forward
-        ticket = forward.start_clock(exchange)
+        exchange, single_attempt = self._exchange, self._stage.single_attempt
+        ticket = single_attempt.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
         try:
             try:
-                attempt = await forward.attempt(exchange, judge=self._judge_head)
+                attempt = await single_attempt.attempt(exchange, judge=self._judge_head)
                 if attempt.kind is None and attempt.status < FIRST_FAILURE:
                     # Nearly always: what follows below comes to this.
                     attempt.why = _GOOD
                     exchange.route.recorder.judged(_GOOD)
                     return None
-                return await self._go_on_after(attempt)
+                return await self._retry_after(attempt)
             except Refused as refused:
-                return await self._not_let_through(refused)
+                return await self._refused_before_send(refused)
         except asyncio.CancelledError:
             self._settle_cancelled()
             raise
         finally:
-            if self._taken_at is not None:
-                self._give_back_budget(self._taken_at)
-            forward.stop_clock(ticket)
+            if self._pending_charge is not None:
+                self._give_back_budget(self._pending_charge)
+            single_attempt.stop_clock(ticket)
 
-    async def _go_on_after(self, attempt: Attempt) -> Refusal | None:
+    async def _retry_after(self, attempt: Attempt) -> Refusal | None:
         """The first *attempt* was not good: see what comes next, as often as need be."""
         exchange, stage = self._exchange, self._stage
         while True:
             if attempt.kind is not None:
-                attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
+                attempt = await stage.single_attempt.replace_if_stale(
+                    exchange, attempt, self._judge_head
+                )
             verdict = self._verdict_on(attempt)
             if exchange.client_is_gone and (verdict.pause is not None or self._falls_back):
                 raise asyncio.CancelledError  # it left while the response was set aside
             if verdict.pause is None:
                 self._settle(verdict.why)
                 if self._falls_back and stage.fallback is not None:
-                    if self._leaves_letter and stage.letters is not None:
-                        await stage.letters.before_fallback(exchange, stage.fallback.settings)
+                    if self._becomes_dead_letter and stage.dead_letters is not None:
+                        await stage.dead_letters.keep_before_fallback(
+                            exchange, stage.fallback.settings
+                        )
                     return await self._fall_back(stage.fallback)
                 return (
                     None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
@@ -140,22 +162,22 @@ class RetrySession:
 
     def _next_attempt(self, url: str, begin_by: float) -> Awaitable[Attempt]:
         """Make one more attempt, at *url* if one is given, which must have begun by *begin_by*."""
-        exchange, forward = self._exchange, self._stage.forward
+        exchange, single_attempt = self._exchange, self._stage.single_attempt
         key = exchange.owned_key
         if key is not None and key.mine_until <= self._stage.clock.monotonic():
             raise KeyLost  # it would be noticed before it is sent, but on a connection made for it
         self._made += 1
         earlier = exchange.attempts
-        self._known = len(earlier)
+        self._recorded = len(earlier)
         self._verdict = None
-        self._spent, self._taken_at = self._taken_at, None
-        return forward.attempt(
+        self._current_charge, self._pending_charge = self._pending_charge, None
+        return single_attempt.attempt(
             exchange,
             # A stale connection is replaced outside the count, so one such find is enough.
             fresh=earlier[-1].status == MISDIRECTED or any(a.found_stale for a in earlier),
             judge=self._judge_head,
             avoid=[attempt.address for attempt in earlier],
-            pause=self._pause,
+            delay=self._delay,
             url=url,
             begin_by=begin_by,
         )
@@ -163,7 +185,7 @@ class RetrySession:
     async def _wait(self, pause: RetryDelay) -> Refusal | None:
         """Wait between two attempts; the answer if none is to follow after all."""
         exchange, clock = self._exchange, self._stage.clock
-        self._pause = pause
+        self._delay = pause
         exchange.begin_wait("backoff")
         try:
             # From the verdict on: meanwhile the rest of the response was read.
@@ -176,7 +198,10 @@ class RetrySession:
         if not goes_on:
             self._settle(VerdictReason.SHUTDOWN)
             return DRAINING
-        if exchange.expired or self._stage.forward.time_left(exchange, clock.monotonic()) <= 0:
+        if (
+            exchange.expired
+            or self._stage.single_attempt.time_left(exchange, clock.monotonic()) <= 0
+        ):
             self._settle(VerdictReason.DEADLINE)
             return TOO_LATE
         return None
@@ -186,13 +211,13 @@ class RetrySession:
     def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
         """Whether this response, which tells of a failure, shall not reach the client."""
         stage = self._stage
-        advice = read_hint(
+        hint = read_hint(
             head.status,
             head.fields(),
             stage.clock.wall(),
-            wants_wait=head.status in stage.listens_to,
+            wants_wait=head.status in stage.heeded_statuses,
         )
-        verdict = self._verdict = self._judge(attempt, advice)
+        verdict = self._verdict = self._judge(attempt, hint)
         if verdict.pause is None:
             attempt.why = verdict.why  # a dead letter, written before the response ends, tells it
         return verdict.pause is not None or self._falls_back
@@ -206,14 +231,16 @@ class RetrySession:
                 return self._verdict
         return self._judge(attempt, NO_HINT)
 
-    def _judge(self, attempt: Attempt, advice: RetryHint) -> Verdict:
+    def _judge(self, attempt: Attempt, hint: RetryHint) -> Verdict:
         stage, exchange = self._stage, self._exchange
         now = self._judged_at = stage.clock.monotonic()
-        leave = stage.forward.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
-        early_data = attempt.status == TOO_EARLY and _came_early(exchange)
+        leave = stage.single_attempt.repeats.leave(
+            exchange, exchange.attempts, now, exchange.earlier
+        )
+        early_data = attempt.status == TOO_EARLY and _is_early_data(exchange)
         request = Request(leave, early_data=early_data)
         result = Result(
-            attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
+            attempt.kind, attempt.status, attempt.sent, hint, is_first=attempt.number == 1
         )
         at, within = (leave.url, leave.within) if isinstance(leave, Leave) else ("", 0.0)
         verdict = decide(
@@ -221,15 +248,19 @@ class RetrySession:
             request,
             result,
             lambda: self._situation(now),
-            breaker_admits=lambda wait: stage.forward.upstream.endpoints.admits(now + wait, at),
-            throttle_admits=lambda wait: self._would_be_let_in(now, wait, within),
+            breaker_admits=lambda wait: stage.single_attempt.upstream.endpoints.admits(
+                now + wait, at
+            ),
+            throttle_admits=lambda wait: self._throttle_admits(now, wait, within),
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
         if verdict.pause is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
-            letters = stage.letters
-            self._leaves_letter = letters is not None and letters.wants(exchange, result)
+            dead_letters = stage.dead_letters
+            self._becomes_dead_letter = dead_letters is not None and dead_letters.wants(
+                exchange, result
+            )
         if exchange.body is not None and (verdict.pause is not None or self._falls_back):
             exchange.body.keep()
         return verdict
@@ -238,9 +269,9 @@ class RetrySession:
         stage, exchange = self._stage, self._exchange
         return Situation(
             made=self._made,
-            time_left=stage.forward.time_left(exchange, now),
+            time_left=stage.single_attempt.time_left(exchange, now),
             roll=stage.clock.roll(),
-            previous=0.0 if self._pause is None else self._pause.seconds,
+            previous=0.0 if self._delay is None else self._delay.seconds,
             was_misdirected=any(e.status == MISDIRECTED for e in exchange.attempts[:-1]),
             body_lost=None if exchange.body is None else exchange.body.lost,
             expired=exchange.expired,
@@ -248,12 +279,12 @@ class RetrySession:
             client_gone=exchange.client_is_gone,
         )
 
-    def _would_be_let_in(self, now: float, wait: float, within: float) -> bool:
-        forward, exchange = self._stage.forward, self._exchange
-        if forward.throttle_chain is None:
+    def _throttle_admits(self, now: float, wait: float, within: float) -> bool:
+        single_attempt, exchange = self._stage.single_attempt, self._exchange
+        if single_attempt.throttle_chain is None:
             return True
-        left = min(forward.time_left(exchange, now), within)
-        return forward.throttle_chain.would_admit(exchange, now, wait, left)
+        left = min(single_attempt.time_left(exchange, now), within)
+        return single_attempt.throttle_chain.would_admit(exchange, now, wait, left)
 
     def _take_budget(self, now: float) -> bool:
         budget = self._stage.budget
@@ -261,13 +292,13 @@ class RetrySession:
             return True
         if not budget.take(now):
             return False
-        self._taken_at = now
+        self._pending_charge = now
         return True
 
-    def _give_back_budget(self, taken_at: float) -> None:
+    def _give_back_budget(self, charged_at: float) -> None:
         """Return what a retry was charged that never began."""
         if self._stage.budget is not None:
-            self._stage.budget.give_back(taken_at, self._stage.clock.monotonic())
+            self._stage.budget.give_back(charged_at, self._stage.clock.monotonic())
 
     # Ending.
 
@@ -294,24 +325,26 @@ class RetrySession:
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is not None and exchange.code and last.kind in (None, FailureKind.TRUNCATED):
-            self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).why)
+            self._settle(
+                _fallback_verdict(last) if self._falls_back else self._verdict_on(last).why
+            )
             return
-        in_line = len(exchange.attempts) == self._known
+        in_line = len(exchange.attempts) == self._recorded
         begun = last is not None and not in_line and (last.sent or self._falls_back)
-        if not begun and self._taken_at is None:
-            self._taken_at = self._spent  # nothing of the retry under way was sent
+        if not begun and self._pending_charge is None:
+            self._pending_charge = self._current_charge  # nothing of the retry under way was sent
         self._settle(VerdictReason.SHUTDOWN if exchange.was_cut else VerdictReason.CLIENT_GONE)
 
-    async def _not_let_through(self, refused: Refused) -> Refusal | None:
+    async def _refused_before_send(self, refused: Refused) -> Refusal | None:
         """The next attempt is not let through; or the client's own body is bad: raised again."""
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
         is_lost = isinstance(refused, KeyLost)
-        why = VerdictReason.NOT_REPEATABLE if is_lost else _NOT_LET_THROUGH.get(refusal.reason)
+        why = VerdictReason.NOT_REPEATABLE if is_lost else _VERDICTS.get(refusal.reason)
         if why is None:
             self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise refused
-        if len(exchange.attempts) == self._known:
-            self._taken_at = self._spent  # no attempt came of it
+        if len(exchange.attempts) == self._recorded:
+            self._pending_charge = self._current_charge  # no attempt came of it
         self._settle(why)
         if is_lost:
             raise refused
@@ -325,8 +358,8 @@ class RetrySession:
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
         self._falls_back = True
-        if stage.letters is not None:
-            await stage.letters.after(exchange, refusal, fallback.settings)
+        if stage.dead_letters is not None:
+            await stage.dead_letters.keep_if_failed(exchange, refusal, fallback.settings)
         try:
             return await self._fall_back(fallback)
         except Refused:
@@ -336,27 +369,27 @@ class RetrySession:
     async def _fall_back(self, fallback: FallbackStage) -> Refusal | None:
         """Give the fixed answer, or make one more attempt, at another upstream."""
         exchange = self._exchange
-        if fallback.forward is None:
+        if fallback.single_attempt is None:
             exchange.answer_fallback(fallback.settings)
             return None
-        other = fallback.forward
+        other = fallback.single_attempt
         has_answered = False
         exchange.fallback = True
         try:
             attempt = await other.attempt(exchange)
-            attempt = await other.unless_stale(exchange, attempt)
+            attempt = await other.replace_if_stale(exchange, attempt)
             has_answered = attempt.kind in (None, FailureKind.TRUNCATED)
         except Refused as refused:
-            if isinstance(refused, KeyLost) or refused.refusal.reason not in _NOT_LET_THROUGH:
+            if isinstance(refused, KeyLost) or refused.refusal.reason not in _VERDICTS:
                 raise
             return refused.refusal
         finally:
             exchange.fallback = has_answered or exchange.code != 0
-        self._settle(_end_of(attempt))
+        self._settle(_fallback_verdict(attempt))
         return answer_for(attempt, expired=exchange.expired)
 
 
-def _end_of(fallback: Attempt) -> VerdictReason:
+def _fallback_verdict(fallback: Attempt) -> VerdictReason:
     """Why the attempt at the other upstream was the last: it always is."""
     if fallback.kind is FailureKind.TRUNCATED:
         return VerdictReason.RESPONSE_STARTED
@@ -365,5 +398,5 @@ def _end_of(fallback: Attempt) -> VerdictReason:
     return VerdictReason.ATTEMPTS_EXHAUSTED
 
 
-def _came_early(exchange: Exchange) -> bool:
+def _is_early_data(exchange: Exchange) -> bool:
     return any(name.lower() == b"early-data" for name, _ in exchange.raw_headers)

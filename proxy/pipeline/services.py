@@ -27,9 +27,9 @@ class RouteServices:
     """By scope and name."""
     keyed: Collection[tuple[str, str]]
     """Those of them that tell callers apart."""
-    flights: InFlightKeys
+    in_flight: InFlightKeys
     """Requests that own their idempotency keys."""
-    letters: DeadLetterSink
+    dead_letters: DeadLetterSink
     """Where what failed for good is kept."""
     retry_waits: RetryWaits
     clock: Clock

@@ -21,7 +21,7 @@ from proxy.upstream.upstream import Upstream
 NO_LIMIT = math.inf
 """The timeout of a route that has none."""
 
-_AFTERWARDS = 0.005
+_CONNECT_GRACE = 0.005
 """Seconds by which dialling outlives the deadline, so that the deadline names the reason."""
 
 
@@ -68,27 +68,27 @@ class SingleAttempt:
         deadlines, throttle_chain = self._deadlines, self.throttle_chain
         if self._has_limit and exchange.asked_timeout is None:
             ticket: Ticket | None = deadlines.start(exchange)
-            give_up = exchange.started + self._timeout + _AFTERWARDS
+            connect_by = exchange.started + self._timeout + _CONNECT_GRACE
         else:
             ticket = self.start_clock(exchange)
             if exchange.expired:
                 return TOO_LATE
-            give_up = self.give_up(exchange)
+            connect_by = self.connect_by(exchange)
         try:
             if throttle_chain is None:
                 url = self._first_url(exchange) if exchange.earlier else ""
-                attempt = await self.upstream.attempt(exchange, give_up, url=url)
+                attempt = await self.upstream.attempt(exchange, connect_by, url=url)
             else:
-                passed = throttle_chain.pass_at_once(exchange)
-                if passed is None:
-                    deadline = give_up - _AFTERWARDS
-                    passed = await throttle_chain.enter(exchange, deadline, is_retry=False)
+                permit = throttle_chain.try_acquire(exchange)
+                if permit is None:
+                    deadline = connect_by - _CONNECT_GRACE
+                    permit = await throttle_chain.acquire(exchange, deadline, is_retry=False)
                 url = self._first_url(exchange) if exchange.earlier else ""
                 attempt = await self.upstream.attempt(
-                    exchange, give_up, judge=passed.judge, permit=passed, url=url
+                    exchange, connect_by, judge=permit.judge, permit=permit, url=url
                 )
             if attempt.kind is not None:
-                attempt = await self.unless_stale(exchange, attempt)
+                attempt = await self.replace_if_stale(exchange, attempt)
         finally:
             if ticket is not None:
                 deadlines.finish(ticket)
@@ -119,11 +119,11 @@ class SingleAttempt:
         asked = exchange.asked_timeout
         return self._timeout if asked is None else min(self._timeout, asked)
 
-    def give_up(self, exchange: Exchange) -> float:
+    def connect_by(self, exchange: Exchange) -> float:
         """When an attempt that begins now must have its connection."""
         limit = self._timeout if exchange.asked_timeout is None else self._limit(exchange)
         # Nobody waits for the client just now, so no other time is uncounted.
-        return exchange.started + limit + exchange.client_wait + _AFTERWARDS
+        return exchange.started + limit + exchange.client_wait + _CONNECT_GRACE
 
     def attempt(
         self,
@@ -132,12 +132,12 @@ class SingleAttempt:
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: RetryDelay | None = None,
-        passed: ChainPermit | None = None,
+        delay: RetryDelay | None = None,
+        permit: ChainPermit | None = None,
         url: str = "",
         begin_by: float = math.inf,
     ) -> Awaitable[Attempt]:
-        """One attempt, when its turn has come: at once if it *passed* the entrance before.
+        """One attempt, when its turn has come: at once if it *permit* the entrance before.
 
         It does not stand in line for longer than until *begin_by*. For the rest see
         :meth:`Upstream.attempt`.
@@ -146,39 +146,39 @@ class SingleAttempt:
         if exchange.earlier and not exchange.attempts:
             url = self._first_url(exchange)
         if throttle_chain is not None:
-            passed = passed or throttle_chain.pass_at_once(exchange)
-            if passed is None:
-                deadline = min(self.give_up(exchange) - _AFTERWARDS, begin_by)
+            permit = permit or throttle_chain.try_acquire(exchange)
+            if permit is None:
+                deadline = min(self.connect_by(exchange) - _CONNECT_GRACE, begin_by)
                 again = partial(
                     self.attempt,
                     exchange,
                     fresh=fresh,
                     judge=judge,
                     avoid=avoid,
-                    pause=pause,
+                    delay=delay,
                     url=url,
                 )
-                return self._stand_in_line(throttle_chain, exchange, deadline, again)
-            passed.then, judge = judge, passed.judge
+                return self._attempt_when_admitted(throttle_chain, exchange, deadline, again)
+            permit.next_judge, judge = judge, permit.judge
         if budget is not None and not exchange.attempts:
             started = exchange.started
             if upstream.endpoints.breakers is None or upstream.endpoints.admits(started):
                 budget.first(started)
-        give_up = self.give_up(exchange)
+        connect_by = self.connect_by(exchange)
         attempt = upstream.attempt(
             exchange,
-            give_up,
+            connect_by,
             fresh=fresh,
             judge=judge,
             avoid=avoid,
-            pause=pause,
-            permit=passed,
+            delay=delay,
+            permit=permit,
             url=url,
         )
         deadlines = self._attempt_deadlines
         return attempt if deadlines is None else _within(deadlines, exchange, attempt)
 
-    async def _stand_in_line(
+    async def _attempt_when_admitted(
         self,
         throttle_chain: ThrottleChain,
         exchange: Exchange,
@@ -187,10 +187,10 @@ class SingleAttempt:
     ) -> Attempt:
         """Make the *attempt* once its turn has come, which must be before *deadline*."""
         is_retry = bool(exchange.attempts)
-        passed = await throttle_chain.enter(exchange, deadline, is_retry=is_retry)
-        return await attempt(passed=passed)
+        permit = await throttle_chain.acquire(exchange, deadline, is_retry=is_retry)
+        return await attempt(permit=permit)
 
-    async def unless_stale(
+    async def replace_if_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
     ) -> Attempt:
         """A failed *attempt*, or the one that takes its place at once.

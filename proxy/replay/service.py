@@ -21,7 +21,7 @@ from proxy.core.ports import Refused
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.pipeline.dead_letters import described
+from proxy.pipeline.dead_letters import attempt_records
 from proxy.policy.attempt import FIRST_FAILURE
 from proxy.policy.dead_letter import DeadLetter, Obstacle, Replayed, ReplayResult, ReplayRun
 from proxy.policy.repeatable import may_have_run
@@ -186,7 +186,9 @@ class ReplayService:
         attempts = exchange.attempts
         run = None
         if attempts:
-            run = ReplayRun(self._clock.wall(), replayed.result, described(attempts, self._clock))
+            run = ReplayRun(
+                self._clock.wall(), replayed.result, attempt_records(attempts, self._clock)
+            )
         gone = replayed.result is ReplayResult.SUCCEEDED
         for _ in range(_TELL_TIMES):
             with suppress(StoreError):

@@ -39,21 +39,21 @@ class BreakerReport:
     def answered(self, status: int) -> None:
         """The head of a response came: no need to wait for a stream to end."""
         good = speaks(None, status, self._refused)
-        self._tell(good, "" if good else str(status))
+        self._report(good, "" if good else str(status))
 
     def ended(self, attempt: Attempt, *, blame: bool) -> None:
         """The attempt is over; without *blame* it was the client who kept it from success."""
         if attempt.found_stale or not blame:
-            self._tell(None)  # an idle connection ended, or a client is slow or in a hurry
+            self._report(None)  # an idle connection ended, or a client is slow or in a hurry
         else:
             good = speaks(attempt.kind, attempt.status, self._refused)
-            self._tell(good, "" if good else attempt.kind or str(attempt.status))
+            self._report(good, "" if good else attempt.kind or str(attempt.status))
 
     def not_reached(self, kind: FailureKind, *, blame: bool) -> None:
         """No connection could be had; without *blame* it is not the address's fault."""
-        self._tell(speaks(kind, 0, self._refused) if blame else None, kind)
+        self._report(speaks(kind, 0, self._refused) if blame else None, kind)
 
-    def _tell(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
+    def _report(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
         breaker, self._breaker = self._breaker, None
         if breaker is not None:
             breaker.report(self._ticket, good, self._clock.monotonic(), outcome)
@@ -73,11 +73,11 @@ class Breakers:
         breaker = self._breakers.get(address)
         if breaker is None:
             label = label_of(*address)
-            breaker = Breaker(self.settings, lambda change: self._say(label, change))
+            breaker = Breaker(self.settings, lambda change: self._log_change(label, change))
             self._breakers[address] = breaker
         return breaker
 
-    def _say(self, label: str, change: BreakerChange) -> None:
+    def _log_change(self, label: str, change: BreakerChange) -> None:
         """Tell the operator when an address is left alone, and when it is not any more."""
         level = logging.WARNING if change.state is BreakerState.OPEN else logging.INFO
         told = change.told(self.settings)

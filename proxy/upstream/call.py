@@ -14,8 +14,8 @@ from proxy.upstream.connection import UpstreamConnection
 Judge = Callable[[Attempt, ResponseHead], bool]
 """Asked about a response that tells of a failure: True sets it aside, unseen by the client."""
 
-SET_ASIDE_BYTES = 64 * 1024
-SET_ASIDE_TIME = 0.05
+DISCARD_BYTES = 64 * 1024
+DISCARD_TIME = 0.05
 """How much of an unwanted response is read, and for how long, to keep its connection."""
 
 
@@ -29,10 +29,10 @@ class Call:
 
     __slots__ = (
         "_clock",
+        "_discard_timer",
         "_judge",
         "_loop",
         "_receiver",
-        "_set_aside",
         "_to_discard",
         "attempt",
         "connection",
@@ -61,9 +61,9 @@ class Call:
         self._judge = judge
         self._loop = loop
         self._clock = clock
-        self._set_aside: TimerHandle | None = None
+        self._discard_timer: TimerHandle | None = None
         """Set once the response is unwanted: ends the reading of its rest."""
-        self._to_discard = SET_ASIDE_BYTES
+        self._to_discard = DISCARD_BYTES
         self.has_begun = False
         """Whether the request was handed to a connection."""
         self.is_over = False
@@ -104,11 +104,13 @@ class Call:
             connection.abandon()
             self._end(None)
         else:
-            self._set_aside = self._loop.call_later(SET_ASIDE_TIME, self.fail, FailureKind.TIMEOUT)
+            self._discard_timer = self._loop.call_later(
+                DISCARD_TIME, self.fail, FailureKind.TIMEOUT
+            )
 
     def more(self, pieces: list[bytes], *, complete: bool) -> None:
         """The body goes on, or ends."""
-        if self._set_aside is not None:
+        if self._discard_timer is not None:
             self._to_discard -= sum(map(len, pieces))
             if complete:
                 self._end(None)
@@ -129,21 +131,21 @@ class Call:
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
-    def block_client(self, *, hold: bool) -> None:
+    def block_client(self, *, blocked: bool) -> None:
         """The upstream's end of a tunnel cannot take more, or can again."""
-        self.exchange.block_client(hold=hold)
+        self.exchange.block_client(hold=blocked)
 
     def closed(self, kind: FailureKind | None) -> None:
         """The connection is gone: *kind* says why, None that all had arrived."""
         if self.is_over:
             return
-        if self._set_aside is not None:
+        if self._discard_timer is not None:
             kind = None  # it was the response that counted, not its rest
         elif kind is FailureKind.TRUNCATED:
             self._receiver.relay_cut()
         self._end(kind)
 
-    async def end_alone(self, error: BaseException) -> None:
+    async def end_without_client(self, error: BaseException) -> None:
         """Whoever asked for it is gone: nothing of it may go on, and *error* is raised.
 
         Unless somebody else wants the response: then it ends as if nothing had happened.
@@ -189,8 +191,8 @@ class Call:
         attempt.kind = kind
         attempt.duration = self._clock.monotonic() - attempt.started
         self.connection = None
-        if self._set_aside is not None:
-            self._set_aside.cancel()
+        if self._discard_timer is not None:
+            self._discard_timer.cancel()
         if self.report is not None:
             exchange = self.exchange
             hurried = kind is FailureKind.TIMEOUT and exchange.was_hurried

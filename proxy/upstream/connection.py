@@ -36,18 +36,16 @@ import asyncio
 import logging
 import re
 import ssl
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from proxy.core.exchange import Exchange
 from proxy.http.framing import CHUNKED
 from proxy.http.response_head import BadResponse, ResponseHead, read_response_head
 from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL, WriteCoalescer
-from proxy.policy.attempt import FailureKind
-
-if TYPE_CHECKING:
-    from proxy.upstream.call import Call
+from proxy.policy.attempt import Attempt, FailureKind
 
 _log = logging.getLogger("holdfast")
 
@@ -79,21 +77,47 @@ class ConnectionOwner(Protocol):
         """It is closed."""
 
 
+class ActiveCall(Protocol):
+    """The request that a connection carries, as far as the connection needs to know it."""
+
+    attempt: Attempt
+    exchange: Exchange
+    is_relaying: bool
+    """Whether the head has gone to the client."""
+
+    def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """Take the head, with the beginning of the body or all of it."""
+
+    def more(self, pieces: list[bytes], *, complete: bool) -> None:
+        """Take more of the body, or its end."""
+
+    def switch(self, head: ResponseHead, tail: bytes) -> None:
+        """Take the head of a 101, and what came behind it."""
+
+    def block_client(self, *, blocked: bool) -> None:
+        """Stop or resume reading from the client of a tunnel (back-pressure)."""
+
+    def closed(self, kind: FailureKind | None) -> None:
+        """End the call: the connection is gone."""
+
+    def fail(self, kind: FailureKind) -> None:
+        """Give the call up, and close the connection."""
+
+
 class UpstreamConnection(asyncio.Protocol):
     """Carries one call at a time; goes back to its pool between two."""
 
     __slots__ = (
+        "_body_left",
         "_call",
+        "_coalescer",
         "_complete",
-        "_drained",
         "_head",
         "_head_start",
         "_interim",
-        "_left",
         "_loop",
         "_may_be_unread",
         "_mode",
-        "_outbox",
         "_owner",
         "_parser",
         "_pieces",
@@ -101,8 +125,9 @@ class UpstreamConnection(asyncio.Protocol):
         "_reading_paused",
         "_sending",
         "_sent",
+        "_writable",
         "idle_since",
-        "is_member",
+        "is_counted",
         "keepalive",
         "transport",
         "uses",
@@ -116,26 +141,26 @@ class UpstreamConnection(asyncio.Protocol):
         keepalive: float,
     ) -> None:
         self._owner = owner
-        self._outbox = coalescer
+        self._coalescer = coalescer
         self._loop = loop
-        self._call: Call | None = None
+        self._call: ActiveCall | None = None
         self._mode = _IDLE
         self._parser: HttpResponseParser | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._sending = False
         self._sent = 0
         """Bytes of a body that was sent in pieces."""
         self._may_be_unread = False
         """Whether the upstream may answer before it has read all of the request."""
-        self._left = 0
+        self._body_left = 0
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self.keepalive = keepalive
         """Longest idle time after which it may still be used."""
         self.uses = 0
         """How many requests it has carried."""
-        self.is_member = False
+        self.is_counted = False
         """Whether its owner counts it."""
         # The response under way.
         self._raw: bytes | bytearray = b""
@@ -159,7 +184,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     # Sending.
 
-    def send(self, call: "Call", head: bytes, body: bytes, *, more: bool) -> bool:
+    def send(self, call: ActiveCall, head: bytes, body: bytes, *, more: bool) -> bool:
         """Begin *call*. With *more* the body follows through :meth:`write`.
 
         False if the connection has just ended and nothing was sent.
@@ -180,7 +205,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._sent = 0
             transport.write(head)
         elif size <= SMALL:
-            self._outbox.put(transport, head + body, self._was_not_sent)
+            self._coalescer.put(transport, head + body, self._was_not_sent)
         else:
             transport.writelines((head, body))
         return True
@@ -217,30 +242,30 @@ class UpstreamConnection(asyncio.Protocol):
         return head.status >= _FIRST_UNSUCCESSFUL or unacked_bytes(self.transport) > 0
 
     @property
-    def must_wait(self) -> bool:
+    def is_write_blocked(self) -> bool:
         """Whether the upstream is behind with reading."""
-        return self._drained is not None
+        return self._writable is not None
 
-    async def drained(self, longest_silence: float | None) -> bool:
+    async def wait_writable(self, idle_timeout: float | None) -> bool:
         """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
-        while self._drained is not None:
-            unsent = unacked_bytes(self.transport)
-            done, _ = await asyncio.wait((self._drained,), timeout=longest_silence)
-            if not done and unacked_bytes(self.transport) == unsent:
+        while self._writable is not None:
+            unacked = unacked_bytes(self.transport)
+            done, _ = await asyncio.wait((self._writable,), timeout=idle_timeout)
+            if not done and unacked_bytes(self.transport) == unacked:
                 return False
         return True
 
     def pause_writing(self) -> None:
-        self._drained = self._loop.create_future()
+        self._writable = self._loop.create_future()
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.block_client(hold=True)
+            self._call.block_client(blocked=True)
 
     def resume_writing(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.block_client(hold=False)
+            self._call.block_client(blocked=False)
 
     # Receiving.
 
@@ -278,10 +303,10 @@ class UpstreamConnection(asyncio.Protocol):
             self.abandon()
             call.fail(FailureKind.UNKNOWN)
 
-    def _count(self, call: "Call", data: bytes) -> None:
-        left = self._left - len(data)
+    def _count(self, call: ActiveCall, data: bytes) -> None:
+        left = self._body_left - len(data)
         if left > 0:
-            self._left = left
+            self._body_left = left
             call.more([data], complete=False)
             return
         if left < 0:
@@ -290,9 +315,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._finish(self._head, clean=left == 0)  # type: ignore[arg-type]  # it told the length
         call.more([data], complete=True)
 
-    def _parse_head(self, call: "Call", data: bytes) -> None:
+    def _parse_head(self, call: ActiveCall, data: bytes) -> None:
         if not self._raw:
-            if self.transport in self._outbox.waiting and self._take_back(call, self.transport):
+            if self.transport in self._coalescer.waiting and self._take_back(call, self.transport):
                 self._fail(FailureKind.RESET)
                 return
             call.attempt.received = True
@@ -320,10 +345,10 @@ class UpstreamConnection(asyncio.Protocol):
             # No parser needed for the rest: it is counted, or ends with the connection.
             self._parser = None
             self._mode = _COUNT if head.length >= 0 else _UNTIL_CLOSE
-            self._left = head.length - sum(map(len, pieces))
+            self._body_left = head.length - sum(map(len, pieces))
         call.respond(head, pieces, complete=complete)
 
-    def _parse_chunks(self, call: "Call", data: bytes) -> None:
+    def _parse_chunks(self, call: ActiveCall, data: bytes) -> None:
         clean = self._feed(call, data)
         if clean is None:
             return
@@ -334,7 +359,7 @@ class UpstreamConnection(asyncio.Protocol):
         if pieces or complete:
             call.more(pieces, complete=complete)
 
-    def _feed(self, call: "Call", data: bytes) -> bool | None:
+    def _feed(self, call: ActiveCall, data: bytes) -> bool | None:
         """Let the parser have *data*: whether it liked all of it; None if the call is over."""
         try:
             self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in these modes
@@ -348,7 +373,7 @@ class UpstreamConnection(asyncio.Protocol):
             return None
         return True
 
-    def _switch(self, call: "Call", tail: bytes) -> None:
+    def _switch(self, call: ActiveCall, tail: bytes) -> None:
         head = self._head
         if head is None:
             self._fail(FailureKind.PROTOCOL)
@@ -399,13 +424,13 @@ class UpstreamConnection(asyncio.Protocol):
     # The end.
 
     def eof_received(self) -> bool:
-        if self._mode == _UNTIL_CLOSE and self._call is not None and self._has_said_so():
+        if self._mode == _UNTIL_CLOSE and self._call is not None and self._ended_by_upstream():
             call = self._call
             self._call = None
             call.more([], complete=True)
         return False
 
-    def _has_said_so(self) -> bool:
+    def _ended_by_upstream(self) -> bool:
         """Whether it was the upstream that ended the connection (RFC 9112 9.8).
 
         Anybody on the way can end TCP; of TLS only the peer can say that it is over. uvloop tells
@@ -423,10 +448,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         transport, self.transport = self.transport, None
-        if self._drained is not None:
-            drained, self._drained = self._drained, None
-            if not drained.done():
-                drained.set_result(None)
+        if self._writable is not None:
+            writable, self._writable = self._writable, None
+            if not writable.done():
+                writable.set_result(None)
         if transport is not None:
             if self._call is not None:
                 self._take_back(self._call, transport)
@@ -453,9 +478,9 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self.transport.close()
 
-    def _take_back(self, call: "Call", transport: asyncio.Transport | None) -> bool:
+    def _take_back(self, call: ActiveCall, transport: asyncio.Transport | None) -> bool:
         """If the request still waits in the outbox, forget it there: no byte of it was sent."""
-        if transport is None or not self._outbox.take_back(transport):
+        if transport is None or not self._coalescer.take_back(transport):
             return False
         call.attempt.sent = False
         return True

@@ -17,7 +17,7 @@ from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.breakers import BreakerReport, Breakers
 from proxy.upstream.call import Call
 from proxy.upstream.connection import UpstreamConnection
-from proxy.upstream.pool import DialError, Pool
+from proxy.upstream.pool import ConnectError, Pool
 from proxy.upstream.resolver import FRESH_FOR, Resolver
 
 
@@ -38,21 +38,21 @@ class Endpoints:
         self._settings = settings
         self._tls = tls
         self._clock = clock
-        self._outbox = coalescer
+        self._coalescer = coalescer
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._order: list[Pool] = []
-        self._first_turns = count(1)
-        self._retry_turns = count(1)
+        self._first_rotation = count(1)
+        self._retry_rotation = count(1)
         self._retired = False
         self._renew_at = float("-inf")
-        self._addresses = {
-            origin: Resolver(origin.host, origin.port, clock, self._rearrange)
+        self._resolvers = {
+            origin: Resolver(origin.host, origin.port, clock, self._addresses_changed)
             for origin in settings.origins
         }
-        self._arrange()
+        self._rebuild_pools()
 
     def __repr__(self) -> str:
-        return f"<fleet {self._order}>"
+        return f"<endpoints {self._order}>"
 
     @property
     def pools(self) -> list[Pool]:
@@ -68,8 +68,8 @@ class Endpoints:
     def close(self) -> None:
         """Retire, and look up no more names: nobody waits for them any longer."""
         self.retire()
-        for addresses in self._addresses.values():
-            addresses.close()
+        for resolver in self._resolvers.values():
+            resolver.close()
 
     # Choosing.
 
@@ -80,10 +80,10 @@ class Endpoints:
         """
         if self.breakers is None:
             return True
-        order = self._at(url)
+        order = self._pools_at(url)
         return not order or any(pool.admits(now) for pool in order)
 
-    def _at(self, url: str) -> list[Pool]:
+    def _pools_at(self, url: str) -> list[Pool]:
         """The addresses of *url*; of all URLs, if that is empty."""
         return [pool for pool in self._order if pool.url == url] if url else self._order
 
@@ -99,9 +99,9 @@ class Endpoints:
         """
         if now >= self._renew_at:
             self._renew_at = now + FRESH_FOR
-            for addresses in self._addresses.values():
-                addresses.renew_if_old()
-        order = self._at(url) if url else self._order
+            for resolver in self._resolvers.values():
+                resolver.renew_if_old()
+        order = self._pools_at(url) if url else self._order
         size = len(order)
         if not order:
             return None
@@ -109,30 +109,30 @@ class Endpoints:
         if self._settings.balance == "round_robin":
             # Each has turns of its own. If retries took those of first attempts, then with
             # one of two addresses down every request would begin at that one.
-            start = next(self._retry_turns if avoid else self._first_turns)
+            start = next(self._retry_rotation if avoid else self._first_rotation)
         best, least = None, 4
         for step in range(size):
             pool = order[(start + step) % size]
             if not pool.admits(now):
                 continue
             # Better one that failed this very request than one that nobody can reach.
-            badness = 2 * pool.just_failed(now) + (pool.label in avoid)
-            if not badness:
+            penalty = 2 * pool.just_failed(now) + (pool.label in avoid)
+            if not penalty:
                 return pool
-            if badness < least:
-                best, least = pool, badness
+            if penalty < least:
+                best, least = pool, penalty
         if best is None:
-            raise Refused(self.left_alone(now, url))
+            raise Refused(self.open_refusal(now, url))
         return best
 
-    def left_alone(self, now: float, url: str = "") -> Refusal:
+    def open_refusal(self, now: float, url: str = "") -> Refusal:
         """What to tell a client while no breaker lets anything through, to *url* or at all."""
-        order = self._at(url)
+        order = self._pools_at(url)
         waits = [pool.breaker.retry_after(now) for pool in order if pool.breaker is not None]
         wait = max(1, math.ceil(min(waits)))
         return Refusal(RefusalReason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
-    def admitted(self, pool: Pool, now: float) -> BreakerReport | None:
+    def admit(self, pool: Pool, now: float) -> BreakerReport | None:
         """The right to try *pool*, to be used or given back; None if it is not to be had."""
         if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
             return None
@@ -141,7 +141,7 @@ class Endpoints:
     # Connecting.
 
     async def connect(
-        self, call: Call, pool: Pool | None, give_up: float, *, fresh: bool
+        self, call: Call, pool: Pool | None, connect_by: float, *, fresh: bool
     ) -> tuple[Pool, UpstreamConnection]:
         """A new connection to *pool*, or to another address of the same name.
 
@@ -151,14 +151,14 @@ class Endpoints:
         is both ::1 and 127.0.0.1, serves its callers all the same.
         """
         now = self._clock.monotonic()
-        limit = now + self._dial_time(call.exchange)
+        limit = now + self._connect_time(call.exchange)
         # Cut short by the request's own deadline, a dial says nothing of its address.
-        cut_short = give_up < limit
-        limit = min(limit, give_up)
+        cut_short = connect_by < limit
+        limit = min(limit, connect_by)
         if pool is None:
             pool = await self._look_up(limit, call.attempt.url)
             now = self._clock.monotonic()
-            call.report = self.admitted(pool, now)
+            call.report = self.admit(pool, now)
         origin = pool.origin
         others = (p for p in self._order if p.origin == origin and p is not pool and p.admits(now))
         candidates = [pool, *others]
@@ -170,21 +170,21 @@ class Endpoints:
                 connection = await candidate.connect(
                     share, blame=not cut_short, fresh=fresh, caller=call.exchange.caller()
                 )
-            except DialError as error:
+            except ConnectError as error:
                 now = self._clock.monotonic()
                 if error.kind is FailureKind.CONNECT:
-                    self._addresses[candidate.origin].renew()
+                    self._resolvers[candidate.origin].renew()
                 if call.report is not None:
-                    blame = not (cut_short or error.is_ours)
+                    blame = not (cut_short or error.is_local)
                     call.report.not_reached(error.kind, blame=blame)
                 candidates = [other for other in candidates if other.admits(now)]
                 if not candidates or error.kind is FailureKind.CERTIFICATE:
                     raise
-                call.report = self.admitted(candidates[0], now)
+                call.report = self.admit(candidates[0], now)
             else:
                 return candidate, connection
 
-    def _dial_time(self, exchange: Exchange) -> float:
+    def _connect_time(self, exchange: Exchange) -> float:
         """Seconds in which a connection must be there."""
         retry = exchange.route.settings.retry
         if retry is None or retry.attempt_timeout is None:
@@ -193,9 +193,9 @@ class Endpoints:
 
     async def _look_up(self, limit: float, url: str) -> Pool:
         """Wait until one of the names has an address; with *url*, until that one has."""
-        names = [a for origin, a in self._addresses.items() if url in {"", str(origin)}]
+        names = [a for origin, a in self._resolvers.items() if url in {"", str(origin)}]
         lookups = {task for a in names if (task := a.renew()) is not None}
-        while lookups and not self._at(url):
+        while lookups and not self._pools_at(url):
             # Shared by all who wait: one of them leaving does not end them.
             done, lookups = await asyncio.wait(
                 lookups,
@@ -206,26 +206,31 @@ class Endpoints:
                 break
         pool = self.pick(self._clock.monotonic(), (), url)
         if pool is None:
-            raise DialError(FailureKind.CONNECT)
+            raise ConnectError(FailureKind.CONNECT)
         return pool
 
-    def _rearrange(self) -> None:
+    def _addresses_changed(self) -> None:
         """A name stands for other addresses than before."""
-        self._arrange()
+        self._rebuild_pools()
         if self.breakers is not None and not self._retired:  # then they are another's
-            unknown = [origin for origin, a in self._addresses.items() if not a.found]
+            unknown = [origin for origin, a in self._resolvers.items() if not a.found]
             self.breakers.keep_only(self._pools.keys(), unknown)
 
-    def _arrange(self) -> None:
+    def _rebuild_pools(self) -> None:
         """Put the addresses in order again; the pools of lost ones are closed."""
-        wanted = [(o, address) for o, a in self._addresses.items() for address in a.found]
+        wanted = [(o, address) for o, a in self._resolvers.items() for address in a.found]
         for key in self._pools.keys() - set(wanted):
             self._pools.pop(key).close()
         for origin, address in wanted:
             if (origin, address) not in self._pools:
                 tls = self._tls if origin.scheme == "https" else None
                 pool = Pool(
-                    origin, address, self._settings, tls, clock=self._clock, coalescer=self._outbox
+                    origin,
+                    address,
+                    self._settings,
+                    tls,
+                    clock=self._clock,
+                    coalescer=self._coalescer,
                 )
                 if self.breakers is not None:
                     pool.breaker = self.breakers.of((origin, address))
@@ -236,6 +241,6 @@ class Endpoints:
         if (
             self.breakers is None
             and len(self._order) == 1
-            and all(a.is_fixed for a in self._addresses.values())
+            and all(a.is_fixed for a in self._resolvers.values())
         ):
             self.only = self._order[0]

@@ -18,27 +18,27 @@ from proxy.upstream.breakers import label_of
 from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.uploads import Uploads
 
-LOOK_FOR_SLOW_EVERY = 0.25
+PREEMPT_EVERY = 0.25
 """Seconds between two looks at the uploads that hold connections, while others wait for one."""
 AVOID_AFTER_FAILURE = 5.0
 """Seconds for which an address that refused a connection is not tried first, at most."""
 
 
-_OUR_OWN_LACK = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL})
+_LOCAL_SHORTAGE = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL})
 """Errors of a dial that say nothing of the address: descriptors, memory, local ports."""
 
 
-class DialError(Exception):
+class ConnectError(Exception):
     """No connection could be had; nothing was sent."""
 
-    def __init__(self, kind: FailureKind, *, is_ours: bool = False) -> None:
+    def __init__(self, kind: FailureKind, *, is_local: bool = False) -> None:
         super().__init__(kind.value)
         self.kind = kind
-        self.is_ours = is_ours
+        self.is_local = is_local
         """Whether it is this machine that lacks something."""
 
 
-class DialTimeout(DialError):
+class ConnectTimeout(ConnectError):
     """It took too long."""
 
 
@@ -48,14 +48,14 @@ class Pool:
     __slots__ = (
         "_clock",
         "_closed",
+        "_coalescer",
         "_failed_at",
         "_idle",
         "_loop",
         "_open",
-        "_outbox",
-        "_relief",
+        "_preempt_timer",
         "_settings",
-        "_sweep",
+        "_sweep_timer",
         "_tls",
         "_waiters",
         "address",
@@ -88,7 +88,7 @@ class Pool:
         self._settings = settings
         self._tls = tls
         self._clock = clock
-        self._outbox = coalescer
+        self._coalescer = coalescer
         self._loop = asyncio.get_running_loop()
         # The most recently used is at the right end and is taken first, so that
         # the others grow old enough to be closed.
@@ -99,9 +99,9 @@ class Pool:
         """Those who wait for a place, each with its caller."""
         self.uploads = Uploads()
         """Requests whose bodies are on their way."""
-        self._relief: asyncio.TimerHandle | None = None
+        self._preempt_timer: asyncio.TimerHandle | None = None
         """Set while somebody waits: looks at uploads that could make way."""
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._failed_at: float | None = None
         self._closed = False
 
@@ -147,89 +147,91 @@ class Pool:
         """A new connection, or one that another request gives back while we wait.
 
         With *fresh* that one is closed to make room for a new one.
-        Raises :class:`DialError` when there is none *within* that many seconds.
+        Raises :class:`ConnectError` when there is none *within* that many seconds.
         Whether that speaks against the address is for whoever asks to say: *blame*. If it has to
         wait, slow uploads make way for *caller*.
         """
-        give_up = self._clock.monotonic() + within
+        connect_by = self._clock.monotonic() + within
         waited = False
         while self._open >= self._settings.max_connections:
             if self._idle:
                 # Too old for this request, yet in the way of a new one.
                 self._idle.popleft().abandon()
             waited = True
-            granted = await self._wait_for_place(give_up - self._clock.monotonic(), caller)
+            granted = await self._wait_for_slot(connect_by - self._clock.monotonic(), caller)
             if granted is None:
                 break  # the place of another, and counted as its
             if granted.is_closing:
                 continue
             if not fresh:
                 return granted
-            granted.is_member = False  # its place is ours now
+            granted.is_counted = False  # its place is ours now
             granted.abandon()
             break
         else:
             self._open += 1
         try:
-            within = give_up - self._clock.monotonic()
-            connection = await self._dial(within, blame=blame and not waited)
+            within = connect_by - self._clock.monotonic()
+            connection = await self._open_connection(within, blame=blame and not waited)
         except BaseException as error:
-            self._give_up_place()
-            if waited and isinstance(error, DialTimeout):
-                raise DialError(FailureKind.BUSY) from None  # the place came too late to be of use
+            self._release_slot()
+            if waited and isinstance(error, ConnectTimeout):
+                raise ConnectError(
+                    FailureKind.BUSY
+                ) from None  # the place came too late to be of use
             raise
-        connection.is_member = True
+        connection.is_counted = True
         connection.idle_since = self._clock.monotonic()
         self._failed_at = None
         return connection
 
-    async def _wait_for_place(self, within: float, caller: str) -> UpstreamConnection | None:
+    async def _wait_for_slot(self, within: float, caller: str) -> UpstreamConnection | None:
         """A connection that became free, or None: the place for a new one."""
-        place: asyncio.Future[UpstreamConnection | None] = self._loop.create_future()
-        self._waiters[place] = caller
-        if self._relief is None:
-            self._relieve()
+        waiter: asyncio.Future[UpstreamConnection | None] = self._loop.create_future()
+        self._waiters[waiter] = caller
+        if self._preempt_timer is None:
+            self._preempt_uploads()
         try:
             async with asyncio.timeout(within):
-                connection = await place
+                connection = await waiter
         except BaseException as stopped:
-            if place.cancelled():
-                self._waiters.pop(place, None)
+            if waiter.cancelled():
+                self._waiters.pop(waiter, None)
             else:
                 # Granted in the very moment in which we stopped waiting.
-                self._pass_on(place.result())
+                self._regrant(waiter.result())
             if isinstance(stopped, TimeoutError):
-                raise DialError(FailureKind.BUSY) from None
+                raise ConnectError(FailureKind.BUSY) from None
             raise
         return connection
 
-    def _relieve(self) -> None:
+    def _preempt_uploads(self) -> None:
         """Have slow uploads make way, one for each who waits; look again as long as any do."""
-        self._relief = None
+        self._preempt_timer = None
         if self.uploads:
-            self.uploads.make_way(self._waiters.values(), self._settings.max_connections)
+            self.uploads.preempt(self._waiters.values(), self._settings.max_connections)
         if self._waiters:
-            self._relief = self._loop.call_later(LOOK_FOR_SLOW_EVERY, self._relieve)
+            self._preempt_timer = self._loop.call_later(PREEMPT_EVERY, self._preempt_uploads)
 
-    def _pass_on(self, granted: UpstreamConnection | None) -> None:
+    def _regrant(self, granted: UpstreamConnection | None) -> None:
         if granted is not None:
             self.give_back(granted)
         else:
-            self._give_up_place()
+            self._release_slot()
 
-    def _give_up_place(self) -> None:
+    def _release_slot(self) -> None:
         """A place for a connection is free: for whoever waits longest, if anybody does."""
-        if not self._offer(None):
+        if not self._grant(None):
             self._open -= 1
 
-    async def _dial(self, within: float, *, blame: bool) -> UpstreamConnection:
+    async def _open_connection(self, within: float, *, blame: bool) -> UpstreamConnection:
         secure = self._tls is not None
         server_name = self._settings.tls.server_name or self.origin.host
         try:
             async with asyncio.timeout(within):
                 _, connection = await self._loop.create_connection(
                     lambda: UpstreamConnection(
-                        self, self._loop, self._outbox, self._settings.keepalive
+                        self, self._loop, self._coalescer, self._settings.keepalive
                     ),
                     self.address,
                     self.origin.port,
@@ -237,19 +239,19 @@ class Pool:
                     server_hostname=server_name if secure else None,
                 )
         except ssl.SSLCertVerificationError:
-            raise DialError(FailureKind.CERTIFICATE) from None
+            raise ConnectError(FailureKind.CERTIFICATE) from None
         except TimeoutError:  # which is an OSError, too
             if blame:
                 self._failed_at = self._clock.monotonic()
-            raise DialTimeout(FailureKind.CONNECT) from None
+            raise ConnectTimeout(FailureKind.CONNECT) from None
         except OSError as error:
-            is_ours = error.errno in _OUR_OWN_LACK
+            is_local = error.errno in _LOCAL_SHORTAGE
             # Failing costs no time, so a breaker gets to see it often enough to open.
-            if self.breaker is None and not is_ours:
+            if self.breaker is None and not is_local:
                 self._failed_at = self._clock.monotonic()
-            raise DialError(FailureKind.CONNECT, is_ours=is_ours) from None
+            raise ConnectError(FailureKind.CONNECT, is_local=is_local) from None
         if connection.is_closing:
-            raise DialError(FailureKind.CONNECT)  # it ended as soon as it was made
+            raise ConnectError(FailureKind.CONNECT)  # it ended as soon as it was made
         return connection
 
     # From connections.
@@ -259,49 +261,49 @@ class Pool:
         transport = connection.transport
         if self._closed or transport is None or transport.is_closing():
             connection.close()
-        elif not self._waiters or not self._offer(connection):
+        elif not self._waiters or not self._grant(connection):
             if used:
                 connection.idle_since = self._clock.monotonic()
             self._idle.append(connection)
             if len(self._idle) > self._settings.idle_connections:
                 # Not this one: only a fresh one serves requests that must not be repeated.
                 self._idle.popleft().close()
-            if self._sweep is None:
-                self._sweep = self._loop.call_later(self._settings.keepalive, self._close_old)
+            if self._sweep_timer is None:
+                self._sweep_timer = self._loop.call_later(self._settings.keepalive, self._close_old)
 
     def lost(self, connection: UpstreamConnection) -> None:
         """It is closed: somebody else may have its place."""
-        if not connection.is_member:
+        if not connection.is_counted:
             return  # never got past being dialled, and was uncounted there
-        connection.is_member = False
+        connection.is_counted = False
         if connection in self._idle:
             self._idle.remove(connection)
-        self._give_up_place()
+        self._release_slot()
 
-    def _offer(self, connection: UpstreamConnection | None) -> bool:
+    def _grant(self, connection: UpstreamConnection | None) -> bool:
         """Hand a connection (or the place for a new one) to whoever waits longest."""
         while self._waiters:
-            place, _ = self._waiters.popitem(last=False)
-            if not place.done():
-                place.set_result(connection)
+            waiter, _ = self._waiters.popitem(last=False)
+            if not waiter.done():
+                waiter.set_result(connection)
                 return True
         return False
 
     def _close_old(self) -> None:
-        self._sweep = None
+        self._sweep_timer = None
         now = self._clock.monotonic()
         while self._idle and now - self._idle[0].idle_since >= self._idle[0].keepalive:
             self._idle.popleft().close()
         if self._idle:
             oldest = self._idle[0]
             due = oldest.idle_since + oldest.keepalive - now
-            self._sweep = self._loop.call_later(due, self._close_old)
+            self._sweep_timer = self._loop.call_later(due, self._close_old)
 
     def close(self) -> None:
         """Close what is idle now, and the rest as it is given back."""
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
         while self._idle:
             self._idle.pop().close()

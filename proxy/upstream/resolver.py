@@ -23,10 +23,10 @@ class Resolver:
     """The addresses of one host."""
 
     __slots__ = (
-        "_asked_at",
         "_changed",
         "_clock",
         "_host",
+        "_looked_up_at",
         "_lookup",
         "_port",
         "found",
@@ -38,7 +38,7 @@ class Resolver:
         self._host = host
         self._port = port
         self._clock = clock
-        self._asked_at = float("-inf")
+        self._looked_up_at = float("-inf")
         self._lookup: asyncio.Task[None] | None = None
         self.is_fixed = _is_literal(host)
         """Whether the host is an address itself."""
@@ -50,7 +50,7 @@ class Resolver:
 
     def renew_if_old(self) -> None:
         """Ask again in the background once the answer has had its time."""
-        if not self.is_fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
+        if not self.is_fixed and self._clock.monotonic() - self._looked_up_at >= FRESH_FOR:
             self.renew()
 
     def renew(self) -> asyncio.Task[None] | None:
@@ -61,9 +61,9 @@ class Resolver:
         """
         now = self._clock.monotonic()
         if self._lookup is None and not self.is_fixed:
-            if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
+            if self.found and now - self._looked_up_at < AT_LEAST_BETWEEN:
                 return None
-            self._asked_at = now
+            self._looked_up_at = now
             self._lookup = asyncio.get_running_loop().create_task(self._look_up())
         return self._lookup
 

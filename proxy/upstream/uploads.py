@@ -18,7 +18,7 @@ from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.fair_share import FairShare
 
-_MAKE_WAY = Refusal(
+_PREEMPTED = Refusal(
     RefusalReason.SLOW_CLIENT,
     "Others wait for the connection that this slow body holds.",
     close=True,
@@ -49,24 +49,24 @@ class Uploads:
         if caller is not None:
             self._callers.give_back(caller, 1)
 
-    def make_way(self, waiting: Iterable[str], connections: int) -> None:
+    def preempt(self, waiting: Iterable[str], connections: int) -> None:
         """End uploads for the sake of those who wait, one for each, if any are to blame.
 
         *waiting* are the callers of those who wait, and *connections* are all there are.
         """
         greedy = self._callers.largest()
-        behind: deque[Exchange] = deque()
+        slow: deque[Exchange] = deque()
         others: deque[Exchange] = deque()
         for exchange, sender in self._uploads.items():
             if not exchange.waiting_since or exchange.body is None:
                 continue
             if exchange.body.is_behind():
-                behind.append(exchange)
+                slow.append(exchange)
             elif sender == greedy:
                 others.append(exchange)
         for caller in waiting:
-            if behind:
-                self._stop(behind.popleft())
+            if slow:
+                self._stop(slow.popleft())
             elif not others:
                 return
             elif greedy not in {None, caller} and self._callers.used_by(greedy) > connections // 2:
@@ -75,4 +75,4 @@ class Uploads:
     def _stop(self, exchange: Exchange) -> None:
         self.end(exchange)
         if exchange.body is not None:
-            exchange.body.stop(_MAKE_WAY)
+            exchange.body.stop(_PREEMPTED)

@@ -18,7 +18,7 @@ from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.endpoints import Endpoints
-from proxy.upstream.pool import DialError, Pool
+from proxy.upstream.pool import ConnectError, Pool
 
 _log = logging.getLogger("holdfast")
 
@@ -52,23 +52,23 @@ class Upstream:
     async def attempt(
         self,
         exchange: Exchange,
-        give_up: float,
+        connect_by: float,
         *,
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: RetryDelay | None = None,
+        delay: RetryDelay | None = None,
         permit: SendPermit | None = None,
         url: str = "",
     ) -> Attempt:
         """Send the request once and relay what comes back.
 
         Every fault of the upstream ends up in the record that is returned. With
-        *fresh* the request goes over a new connection. *give_up* is the moment
+        *fresh* the request goes over a new connection. *connect_by* is the moment
         by which a connection must be there, besides ``connect_timeout``. *judge*
         may keep the response of a failure from the client. Addresses to *avoid*
         are taken only if there is no better one, and with *url* none but those of that URL.
-        *pause* is the wait that came before, for the record. A *permit* is needed where
+        *delay* is the wait that came before, for the record. A *permit* is needed where
         somebody limits how many requests are sent; it is closed at the end, however that comes.
         Raises :class:`proxy.core.ports.Refused` if every address is left alone for now,
         and if the client's own body is at fault; :class:`proxy.core.ports.KeyLost` if its
@@ -77,7 +77,7 @@ class Upstream:
         now = self._clock.monotonic()
         endpoints = self.endpoints
         pool = endpoints.only or self._pick(now, avoid, permit, url)
-        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
+        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, delay)
         attempt.url = url
         if permit is not None:
             attempt.queued = permit.queued
@@ -85,10 +85,10 @@ class Upstream:
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
             if endpoints.breakers is not None and pool is not None:
-                call.report = endpoints.admitted(pool, now)
+                call.report = endpoints.admit(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await self._connect(call, pool, give_up, permit, fresh=fresh)
+                pool, connection = await self._connect(call, pool, connect_by, permit, fresh=fresh)
             attempt.address, attempt.url = pool.label, pool.url
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -96,13 +96,13 @@ class Upstream:
                 await call.done
             else:
                 await self._upload(call, pool, connection, upload)
-        except DialError as error:
+        except ConnectError as error:
             if pool is not None:
                 attempt.address = pool.label
             call.closed(error.kind)
         except (asyncio.CancelledError, Refused) as error:
             # The client left, or its body was bad.
-            await call.end_alone(error)
+            await call.end_without_client(error)
         except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
             _log.exception("attempt for request %s failed inside the proxy", exchange.request_id)
             call.fail(FailureKind.UNKNOWN)
@@ -148,18 +148,18 @@ class Upstream:
         self,
         call: Call,
         pool: Pool | None,
-        give_up: float,
+        connect_by: float,
         permit: SendPermit | None,
         *,
         fresh: bool,
     ) -> tuple[Pool, UpstreamConnection]:
         """A new connection for a request that may still be sent when it is there."""
         if permit is None:
-            return await self.endpoints.connect(call, pool, give_up, fresh=fresh)
+            return await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         permit.reserve()
-        pool, connection = await self.endpoints.connect(call, pool, give_up, fresh=fresh)
+        pool, connection = await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         try:
-            await permit.use(give_up)
+            await permit.use(connect_by)
         except BaseException:
             pool.give_back(connection, used=False)
             raise
@@ -173,7 +173,7 @@ class Upstream:
             pool.give_back(connection, used=False)
             if call.report is not None:
                 call.report.not_reached(FailureKind.CONNECT, blame=False)
-            raise DialError(FailureKind.CONNECT)
+            raise ConnectError(FailureKind.CONNECT)
         key = exchange.owned_key
         # The first comparison saves a call where the other is of no use.
         if key is not None and key.mine_until < inf and key.mine_until <= self._clock.monotonic():
@@ -193,7 +193,7 @@ class Upstream:
             pool.give_back(connection, used=False)
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
-            raise DialError(FailureKind.CONNECT)
+            raise ConnectError(FailureKind.CONNECT)
         call.attempt.sent = call.has_begun = True
         call.connection = connection
         exchange.stream = call
@@ -219,14 +219,14 @@ class Upstream:
 
 async def _upload(call: Call, connection: UpstreamConnection, body: RequestBody) -> None:
     chunked = body.length == CHUNKED
-    longest_silence = call.exchange.route.settings.idle_timeout
+    idle_timeout = call.exchange.route.settings.idle_timeout
     try:
         while data := await body.read():
             if chunked:
                 connection.write_chunk(data)
             else:
                 connection.write(data)
-            if connection.must_wait and not await connection.drained(longest_silence):
+            if connection.is_write_blocked and not await connection.wait_writable(idle_timeout):
                 call.fail(FailureKind.TIMEOUT)
                 return
     except Exception:

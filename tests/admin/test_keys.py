@@ -165,7 +165,7 @@ class TestRelease:
         async with running(CONFIG) as proxy:
             claims = claims_of(proxy)
             assert isinstance(claims, MemoryIdempotencyStore)
-            proxy.app._flights.claims = Overtaken(claims._settings, claims._clock, lambda: None)
+            proxy.app._flights.store = Overtaken(claims._settings, claims._clock, lambda: None)
             assert (await proxy.admin("DELETE", PATH)).status == status
 
 

@@ -271,7 +271,7 @@ async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The response that was set aside has not ended yet."""
-    monkeypatch.setattr("proxy.upstream.call.SET_ASIDE_TIME", PATIENCE)
+    monkeypatch.setattr("proxy.upstream.call.DISCARD_TIME", PATIENCE)
 
     async def slow_end(visit: Visit) -> None:
         await visit.read_body()

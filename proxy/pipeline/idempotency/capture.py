@@ -63,7 +63,7 @@ class ResponseCapture(ABC):
         else:
             exchange.relay_head(head, pieces, complete=False)
         if (head.has_body and head.content_length > self._limit) or is_stream_of_events(head.text):
-            self._stop_keeping()
+            self._overflow()
         elif pieces and self.reads_ahead:
             self._keep(pieces)
 
@@ -84,14 +84,14 @@ class ResponseCapture(ABC):
         self._pieces += pieces
         self._size += sum(map(len, pieces))
         if self._size > self._limit:
-            self._stop_keeping()
+            self._overflow()
 
-    def _stop_keeping(self) -> None:
+    def _overflow(self) -> None:
         if self.reads_ahead:
-            self.let_go()
+            self.stop_keeping()
             self.overflowed()
 
-    def let_go(self) -> None:
+    def stop_keeping(self) -> None:
         """Keep nothing of it: from here on it goes at its client's pace."""
         self.reads_ahead = False
         self._pieces = []

@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 _RENEWALS = 3
 """How often a lease is renewed in its own time."""
-_TELL_AGAIN = 0.25
-_TELL_SELDOM = 2.0
+_REPORT_AGAIN = 0.25
+_REPORT_AT_LEAST_EVERY = 2.0
 """Seconds between two attempts to tell a store how a request ended, the first and the longest."""
-_MOST_UNTOLD = 1000
+_MOST_UNREPORTED = 1000
 """Ends that a store was not told of, beyond which no key is claimed."""
 _NAMED = 10
 """Records that are named in the log where many were not told."""
@@ -115,33 +115,33 @@ class InFlightKey:
 
     def join(self) -> "asyncio.Future[Result | Promotion]":
         """Wait for it, behind all who do so already."""
-        turn: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
         if self.waiting is None:
             self.waiting = deque()
-        self.waiting.append(turn)
-        return turn
+        self.waiting.append(waiter)
+        return waiter
 
-    def leave(self, turn: "asyncio.Future[Result | Promotion]") -> None:
+    def leave(self, waiter: "asyncio.Future[Result | Promotion]") -> None:
         """Wait no longer."""
-        if self.waiting is not None and turn in self.waiting:
-            self.waiting.remove(turn)
-        turn.cancel()
+        if self.waiting is not None and waiter in self.waiting:
+            self.waiting.remove(waiter)
+        waiter.cancel()
 
-    def hand_over(self) -> bool:
+    def promote_next(self) -> bool:
         """Let whoever has waited longest take the owner's place; False if nobody waits."""
         while self.waiting:
-            turn = self.waiting.popleft()
-            if not turn.done():
-                turn.set_result(Promotion.YOURS)
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(Promotion.YOURS)
                 return True
         return False
 
-    def conclude(self, result: Result | Promotion) -> None:
+    def resolve_waiters(self, result: Result | Promotion) -> None:
         """Tell all who wait."""
         waiting, self.waiting = self.waiting, None
-        for turn in waiting or ():
-            if not turn.done():
-                turn.set_result(result)
+        for waiter in waiting or ():
+            if not waiter.done():
+                waiter.set_result(result)
 
 
 class InFlightKeys:
@@ -149,18 +149,18 @@ class InFlightKeys:
 
     def __init__(
         self,
-        claims: IdempotencyStore,
+        store: IdempotencyStore,
         clock: Clock,
-        room: ResultMemory,
+        memory: ResultMemory,
         recorder: StoreRecorder | None = None,
     ) -> None:
-        """*room* is where results count that the store could not take.
+        """*memory* is where results count that the store could not take.
 
         *recorder* is that of the store, where there is one outside this process.
         """
-        self.claims = claims
-        self.at_once = claims.at_once
-        self._room = room
+        self.store = store
+        self.immediate = store.at_once
+        self._memory = memory
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -177,11 +177,11 @@ class InFlightKeys:
         """When flights of each lease and ttl are looked after next, as long as there are any."""
         self._is_over = False
         """Whether the drain has run out of time."""
-        self.untold = 0
+        self.unreported = 0
         """Flights that have ended, and the store was not told."""
-        self._is_deaf = False
+        self._is_store_failing = False
         """Whether the log says that the store cannot be told."""
-        self._left_untold: list[str] = []
+        self._never_reported: list[str] = []
         """Names of records of which it never was."""
         self.waiting = 0
         """Requests that wait for another one's result, here or elsewhere."""
@@ -193,21 +193,21 @@ class InFlightKeys:
         return len(self._by_name)
 
     @property
-    def may_begin(self) -> bool:
+    def may_claim(self) -> bool:
         """Whether another key may be claimed: not while too many ends are untold."""
-        return self.untold < _MOST_UNTOLD
+        return self.unreported < _MOST_UNREPORTED
 
     def begin(self, claim: Claim, asked: float) -> InFlightKey:
         """The key was claimed; the store was *asked* for it then."""
         # In this process nobody gets a key that has a flight, whatever became of its lease.
-        mine_until = asked + claim.lease if self.at_once is None else _FOR_EVER
+        mine_until = asked + claim.lease if self.immediate is None else _FOR_EVER
         flight = self._by_name[claim.name] = InFlightKey(claim, asked, mine_until)
-        terms = (claim.lease, claim.ttl)
-        if terms not in self._timers:
-            self._look_after_later(terms, _at_the_latest(*terms))
+        lease_terms = (claim.lease, claim.ttl)
+        if lease_terms not in self._timers:
+            self._schedule_renewal(lease_terms, _next_renewal(*lease_terms))
         return flight
 
-    def learn(self, scope: str) -> None:
+    def remember_scope(self, scope: str) -> None:
         """A response below 400 was kept for *scope*: it is more than a made-up name."""
         known = self.known_scopes
         known.pop(scope, None)
@@ -215,12 +215,12 @@ class InFlightKeys:
         if len(known) > _KNOWN_SCOPES:
             del known[next(iter(known))]
 
-    def settle_at_once(
-        self, claims: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
+    def settle_immediately(
+        self, store: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
     ) -> bool:
         """As :meth:`settle`, where the store does not keep us waiting."""
         claim = flight.claim
-        is_kept = claims.settle_at_once(claim.name, claim.owner, ending)
+        is_kept = store.settle_at_once(claim.name, claim.owner, ending)
         self._end(flight, ending.result)
         return is_kept
 
@@ -230,10 +230,10 @@ class InFlightKeys:
         If the store cannot be told, those who wait are, and the flight stays until it was.
         """
         try:
-            is_kept = await self._tell(flight.claim, ending)
+            is_kept = await self._report(flight.claim, ending)
         except (StoreError, asyncio.CancelledError) as error:
-            self._keep_untold(flight, ending)
-            flight.conclude(result)
+            self._keep_unreported(flight, ending)
+            flight.resolve_waiters(result)
             if isinstance(error, StoreError):
                 return True
             raise
@@ -255,18 +255,18 @@ class InFlightKeys:
         if self._by_name.get(name) is flight:
             del self._by_name[name]
         if flight.waiting is not None:
-            flight.conclude(unpack(name, result) if isinstance(result, bytes) else result)
+            flight.resolve_waiters(unpack(name, result) if isinstance(result, bytes) else result)
 
     # What goes on whoever leaves.
 
-    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Do *work* in a task of its own, which a drain waits for."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def adopt(self) -> "asyncio.Task[Any]":
+    def adopt_current_task(self) -> "asyncio.Task[Any]":
         """The present task, which goes on though it was cancelled; a drain waits for it, too."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
@@ -275,73 +275,73 @@ class InFlightKeys:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def see_to(self, work: Coroutine[Any, Any, object]) -> None:
+    def run_detached(self, work: Coroutine[Any, Any, object]) -> None:
         """The same for what nobody waits for."""
-        self._tasks.add(self.run(work))
+        self._tasks.add(self.spawn(work))
 
-    def pass_on(self, flight: InFlightKey) -> None:
+    def hand_over(self, flight: InFlightKey) -> None:
         """The owner gave up before anything was sent: let another one have the key."""
-        if not flight.hand_over():
-            self.see_to(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
+        if not flight.promote_next():
+            self.run_detached(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
 
     # Ends that the store was not told of.
 
-    async def _tell(self, claim: Claim, ending: Ending) -> bool:
+    async def _report(self, claim: Claim, ending: Ending) -> bool:
         """Tell the store; what it has no room for it need not keep, but it is to know the rest."""
         try:
-            return await self.claims.settle(claim.name, claim.owner, ending)
+            return await self.store.settle(claim.name, claim.owner, ending)
         except StoreRefusal:
             if not ending.result:
                 raise
-        return await self.claims.settle(claim.name, claim.owner, _without_result(ending))
+        return await self.store.settle(claim.name, claim.owner, _without_result(ending))
 
-    def _keep_untold(self, flight: InFlightKey, ending: Ending) -> None:
+    def _keep_unreported(self, flight: InFlightKey, ending: Ending) -> None:
         """The store did not answer: keep *ending* for it, and tell it again until it does.
 
         The result of what has ended goes if there is no memory for it; that it ran does not.
         """
         size = len(ending.result)
-        if size and not self._room.take(size):
+        if size and not self._memory.take(size):
             ending, size = _without_result(ending), 0
         flight.ending = ending
-        self.untold += 1
-        self.see_to(self._tell_until_told(flight, size))
+        self.unreported += 1
+        self.run_detached(self._report_until_accepted(flight, size))
 
-    async def _tell_until_told(self, flight: InFlightKey, size: int) -> None:
-        is_told = False
+    async def _report_until_accepted(self, flight: InFlightKey, size: int) -> None:
+        is_accepted = False
         try:
-            is_told = await self._has_told(flight)
+            is_accepted = await self._is_accepted(flight)
         finally:
-            self.untold -= 1
-            self._room.give_back(size)
+            self.unreported -= 1
+            self._memory.give_back(size)
             self._end(flight, Promotion.AGAIN)
-            if not is_told:
-                self._left_untold.append(flight.claim.name)
-            if self._is_deaf and not self.untold:
-                self._is_deaf = False
-                self._say_what_was_left()
+            if not is_accepted:
+                self._never_reported.append(flight.claim.name)
+            if self._is_store_failing and not self.unreported:
+                self._is_store_failing = False
+                self._log_never_reported()
 
-    async def _has_told(self, flight: InFlightKey) -> bool:
+    async def _is_accepted(self, flight: InFlightKey) -> bool:
         """Tell the store until it answers; False if there is no more time for that."""
         claim, ending = flight.claim, flight.ending
-        give_up = self._clock.monotonic() + claim.ttl
-        pause = _TELL_AGAIN
+        report_until = self._clock.monotonic() + claim.ttl
+        pause = _REPORT_AGAIN
         is_last = False
         while ending is not None:
             try:
                 with suppress(StoreError):
-                    if not await self._tell(claim, ending) and await self._is_lost(claim, ending):
+                    if not await self._report(claim, ending) and await self._is_lost(claim, ending):
                         self._count_lost(flight)
                     return True
-                self._say_once(claim)
-                if self._is_over or self._clock.monotonic() > give_up:
+                self._warn_once(claim)
+                if self._is_over or self._clock.monotonic() > report_until:
                     return False
                 await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
             except asyncio.CancelledError:
                 if is_last or not self._is_over:
                     raise
                 is_last = True  # the drain has no more time: once more, and no longer
-            pause = min(pause * 2, _TELL_SELDOM)
+            pause = min(pause * 2, _REPORT_AT_LEAST_EVERY)
             ending = flight.ending  # a person may have decided otherwise
         return True
 
@@ -352,20 +352,20 @@ class InFlightKeys:
         """
         if ending.state is None:
             return False  # there was nothing to keep
-        shown = await self.claims.show(claim.name)
+        shown = await self.store.show(claim.name)
         return shown is None or shown.state not in {ending.state, _without_result(ending).state}
 
-    def _say_once(self, claim: Claim) -> None:
-        if not self._is_deaf:
-            self._is_deaf = True
+    def _warn_once(self, claim: Claim) -> None:
+        if not self._is_store_failing:
+            self._is_store_failing = True
             _log.warning(
                 "the store cannot be told how the request with the key %s ended: it is told again "
                 "until it answers, and so of all that follow",
                 claim.name,
             )
 
-    def _say_what_was_left(self) -> None:
-        left, self._left_untold = self._left_untold, []
+    def _log_never_reported(self) -> None:
+        left, self._never_reported = self._never_reported, []
         if not left:
             _log.info("the store was told how all requests with keys ended")
             return
@@ -388,7 +388,7 @@ class InFlightKeys:
         """
         fetching = self._fetches.get((name, owner))
         if fetching is None:
-            fetching = self._fetches[name, owner] = self.run(self._fetch(name, owner))
+            fetching = self._fetches[name, owner] = self.spawn(self._fetch(name, owner))
         # Whoever leaves takes it away from nobody else.
         result = await asyncio.shield(fetching)
         if isinstance(result, Exception):
@@ -397,7 +397,7 @@ class InFlightKeys:
 
     async def _fetch(self, name: str, owner: str) -> Result | Exception | None:
         try:
-            data = await self.claims.fetch(name, owner)
+            data = await self.store.fetch(name, owner)
             return None if data is None else unpack(name, data)
         except (StoreError, BadResult) as error:
             return error  # nobody may be there any more to hear of it
@@ -407,34 +407,34 @@ class InFlightKeys:
     # Leases. One timer for all of the same terms, which looks at whatever is there when it fires:
     # most flights never see it, and cost it nothing.
 
-    def _look_after_later(self, terms: tuple[float, float], seconds: float) -> None:
-        self._timers[terms] = self._loop.call_later(seconds, self._look_after, terms)
+    def _schedule_renewal(self, lease_terms: tuple[float, float], seconds: float) -> None:
+        self._timers[lease_terms] = self._loop.call_later(seconds, self._renew_leases, lease_terms)
 
-    def _look_after(self, terms: tuple[float, float]) -> None:
-        """Renew the leases of all flights on these *terms*; end those that are over."""
-        del self._timers[terms]
-        lease, ttl = terms
-        now, next_look = self._clock.monotonic(), _at_the_latest(lease, ttl)
-        flights = [
+    def _renew_leases(self, lease_terms: tuple[float, float]) -> None:
+        """Renew the leases of all flights on these *lease_terms*; end those that are over."""
+        del self._timers[lease_terms]
+        lease, ttl = lease_terms
+        now, next_look = self._clock.monotonic(), _next_renewal(lease, ttl)
+        in_flight = [
             flight
             for flight in self._by_name.values()
             if flight.claim.lease == lease and flight.claim.ttl == ttl
         ]
-        for flight in flights:
+        for flight in in_flight:
             left = flight.began + ttl - now
             if left > 0:
                 next_look = min(next_look, left)
             elif flight.ending is None and flight.owner is not None:
                 _ = flight.owner.end_early()
             if not flight.is_lost:
-                self.see_to(self._renew(flight))
-        if flights:
-            self._look_after_later(terms, next_look)
+                self.run_detached(self._renew(flight))
+        if in_flight:
+            self._schedule_renewal(lease_terms, next_look)
 
     async def _renew(self, flight: InFlightKey) -> None:
         claim, asked = flight.claim, self._clock.monotonic()
         try:
-            is_mine = await self.claims.renew(claim.name, claim.owner, claim.lease, claim.ttl)
+            is_mine = await self.store.renew(claim.name, claim.owner, claim.lease, claim.ttl)
         except StoreError:
             return  # there will be another time
         if not is_mine:
@@ -450,7 +450,7 @@ class InFlightKeys:
         elif flight.owner is not None:
             await asyncio.wait([flight.owner.end_early()])
 
-    def cannot_read(self, name: str, error: BadResult) -> None:
+    def count_unreadable(self, name: str, error: BadResult) -> None:
         """What the store has is no result of ours: as good as no answer."""
         _log.warning("the result of the key %s cannot be read (%s)", name, error)
         if self._recorder is not None:
@@ -480,7 +480,7 @@ class InFlightKeys:
         self._timers.clear()
 
 
-def _at_the_latest(lease: float, ttl: float) -> float:
+def _next_renewal(lease: float, ttl: float) -> float:
     """Seconds until flights on these terms are looked after again: those yet to begin, too."""
     return min(lease / _RENEWALS, ttl)
 

@@ -10,10 +10,10 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 
-_GRAIN = 0.001
+_SHORTEST_TIMER = 0.001
 """Seconds: no timer is set for less. The loop counts in these."""
 
-_ASKING = 0.005
+_STORE_ROUND_TRIP = 0.005
 """Seconds that it may take to ask a store for permits before it counts as a wait."""
 
 MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
@@ -23,12 +23,12 @@ MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
 class AsyncLimiter:
     """One bucket, and those who wait at it."""
 
-    __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_known", "recorder")
+    __slots__ = ("_clock", "_loop", "_timer", "is_known", "queue", "recorder")
 
     def __init__(
         self,
         settings: ThrottleSettings,
-        make_permits: MakeLimiter,
+        make_limiter: MakeLimiter,
         recorder: ThrottleRecorder,
         clock: Clock,
     ) -> None:
@@ -38,59 +38,61 @@ class AsyncLimiter:
         self.recorder = recorder
         self.is_known = False
         """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
-        self.bucket: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_permits(settings, self))
+        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiter(settings, self))
 
     def __repr__(self) -> str:
-        return f"<gate {self.bucket!r}>"
+        return f"<limiter {self.queue!r}>"
 
     @property
     def is_keyed(self) -> bool:
         """Whether it is for one caller, and not for all."""
-        return self.bucket.settings.key is not None
+        return self.queue.settings.key is not None
 
     # Waiting.
 
-    async def wait_for_turn(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
+    async def wait_in_queue(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
         """Stand in line: how many seconds it took, or why one's turn will not come.
 
         Whose turn has come has its place, and its permit is held.
         """
-        turn = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
-        self.bucket.join(turn, turn.entered)
-        asks = turn.is_guess
-        cause = await self._wait(exchange, turn)
+        waiter = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
+        self.queue.join(waiter, waiter.entered)
+        asks_store = waiter.is_guess
+        cause = await self._wait(exchange, waiter)
         if cause is not None:
             self.recorder.refused()
             return cause
-        waited = self._clock.monotonic() - turn.entered
-        if asks and waited < _ASKING:
+        waited = self._clock.monotonic() - waiter.entered
+        if asks_store and waited < _STORE_ROUND_TRIP:
             self.recorder.passed()
             return 0.0
         self.recorder.delayed(waited)
         return waited
 
-    async def wait_again(self, exchange: Exchange, deadline: float) -> ThrottleCause | None:
+    async def wait_for_permit_again(
+        self, exchange: Exchange, deadline: float
+    ) -> ThrottleCause | None:
         """The same for one whose turn had come, who has its place and needs another permit."""
         now = self._clock.monotonic()
-        if self.bucket.reserve_again(now):
+        if self.queue.reserve_again(now):
             return None
-        turn = _AsyncWaiter(self._loop, now, deadline, has_place=True)
-        if not self.bucket.come_back(turn):
+        waiter = _AsyncWaiter(self._loop, now, deadline, has_slot=True)
+        if not self.queue.come_back(waiter):
             return ThrottleCause.PAUSED
-        return await self._wait(exchange, turn)
+        return await self._wait(exchange, waiter)
 
-    async def _wait(self, exchange: Exchange, turn: "_AsyncWaiter") -> ThrottleCause | None:
-        line = exchange.queue_entry = _QueueEntry(self, turn)
+    async def _wait(self, exchange: Exchange, waiter: "_AsyncWaiter") -> ThrottleCause | None:
+        entry = exchange.queue_entry = _QueueEntry(self, waiter)
         exchange.begin_wait("queue")
         try:
-            self.look()
-            cause = await turn.called
+            self.serve_queue()
+            cause = await waiter.decision
         except asyncio.CancelledError:
-            if turn.was_let_out:  # in the very moment in which it left
-                self.bucket.lapse()
-                if not turn.has_place:
-                    self.bucket.vacate()
-            line.leave()
+            if waiter.was_admitted:  # in the very moment in which it left
+                self.queue.lapse()
+                if not waiter.has_slot:
+                    self.queue.vacate()
+            entry.leave()
             raise
         finally:
             exchange.queue_entry = None
@@ -99,33 +101,33 @@ class AsyncLimiter:
 
     # The line moves.
 
-    def look(self) -> None:
+    def serve_queue(self) -> None:
         """See who is next. Called whenever that may have changed."""
-        bucket = self.bucket
+        queue = self.queue
         next_look = None
-        if bucket.waiting:
+        if queue.waiting:
             now = self._clock.monotonic()
-            served = bucket.serve(now)
-            for turn in served.out:
-                turn.call(None)
-            for turn, cause in served.refused:
-                turn.call(cause)
-            next_look = bucket.next_look(now)
+            served = queue.serve(now)
+            for waiter in served.out:
+                waiter.decide(None)
+            for waiter, cause in served.refused:
+                waiter.decide(cause)
+            next_look = queue.next_look(now)
         # Only now: permits that were asked may have told us to look already.
         self._stop_timer()
         if next_look is not None:
-            self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
+            self._timer = self._loop.call_later(max(next_look, _SHORTEST_TIMER), self.serve_queue)
 
     def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
         """Let nobody through for so long; see :meth:`WaitQueue.pause`."""
-        for turn in self.bucket.pause(now, seconds, is_news=is_news):
-            turn.call(ThrottleCause.PAUSED)
-        self.look()
+        for waiter in self.queue.pause(now, seconds, is_news=is_news):
+            waiter.decide(ThrottleCause.PAUSED)
+        self.serve_queue()
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
         """Other limits hold from now on, for those in line too."""
-        self.bucket.change(settings, now)
-        self.look()
+        self.queue.change(settings, now)
+        self.serve_queue()
 
     def close(self) -> None:
         """The end of everything: nobody waits any more."""
@@ -140,7 +142,7 @@ class AsyncLimiter:
 
     def permits_changed(self) -> None:
         """There may be permits now, or it is clear that there are none."""
-        self.look()
+        self.serve_queue()
 
     def permits_paused(self, until: float) -> None:
         """Another instance was told to wait."""
@@ -151,7 +153,7 @@ class AsyncLimiter:
 class _AsyncWaiter(Waiter):
     """One who stands in line, and how it gets to know of its turn."""
 
-    __slots__ = ("called", "has_place")
+    __slots__ = ("decision", "has_slot")
 
     def __init__(
         self,
@@ -159,44 +161,44 @@ class _AsyncWaiter(Waiter):
         entered: float,
         deadline: float,
         *,
-        has_place: bool = False,
+        has_slot: bool = False,
     ) -> None:
         super().__init__(entered, deadline)
-        self.called: asyncio.Future[ThrottleCause | None] = loop.create_future()
+        self.decision: asyncio.Future[ThrottleCause | None] = loop.create_future()
         """None once its turn has come, or why it will not."""
-        self.has_place = has_place
+        self.has_slot = has_slot
 
     @property
     def is_gone(self) -> bool:
         """Whether it knows already, or was cancelled."""
-        return self.called.done()
+        return self.decision.done()
 
     @property
-    def was_let_out(self) -> bool:
-        called = self.called
-        return called.done() and not called.cancelled() and called.result() is None
+    def was_admitted(self) -> bool:
+        decision = self.decision
+        return decision.done() and not decision.cancelled() and decision.result() is None
 
-    def call(self, cause: ThrottleCause | None) -> None:
+    def decide(self, cause: ThrottleCause | None) -> None:
         """Its turn has come; or, with a *cause*, it will not."""
-        if not self.called.done():
-            self.called.set_result(cause)
+        if not self.decision.done():
+            self.decision.set_result(cause)
 
 
 class _QueueEntry:
     """Where an exchange stands in line (core.Place)."""
 
-    __slots__ = ("_gate", "_turn")
+    __slots__ = ("_limiter", "_waiter")
 
-    def __init__(self, gate: AsyncLimiter, turn: _AsyncWaiter) -> None:
-        self._gate = gate
-        self._turn = turn
+    def __init__(self, gate: AsyncLimiter, waiter: _AsyncWaiter) -> None:
+        self._limiter = gate
+        self._waiter = waiter
 
     def give_up(self, cause: ThrottleCause) -> None:
         """Wait no longer."""
-        self._turn.call(cause)
+        self._waiter.decide(cause)
         self.leave()
 
     def leave(self) -> None:
         """All behind move up."""
-        self._gate.bucket.leave(self._turn)
-        self._gate.look()
+        self._limiter.queue.leave(self._waiter)
+        self._limiter.serve_queue()

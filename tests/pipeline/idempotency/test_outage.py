@@ -192,7 +192,7 @@ async def test_who_knows_that_the_first_is_under_way_waits_for_it_though_redis_h
             await gate.reached.wait()
             waiters = [asyncio.create_task(post(second)) for _ in range(5)]
             await eventually(lambda: second.waiting_for_keys == 5)
-            await eventually(lambda: second.app._flights.claims._watched)  # type: ignore[attr-defined]  # of Redis
+            await eventually(lambda: second.app._flights.store._watched)  # type: ignore[attr-defined]  # of Redis
             await asyncio.sleep(0.05)  # it has heard that the key is busy
             server.stall()
             await asyncio.sleep(3 * TIMEOUT)
