@@ -1,4 +1,4 @@
-"""What a client gets instead of a failure: a fixed answer, or another upstream's."""
+"""The fallback: what a client gets instead of a failure, fixed or from another upstream."""
 
 from proxy.core.exchange import Exchange
 from proxy.pipeline.retry_waits import RetryWaits
@@ -8,7 +8,7 @@ from proxy.policy.settings import FallbackSettings
 
 
 class FallbackStage:
-    """The last resort of a route."""
+    """The fallback of a route: a fixed answer, or one attempt at another upstream."""
 
     __slots__ = ("_failed", "_retry_waits", "covers_open_breaker", "settings", "single_attempt")
 
@@ -27,11 +27,14 @@ class FallbackStage:
         self.covers_open_breaker = "breaker_open" in settings.on.words
 
     def covers(self, result: Result) -> bool:
-        """Whether it stands in for this outcome."""
+        """Say whether the fallback is configured for this outcome."""
         return is_listed(self.settings.on, result, self._failed.upstream.settings.refused)
 
     def is_possible(self, exchange: Exchange, now: float) -> bool:
-        """Whether it can be had. A fixed answer always can; another upstream is an attempt."""
+        """Say whether the fallback can answer now.
+
+        A fixed answer always can; another upstream takes an attempt.
+        """
         if self.single_attempt is None:
             return True
         in_time = self.single_attempt.time_left(exchange, now) >= LEAST_ATTEMPT

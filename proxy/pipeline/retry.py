@@ -1,4 +1,4 @@
-"""The stage of a route that may send a request more than once, or falls back."""
+"""The retry stage: sends a request more than once if need be, or falls back."""
 
 from collections.abc import Awaitable
 
@@ -16,7 +16,7 @@ from proxy.policy.retry.verdict import RetryRules
 
 
 class Retry:
-    """Makes attempts until one is good enough, or none may follow."""
+    """The retry stage of a route: makes attempts until one is good, or none may follow."""
 
     __slots__ = (
         "budget",
@@ -40,7 +40,7 @@ class Retry:
         fallback: FallbackStage | None,
         dead_letters: DeadLetterWriter | None = None,
     ) -> None:
-        """*dead_letters*: who keeps what failed for good, before a *fallback* hides that it did."""
+        """*dead_letters* keeps what failed for good, before a *fallback* hides that it did."""
         self.single_attempt = single_attempt
         self.rules = rules
         self.budget = budget
@@ -53,7 +53,7 @@ class Retry:
         """Statuses after which it matters how long the upstream asks us to wait."""
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
-        """Relay a response, the first good one or the last, or say why there is none."""
+        """Relay a response, the first good one or the last, or return the refusal in its place."""
         return (
             self._tunnel(exchange)
             if exchange.upgrade
@@ -61,7 +61,7 @@ class Retry:
         )
 
     async def _tunnel(self, exchange: Exchange) -> Refusal | None:
-        """One attempt, and no verdict: what went through a tunnel cannot be sent again."""
+        """Make one attempt without a verdict: what went through a tunnel cannot be sent again."""
         single_attempt = self.single_attempt
         ticket = single_attempt.start_clock(exchange)
         if exchange.expired:

@@ -1,9 +1,9 @@
-"""The attempts for one request: made, judged, waited between and settled.
+"""The retry loop: the attempts for one request, made, judged, waited between and settled.
 
 After a response the verdict is reached inside the socket's callback, when the head
-is complete and nothing of it has gone to the client: a no lets it pass through as
-if nobody had asked, a yes sets it aside. Everything that could say no is asked
-before the response in hand is given up.
+is complete and nothing of it has gone to the client. If no retry follows, the response is
+relayed as if there were no retries; if one follows, the response is discarded. Everything that
+could forbid a retry is asked before the response in hand is given up.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _VERDICTS = {
     RefusalReason.STORE: VerdictReason.THROTTLED,
     RefusalReason.DRAINING: VerdictReason.SHUTDOWN,
 }
-"""Refusals that come before an attempt, and what they mean for those that came before it."""
+"""Refusals that stop an attempt before it begins, and the verdict on the one before it."""
 
 _GOOD = VerdictReason.SUCCESS  # speed: as in policy/idempotency/record.py
 _SUCCESS = Verdict(_GOOD)
@@ -65,7 +65,7 @@ class RetryStage(Protocol):
 
 
 class RetrySession:
-    """All that is known of one request while it is being tried."""
+    """The attempts for one request, from the first to the last."""
 
     __slots__ = (
         "_becomes_dead_letter",
@@ -86,27 +86,27 @@ class RetrySession:
         self._stage = stage
         self._exchange = exchange
         self._made = 1
-        """Attempts that count, the one under way among them: one that only found a stale
-        connection does not."""
+        """Attempts that count, the one under way among them; an attempt that only found a stale
+        connection does not count."""
         self._recorded = 0
         """Attempts on record when the present one was to begin."""
         self._settled = 0
-        """Attempts whose record says why they were the last, or were not."""
+        """Attempts whose record has the reason of their verdict."""
         self._verdict: Verdict | None = None
-        """On the attempt under way, once its head was judged."""
+        """The verdict on the attempt under way, once its head was judged."""
         self._judged_at = 0.0
         self._falls_back = False
         self._becomes_dead_letter = False
-        """Whether it is kept before its fallback answers."""
+        """Whether the request is kept as a dead letter before its fallback answers."""
         self._delay: RetryDelay | None = None
-        """Before the attempt under way."""
+        """The wait before the attempt under way."""
         self._pending_charge: float | None = None
         """When the budget was charged for a retry that has not begun."""
         self._current_charge: float | None = None
-        """When it was charged for the one under way."""
+        """When the budget was charged for the retry under way."""
 
     async def make_attempts(self) -> Refusal | None:
-        """Make attempts until none may follow; the client has its response, or gets a refusal."""
+        """Make attempts until none may follow; return the refusal if no response was relayed."""
         exchange, single_attempt = self._exchange, self._stage.single_attempt
         ticket = single_attempt.start_clock(exchange)
         if exchange.expired:
@@ -115,7 +115,7 @@ class RetrySession:
             try:
                 attempt = await single_attempt.attempt(exchange, judge=self._judge_head)
                 if attempt.kind is None and attempt.status < FIRST_FAILURE:
-                    # Nearly always: what follows below comes to this.
+                    # speed: nearly always; _retry_after() would come to the same.
                     attempt.why = _GOOD
                     exchange.route.recorder.judged(_GOOD)
                     return None
@@ -131,7 +131,7 @@ class RetrySession:
             single_attempt.stop_clock(ticket)
 
     async def _retry_after(self, attempt: Attempt) -> Refusal | None:
-        """The first *attempt* was not good: see what comes next, as often as need be."""
+        """Follow up on the first *attempt*, which failed: wait and retry, fall back, or end."""
         exchange, stage = self._exchange, self._stage
         while True:
             if attempt.kind is not None:
@@ -140,7 +140,7 @@ class RetrySession:
                 )
             verdict = self._verdict_on(attempt)
             if exchange.client_is_gone and (verdict.pause is not None or self._falls_back):
-                raise asyncio.CancelledError  # it left while the response was set aside
+                raise asyncio.CancelledError  # it left while the response was being discarded
             if verdict.pause is None:
                 self._settle(verdict.why)
                 if self._falls_back and stage.fallback is not None:
@@ -158,14 +158,14 @@ class RetrySession:
                 return refusal
             attempt = await self._next_attempt(verdict.leave.url, begin_by)
 
-    # One attempt.
+    # One more attempt.
 
     def _next_attempt(self, url: str, begin_by: float) -> Awaitable[Attempt]:
-        """Make one more attempt, at *url* if one is given, which must have begun by *begin_by*."""
+        """Make one more attempt, at *url* if one is given, which must begin by *begin_by*."""
         exchange, single_attempt = self._exchange, self._stage.single_attempt
         key = exchange.owned_key
         if key is not None and key.mine_until <= self._stage.clock.monotonic():
-            raise KeyLost  # it would be noticed before it is sent, but on a connection made for it
+            raise KeyLost  # before a connection is made only to notice it at the send
         self._made += 1
         earlier = exchange.attempts
         self._recorded = len(earlier)
@@ -173,7 +173,7 @@ class RetrySession:
         self._current_charge, self._pending_charge = self._pending_charge, None
         return single_attempt.attempt(
             exchange,
-            # A stale connection is replaced outside the count, so one such find is enough.
+            # A stale connection is replaced outside the count, so finding one is enough.
             fresh=earlier[-1].status == MISDIRECTED or any(a.found_stale for a in earlier),
             judge=self._judge_head,
             avoid=[attempt.address for attempt in earlier],
@@ -183,12 +183,12 @@ class RetrySession:
         )
 
     async def _wait(self, pause: RetryDelay) -> Refusal | None:
-        """Wait between two attempts; the answer if none is to follow after all."""
+        """Wait between two attempts; return the refusal if none may follow after all."""
         exchange, clock = self._exchange, self._stage.clock
         self._delay = pause
         exchange.begin_wait("backoff")
         try:
-            # From the verdict on: meanwhile the rest of the response was read.
+            # Counted from the verdict: meanwhile the rest of the response was read.
             left = self._judged_at + pause.seconds - clock.monotonic()
             goes_on = await self._stage.retry_waits.wait(max(left, 0.0))
         finally:
@@ -206,10 +206,10 @@ class RetrySession:
             return TOO_LATE
         return None
 
-    # Deciding.
+    # The verdict.
 
     def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
-        """Whether this response, which tells of a failure, shall not reach the client."""
+        """Judge a response that tells of a failure; True if it shall not reach the client."""
         stage = self._stage
         hint = read_hint(
             head.status,
@@ -219,11 +219,11 @@ class RetrySession:
         )
         verdict = self._verdict = self._judge(attempt, hint)
         if verdict.pause is None:
-            attempt.why = verdict.why  # a dead letter, written before the response ends, tells it
+            attempt.why = verdict.why  # a dead letter, written before the response ends, has it
         return verdict.pause is not None or self._falls_back
 
     def _verdict_on(self, attempt: Attempt) -> Verdict:
-        """The verdict on an attempt that is over."""
+        """Return the verdict on an attempt that is over."""
         if attempt.kind is None:
             if attempt.status < FIRST_FAILURE:
                 return _SUCCESS if attempt.number == 1 else _RECOVERED
@@ -296,18 +296,18 @@ class RetrySession:
         return True
 
     def _give_back_budget(self, charged_at: float) -> None:
-        """Return what a retry was charged that never began."""
+        """Give back to the budget what a retry was charged that never began."""
         if self._stage.budget is not None:
             self._stage.budget.give_back(charged_at, self._stage.clock.monotonic())
 
-    # Ending.
+    # The end.
 
     def _settle(self, why: VerdictReason) -> None:
-        """No attempt follows the last one, and this is why."""
+        """Write the verdict into the attempts' records: no attempt follows the last one."""
         recorder = self._exchange.route.recorder
         attempts = self._exchange.attempts[self._settled :]
         if not attempts and self._settled:
-            return  # said already: it was cancelled before its fallback began
+            return  # settled already: the request was cancelled before its fallback began
         for attempt in attempts[:-1]:
             attempt.why = VerdictReason.RETRIED
             recorder.judged(VerdictReason.RETRIED)
@@ -317,10 +317,10 @@ class RetrySession:
         self._settled += len(attempts)
 
     def _settle_cancelled(self) -> None:
-        """The request was cancelled: its client left, our time is up, or we cut it off.
+        """Settle a cancelled request: its client left, the drain is over, or the proxy cut it off.
 
-        The last is how a client learns that its response broke off. And it may happen
-        in the very moment in which all of it had been handed over.
+        Cutting off is how a client learns that its response broke off; that may happen in the
+        very moment in which all of the response had been handed over.
         """
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
@@ -336,7 +336,10 @@ class RetrySession:
         self._settle(VerdictReason.SHUTDOWN if exchange.was_cut else VerdictReason.CLIENT_GONE)
 
     async def _refused_before_send(self, refused: Refused) -> Refusal | None:
-        """The next attempt is not let through; or the client's own body is bad: raised again."""
+        """Settle a request whose next attempt was refused: fall back, or return the refusal.
+
+        A refusal for the client's own bad body is raised again.
+        """
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
         is_lost = isinstance(refused, KeyLost)
         why = VerdictReason.NOT_REPEATABLE if is_lost else _VERDICTS.get(refusal.reason)
@@ -367,7 +370,7 @@ class RetrySession:
             raise
 
     async def _fall_back(self, fallback: FallbackStage) -> Refusal | None:
-        """Give the fixed answer, or make one more attempt, at another upstream."""
+        """Give the fixed answer, or make one attempt at another upstream."""
         exchange = self._exchange
         if fallback.single_attempt is None:
             exchange.answer_fallback(fallback.settings)
@@ -390,7 +393,7 @@ class RetrySession:
 
 
 def _fallback_verdict(fallback: Attempt) -> VerdictReason:
-    """Why the attempt at the other upstream was the last: it always is."""
+    """Return why the attempt at the fallback's upstream was the last, which it always is."""
     if fallback.kind is FailureKind.TRUNCATED:
         return VerdictReason.RESPONSE_STARTED
     if fallback.kind is None and fallback.status < FIRST_SERVER_ERROR:

@@ -1,4 +1,4 @@
-"""The bare stage: one request to one upstream, within its time."""
+"""The innermost stage: one attempt at one upstream, within the time of the exchange."""
 
 import math
 from collections.abc import Awaitable, Callable, Collection
@@ -22,11 +22,11 @@ NO_LIMIT = math.inf
 """The timeout of a route that has none."""
 
 _CONNECT_GRACE = 0.005
-"""Seconds by which dialling outlives the deadline, so that the deadline names the reason."""
+"""Seconds by which connecting outlives the deadline, so that the deadline names the reason."""
 
 
 class SingleAttempt:
-    """Sends a request on and relays its response as it comes."""
+    """Sends a request to its upstream once and relays the response as it comes."""
 
     __slots__ = (
         "_attempt_deadlines",
@@ -51,7 +51,7 @@ class SingleAttempt:
         attempt_deadlines: Deadlines | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Attempts pass *throttle_chain*, end by their own deadlines, and count for a budget."""
+        """Attempts wait at *throttle_chain*, end by *attempt_deadlines*, and add to *budget*."""
         self.upstream = upstream
         self.repeats = repeats
         self._clock = clock
@@ -63,8 +63,8 @@ class SingleAttempt:
         self._has_limit = deadlines.timeout != NO_LIMIT
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
-        """Relay the upstream's response, or say why there is none. One attempt."""
-        # What the parts below come to in the usual case, without five calls.
+        """Make one attempt: relay the upstream's response, or return the refusal in its place."""
+        # speed: what the parts below come to in the usual case, without five calls.
         deadlines, throttle_chain = self._deadlines, self.throttle_chain
         if self._has_limit and exchange.asked_timeout is None:
             ticket: Ticket | None = deadlines.start(exchange)
@@ -94,10 +94,10 @@ class SingleAttempt:
                 deadlines.finish(ticket)
         return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
 
-    # Parts, for stages that make more than one attempt.
+    # Parts of handle(), for stages that make more than one attempt.
 
     def start_clock(self, exchange: Exchange) -> Ticket | None:
-        """Let the time for the whole exchange run; None if it is without limit, or used up."""
+        """Start the deadline of the whole exchange; None if it has no limit, or no time left."""
         asked = exchange.asked_timeout
         if asked is None or asked >= self._timeout:
             return self._deadlines.start(exchange) if self._has_limit else None
@@ -107,12 +107,12 @@ class SingleAttempt:
         return self._deadlines.start_sooner(exchange, asked)
 
     def stop_clock(self, ticket: Ticket | None) -> None:
-        """The exchange got its response, or ended."""
+        """Stop the deadline of an exchange that got its response, or ended."""
         if ticket is not None:
             self._deadlines.finish(ticket)
 
     def time_left(self, exchange: Exchange, now: float) -> float:
-        """Seconds until the time for the whole exchange is over, as things stand."""
+        """Return the seconds until the time for the whole exchange is over, as of *now*."""
         return exchange.started + self._limit(exchange) + exchange.uncounted(now) - now
 
     def _limit(self, exchange: Exchange) -> float:
@@ -120,9 +120,9 @@ class SingleAttempt:
         return self._timeout if asked is None else min(self._timeout, asked)
 
     def connect_by(self, exchange: Exchange) -> float:
-        """When an attempt that begins now must have its connection."""
+        """Return the moment by which an attempt that begins now must have its connection."""
         limit = self._timeout if exchange.asked_timeout is None else self._limit(exchange)
-        # Nobody waits for the client just now, so no other time is uncounted.
+        # The proxy does not wait for the client at this point, so no other time is uncounted.
         return exchange.started + limit + exchange.client_wait + _CONNECT_GRACE
 
     def attempt(
@@ -137,9 +137,9 @@ class SingleAttempt:
         url: str = "",
         begin_by: float = math.inf,
     ) -> Awaitable[Attempt]:
-        """One attempt, when its turn has come: at once if it *permit* the entrance before.
+        """Make one attempt once the throttles admit it: at once if it has its *permit* already.
 
-        It does not stand in line for longer than until *begin_by*. For the rest see
+        The attempt waits in no queue beyond *begin_by*. The other parameters are those of
         :meth:`Upstream.attempt`.
         """
         throttle_chain, upstream, budget = self.throttle_chain, self.upstream, self._budget
@@ -185,7 +185,7 @@ class SingleAttempt:
         deadline: float,
         attempt: Callable[..., Awaitable[Attempt]],
     ) -> Attempt:
-        """Make the *attempt* once its turn has come, which must be before *deadline*."""
+        """Wait for a permit, until *deadline* at the latest, and make the *attempt*."""
         is_retry = bool(exchange.attempts)
         permit = await throttle_chain.acquire(exchange, deadline, is_retry=is_retry)
         return await attempt(permit=permit)
@@ -193,10 +193,10 @@ class SingleAttempt:
     async def replace_if_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
     ) -> Attempt:
-        """A failed *attempt*, or the one that takes its place at once.
+        """Return a failed *attempt*, or the one that replaces it at once.
 
-        It is replaced if it only found that its connection had ended: while that was
-        idle, and we learned of it by sending, or just before.
+        An attempt is replaced if it only found a stale connection: one that had ended while it
+        was idle, which showed when the request was sent, or just before.
         """
         if not attempt.found_stale or exchange.client_is_gone:
             return attempt
@@ -217,28 +217,29 @@ class SingleAttempt:
             raise
 
     def leave(self, exchange: Exchange) -> Leave | VerdictReason:
-        """Whether the attempts made so far allow for another here; or why they do not."""
+        """Return the leave for another attempt here, or why the earlier ones forbid it."""
         now = self._clock.monotonic()
         return self.repeats.leave(exchange, exchange.attempts, now, exchange.earlier)
 
     def _first_url(self, exchange: Exchange) -> str:
-        """Where a letter that is sent again goes first; empty if that is all the same.
+        """Return the URL at which a replayed dead letter must begin; empty if any will do.
 
-        If it may have run under a key that is still remembered: where it is remembered.
+        A dead letter that may have run under a key which one URL still remembers begins there.
         """
         leave = self.leave(exchange)
         return leave.url if isinstance(leave, Leave) else ""
 
 
 def _is_lost(exchange: Exchange) -> bool:
-    """Whether what was sent cannot be sent again."""
+    """Say whether what was sent cannot be sent again."""
     return exchange.upgrade or (exchange.body is not None and exchange.body.lost is not None)
 
 
 async def _within(deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]) -> Attempt:
-    """Make the attempt within a time of its own.
+    """Make the attempt within the ``attempt_timeout``.
 
-    From here on: it is the upstream's time, not that of those before us in line.
+    The time runs from here on, since it is the upstream's and does not include the wait in a
+    throttle's queue.
     """
     ticket = deadlines.start_attempt(exchange)
     try:

@@ -1,11 +1,12 @@
-"""Requests with a key that are under way in this process, and those who wait for them.
+"""Idempotency keys in flight: owned by requests of this process, with their local waiters.
 
 A flight outlives the client that began it, so it belongs to the process: a drain waits for
-it, and a reload does not touch it. While it lasts its lease is renewed. It knows until when
-its key is certainly its own (``mine_until``), which is asked before every send.
+it, and a reload does not touch it. While it lasts, a heartbeat renews its lease in the store. It
+knows until when its key is certainly its own (``mine_until``), which is asked before every send.
 
-A store that cannot be told how a flight ended is told again and again. Until then the flight
-stays, with its result and its lease: duplicates here get the result, and those elsewhere wait.
+If the store cannot be reached when a flight ends, the end is reported again until the store
+accepts it. Until then the flight stays, with its result and its lease: duplicates in this process
+get the result, and those elsewhere wait.
 """
 
 import asyncio
@@ -30,52 +31,52 @@ _log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 _RENEWALS = 3
-"""How often a lease is renewed in its own time."""
+"""Heartbeats per lease: how often a lease is renewed within its own length."""
 _REPORT_AGAIN = 0.25
 _REPORT_AT_LEAST_EVERY = 2.0
-"""Seconds between two attempts to tell a store how a request ended, the first and the longest."""
+"""Seconds between two reports of an end to the store, the first and the longest."""
 _MOST_UNREPORTED = 1000
-"""Ends that a store was not told of, beyond which no key is claimed."""
+"""Ends that the store has not accepted, beyond which no key is claimed."""
 _NAMED = 10
-"""Records that are named in the log where many were not told."""
+"""Records that are named in the log where many were never reported."""
 
 _FOR_EVER = math.inf
-"""Until when a key is its owner's that nobody else can get."""
+"""``mine_until`` of a key that no other request can get."""
 _NOT_MINE = -math.inf
-"""Until when a key is its owner's that may send nothing any more."""
+"""``mine_until`` of a key whose owner may send nothing any more."""
 
 _KNOWN_SCOPES = 10_000
-"""Callers that are remembered as known; the rest are told apart by their addresses."""
+"""Callers that are remembered as known; the others are told apart by their addresses."""
 
 
 class Promotion(Enum):
-    """What somebody hears who waited for a flight that brought no result."""
+    """What a waiter gets from a flight that brought no result."""
 
     YOURS = "yours"
-    """Its owner gave up before anything was sent: take its place."""
+    """The owner gave up before anything was sent: the waiter becomes the owner."""
     AGAIN = "again"
-    """The key is not in flight any more: ask for it again."""
+    """The key is not in flight any more: the waiter claims it again."""
 
 
 class ResultMemory(Protocol):
-    """The memory for what is kept of requests, which all of them share."""
+    """The memory for kept bodies and results, which all requests share."""
 
     def take(self, size: int) -> bool:
-        """Count *size* more bytes as kept; False if there is no room for them."""
+        """Count *size* more bytes as kept; False if there is no memory for them."""
 
     def give_back(self, size: int) -> None:
         """Count *size* bytes as kept no longer."""
 
 
 class OwnerToken(Protocol):
-    """The request that runs while it owns a key."""
+    """The running request that owns a key, as far as the flight needs to know it."""
 
     def end_early(self) -> "asyncio.Future[Any]":
-        """Let it go on without its key; the result is done once the store was told."""
+        """Let the request go on without its key; the future is done once the store was told."""
 
 
 class InFlightKey:
-    """One request that owns its key."""
+    """One key that a request of this process owns, and the requests that wait for it."""
 
     __slots__ = (
         "began",
@@ -91,30 +92,30 @@ class InFlightKey:
     def __init__(self, claim: Claim, began: float, mine_until: float) -> None:
         self.claim = claim
         self.began = began
-        """Monotonic seconds; its key was asked for then."""
+        """Monotonic seconds at which the store was asked for the key."""
         self.mine_until = mine_until
-        """Monotonic seconds up to which nobody else can have its key (core.OwnedKey)."""
+        """Monotonic seconds up to which no other request can have the key (core.ports.OwnedKey)."""
         self.is_lost = False
-        """Whether the store said that the key is another's."""
+        """Whether the store said that the key is another request's."""
         self.owner: OwnerToken | None = None
-        """Told if its time is over before it has ended; None while no request runs."""
+        """Told if the ttl is over before the request has ended; None while no request runs."""
         self.recorder: Recorder | None = None
-        """Told if the key was another's when the store heard of the end."""
+        """Told if the key was another request's when the store was told of the end."""
         self.ending: Ending | None = None
-        """How it ended, where the store could not be told yet."""
+        """How the request ended, while the store has not accepted that."""
         self.waiting: deque[asyncio.Future[Result | Promotion]] | None = None
-        """Made for the first who waits, for mostly nobody does."""
+        """Futures of the waiters, oldest first; made for the first, since mostly none waits."""
 
     def __repr__(self) -> str:
-        told = "" if self.ending is None else ", ended untold"
-        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting{told}>"
+        unreported = "" if self.ending is None else ", ended unreported"
+        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting{unreported}>"
 
     def forbid_to_send(self) -> None:
-        """Let no further attempt be sent."""
+        """Forbid the owner to send any further attempt."""
         self.mine_until = _NOT_MINE
 
     def join(self) -> "asyncio.Future[Result | Promotion]":
-        """Wait for it, behind all who do so already."""
+        """Add a waiter behind all others; the future gets the result or a promotion."""
         waiter: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
         if self.waiting is None:
             self.waiting = deque()
@@ -122,13 +123,13 @@ class InFlightKey:
         return waiter
 
     def leave(self, waiter: "asyncio.Future[Result | Promotion]") -> None:
-        """Wait no longer."""
+        """Remove *waiter* from the queue."""
         if self.waiting is not None and waiter in self.waiting:
             self.waiting.remove(waiter)
         waiter.cancel()
 
     def promote_next(self) -> bool:
-        """Let whoever has waited longest take the owner's place; False if nobody waits."""
+        """Promote the oldest waiter to owner; return False if none waits."""
         while self.waiting:
             waiter = self.waiting.popleft()
             if not waiter.done():
@@ -137,7 +138,7 @@ class InFlightKey:
         return False
 
     def resolve_waiters(self, result: Result | Promotion) -> None:
-        """Tell all who wait."""
+        """Give *result* to all waiters."""
         waiting, self.waiting = self.waiting, None
         for waiter in waiting or ():
             if not waiter.done():
@@ -145,7 +146,7 @@ class InFlightKey:
 
 
 class InFlightKeys:
-    """All flights of the process."""
+    """All keys in flight of the process."""
 
     def __init__(
         self,
@@ -154,9 +155,9 @@ class InFlightKeys:
         memory: ResultMemory,
         recorder: StoreRecorder | None = None,
     ) -> None:
-        """*memory* is where results count that the store could not take.
+        """*memory* counts the results that the store has not accepted yet.
 
-        *recorder* is that of the store, where there is one outside this process.
+        *recorder* is that of the store, if the store is outside this process.
         """
         self.store = store
         self.immediate = store.at_once
@@ -166,25 +167,25 @@ class InFlightKeys:
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, InFlightKey] = {}
         self.get = self._by_name.get
-        """Called with the name of a record: the flight that owns its key, or None."""
+        """Called with the name of a record; returns the flight that owns its key, or None."""
         self.known_scopes: dict[str, None] = {}
-        """Callers of whom a good response was kept, by their digests: each has a share of its own
-        of the room for keys. Whoever is not among them shares that of its address."""
+        """Digests of callers for whom a good response was kept: each has a share of its own of the
+        room for keys. A caller that is not among them uses the share of its address."""
         self._fetches: dict[tuple[str, str], asyncio.Task[Result | Exception | None]] = {}
-        """Large results that are on their way from the store, by record and owner."""
+        """Large results that are being fetched from the store, by record and owner."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timers: dict[tuple[float, float], asyncio.TimerHandle] = {}
-        """When flights of each lease and ttl are looked after next, as long as there are any."""
+        """Heartbeat timers by lease and ttl, as long as there are flights with these."""
         self._is_over = False
         """Whether the drain has run out of time."""
         self.unreported = 0
-        """Flights that have ended, and the store was not told."""
+        """Flights that have ended, and whose end the store has not accepted."""
         self._is_store_failing = False
-        """Whether the log says that the store cannot be told."""
+        """Whether the log says that the store accepts no report."""
         self._never_reported: list[str] = []
-        """Names of records of which it never was."""
+        """Names of records whose end the store never accepted."""
         self.waiting = 0
-        """Requests that wait for another one's result, here or elsewhere."""
+        """Requests that wait for the result of an owner, in this process or elsewhere."""
 
     def __repr__(self) -> str:
         return f"<{len(self._by_name)} flights, {len(self._tasks)} tasks>"
@@ -194,12 +195,12 @@ class InFlightKeys:
 
     @property
     def may_claim(self) -> bool:
-        """Whether another key may be claimed: not while too many ends are untold."""
+        """Whether another key may be claimed: not while too many ends are unreported."""
         return self.unreported < _MOST_UNREPORTED
 
     def begin(self, claim: Claim, asked: float) -> InFlightKey:
-        """The key was claimed; the store was *asked* for it then."""
-        # In this process nobody gets a key that has a flight, whatever became of its lease.
+        """Add the flight of a key that was claimed; the store was *asked* at that moment."""
+        # In this process no other request gets a key with a flight, whatever became of its lease.
         mine_until = asked + claim.lease if self.immediate is None else _FOR_EVER
         flight = self._by_name[claim.name] = InFlightKey(claim, asked, mine_until)
         lease_terms = (claim.lease, claim.ttl)
@@ -208,7 +209,7 @@ class InFlightKeys:
         return flight
 
     def remember_scope(self, scope: str) -> None:
-        """A response below 400 was kept for *scope*: it is more than a made-up name."""
+        """Remember *scope* as known: a response below 400 was kept, so it is no made-up name."""
         known = self.known_scopes
         known.pop(scope, None)
         known[scope] = None  # the latest is the last
@@ -218,16 +219,17 @@ class InFlightKeys:
     def settle_immediately(
         self, store: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
     ) -> bool:
-        """As :meth:`settle`, where the store does not keep us waiting."""
+        """Settle as :meth:`settle` does, in a store that answers without a wait."""
         claim = flight.claim
         is_kept = store.settle_at_once(claim.name, claim.owner, ending)
         self._end(flight, ending.result)
         return is_kept
 
     async def settle(self, flight: InFlightKey, ending: Ending, result: Result | Promotion) -> bool:
-        """Tell the store how it ended, then those who wait; False if the key was lost meanwhile.
+        """Report the end to the store, then to the waiters; False if the key was lost meanwhile.
 
-        If the store cannot be told, those who wait are, and the flight stays until it was.
+        If the store cannot be reached, the waiters still get the *result*, and the flight stays
+        until the store accepts the report.
         """
         try:
             is_kept = await self._report(flight.claim, ending)
@@ -251,23 +253,23 @@ class InFlightKeys:
 
     def _end(self, flight: InFlightKey, result: Result | Promotion | bytes) -> None:
         name = flight.claim.name
-        # A lost lease may have brought another one of the same name.
+        # After a lost lease another flight may have the same name.
         if self._by_name.get(name) is flight:
             del self._by_name[name]
         if flight.waiting is not None:
             flight.resolve_waiters(unpack(name, result) if isinstance(result, bytes) else result)
 
-    # What goes on whoever leaves.
+    # Work that outlives its client.
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Do *work* in a task of its own, which a drain waits for."""
+        """Start *work* in a task of its own, which a drain waits for."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def adopt_current_task(self) -> "asyncio.Task[Any]":
-        """The present task, which goes on though it was cancelled; a drain waits for it, too."""
+        """Let the current task go on though it was cancelled; a drain waits for it, too."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         task.uncancel()
@@ -276,18 +278,18 @@ class InFlightKeys:
         return task
 
     def run_detached(self, work: Coroutine[Any, Any, object]) -> None:
-        """The same for what nobody waits for."""
+        """Start *work* whose result is not needed; a drain waits for it."""
         self._tasks.add(self.spawn(work))
 
     def hand_over(self, flight: InFlightKey) -> None:
-        """The owner gave up before anything was sent: let another one have the key."""
+        """Promote a waiter, or release the key: the owner gave up before anything was sent."""
         if not flight.promote_next():
             self.run_detached(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
 
-    # Ends that the store was not told of.
+    # Ends that the store has not accepted.
 
     async def _report(self, claim: Claim, ending: Ending) -> bool:
-        """Tell the store; what it has no room for it need not keep, but it is to know the rest."""
+        """Report the end to the store; without the result, if the store has no room for that."""
         try:
             return await self.store.settle(claim.name, claim.owner, ending)
         except StoreRefusal:
@@ -296,9 +298,9 @@ class InFlightKeys:
         return await self.store.settle(claim.name, claim.owner, _without_result(ending))
 
     def _keep_unreported(self, flight: InFlightKey, ending: Ending) -> None:
-        """The store did not answer: keep *ending* for it, and tell it again until it does.
+        """Keep an *ending* that the store did not accept, and report it until the store does.
 
-        The result of what has ended goes if there is no memory for it; that it ran does not.
+        The result is dropped if there is no memory for it; that the request ran is not.
         """
         size = len(ending.result)
         if size and not self._memory.take(size):
@@ -322,7 +324,7 @@ class InFlightKeys:
                 self._log_never_reported()
 
     async def _is_accepted(self, flight: InFlightKey) -> bool:
-        """Tell the store until it answers; False if there is no more time for that."""
+        """Report the end until the store accepts it; False if there is no more time for that."""
         claim, ending = flight.claim, flight.ending
         report_until = self._clock.monotonic() + claim.ttl
         pause = _REPORT_AGAIN
@@ -340,15 +342,15 @@ class InFlightKeys:
             except asyncio.CancelledError:
                 if is_last or not self._is_over:
                     raise
-                is_last = True  # the drain has no more time: once more, and no longer
+                is_last = True  # the drain has no more time: report once more, and then stop
             pause = min(pause * 2, _REPORT_AT_LEAST_EVERY)
-            ending = flight.ending  # a person may have decided otherwise
+            ending = flight.ending  # an operator may have revoked the key
         return True
 
     async def _is_lost(self, claim: Claim, ending: Ending) -> bool:
-        """Whether a key that is not our own any more went to another one.
+        """Say whether a key that is not the flight's any more went to another request.
 
-        If not, the store was told the first time, and only its answer was lost.
+        If not, the store accepted the first report, and only its answer was lost.
         """
         if ending.state is None:
             return False  # there was nothing to keep
@@ -378,18 +380,17 @@ class InFlightKeys:
             more,
         )
 
-    # Results that were not told with a claim.
+    # Results that did not come with the answer to a claim.
 
     async def fetch(self, name: str, owner: str = "") -> Result | None:
-        """The result of a key; with *owner*, what that one left behind; None if it is gone.
+        """Fetch the result of a key; with *owner*, what that owner left behind; None if it is gone.
 
-        However many ask for it at the same time, it is fetched once, and they share it. Raises
-        StoreError and BadResult.
+        Requests that ask for it at the same time share one fetch. Raises StoreError and BadResult.
         """
         fetching = self._fetches.get((name, owner))
         if fetching is None:
             fetching = self._fetches[name, owner] = self.spawn(self._fetch(name, owner))
-        # Whoever leaves takes it away from nobody else.
+        # A cancelled request must not cancel the fetch of the others.
         result = await asyncio.shield(fetching)
         if isinstance(result, Exception):
             raise result
@@ -400,18 +401,18 @@ class InFlightKeys:
             data = await self.store.fetch(name, owner)
             return None if data is None else unpack(name, data)
         except (StoreError, BadResult) as error:
-            return error  # nobody may be there any more to hear of it
+            return error  # returned, since every request that would get it may be gone
         finally:
             del self._fetches[name, owner]
 
-    # Leases. One timer for all of the same terms, which looks at whatever is there when it fires:
-    # most flights never see it, and cost it nothing.
+    # The heartbeat: leases are renewed. One timer for all flights of the same lease and ttl, which
+    # takes those that are there when it fires: most flights never see it, and cost it nothing.
 
     def _schedule_renewal(self, lease_terms: tuple[float, float], seconds: float) -> None:
         self._timers[lease_terms] = self._loop.call_later(seconds, self._renew_leases, lease_terms)
 
     def _renew_leases(self, lease_terms: tuple[float, float]) -> None:
-        """Renew the leases of all flights on these *lease_terms*; end those that are over."""
+        """Renew the leases of all flights on these *lease_terms* (heartbeat); end expired ones."""
         del self._timers[lease_terms]
         lease, ttl = lease_terms
         now, next_look = self._clock.monotonic(), _next_renewal(lease, ttl)
@@ -436,7 +437,7 @@ class InFlightKeys:
         try:
             is_mine = await self.store.renew(claim.name, claim.owner, claim.lease, claim.ttl)
         except StoreError:
-            return  # there will be another time
+            return  # the next heartbeat tries again
         if not is_mine:
             flight.is_lost = True
             flight.forbid_to_send()
@@ -444,48 +445,48 @@ class InFlightKeys:
             flight.mine_until = max(flight.mine_until, asked + claim.lease)
 
     async def end(self, flight: InFlightKey) -> None:
-        """Take the key away from its owner, by hand: no attempt follows, no result is kept."""
+        """Take a key from its owner for an operator: no attempt follows, no result is kept."""
         if flight.ending is not None:
             flight.ending = _without_result(flight.ending)
         elif flight.owner is not None:
             await asyncio.wait([flight.owner.end_early()])
 
     def count_unreadable(self, name: str, error: BadResult) -> None:
-        """What the store has is no result of ours: as good as no answer."""
+        """Log and count a stored result that cannot be read, as if the store had not answered."""
         _log.warning("the result of the key %s cannot be read (%s)", name, error)
         if self._recorder is not None:
             self._recorder.failed("claim")
 
     async def drain(self, patience: float) -> None:
-        """Let all of them end; after *patience* seconds, end them."""
+        """Wait until all flights have ended; after *patience* seconds, cancel them."""
         deadline = self._clock.monotonic() + patience
         while self._tasks and not self._is_over:
             left = deadline - self._clock.monotonic()
             await asyncio.wait(self._tasks, timeout=max(left, 0.0))
             self._is_over = left <= 0
         self._is_over = True
-        await asyncio.sleep(0)  # who has not begun would not even notice
+        await asyncio.sleep(0)  # a task that has not begun would not run its handlers
         for task in self._tasks:
             task.cancel()
         while self._tasks:
-            # Each of them tells the store how it ended, once more at most, and that has its own
+            # Each task reports its end to the store once more at most, within the store's own
             # time limit.
             await asyncio.wait(self._tasks)
         self.close()
 
     def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop the heartbeat: renew no lease any more."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
 
 def _next_renewal(lease: float, ttl: float) -> float:
-    """Seconds until flights on these terms are looked after again: those yet to begin, too."""
+    """Return the seconds until the next heartbeat, for flights that are yet to begin, too."""
     return min(lease / _RENEWALS, ttl)
 
 
 def _without_result(ending: Ending) -> Ending:
-    """Make *ending* small: the request ran, but its result is not to be had."""
+    """Return *ending* without its result: the request ran, but its result is not stored."""
     state = RecordState.UNSTORED if ending.state is RecordState.DONE else ending.state
     return Ending(state, ending.ttl)

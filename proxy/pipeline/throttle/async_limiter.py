@@ -1,4 +1,4 @@
-"""A bucket with a clock: who waits is woken when its turn comes. One timer per line."""
+"""A rate limiter that requests can await: its wait queue, with one timer for all waiters."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 
 _SHORTEST_TIMER = 0.001
-"""Seconds: no timer is set for less. The loop counts in these."""
+"""Seconds: no timer is set for less, since the loop counts in milliseconds."""
 
 _STORE_ROUND_TRIP = 0.005
-"""Seconds that it may take to ask a store for permits before it counts as a wait."""
+"""Seconds that asking a store for permits may take before it counts as a wait."""
 
 MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
-"""Where a gate gets its permits from: this process, or a store that others share."""
+"""Makes the limiter behind a queue: of this process, or of a store that others share."""
 
 
 class AsyncLimiter:
-    """One bucket, and those who wait at it."""
+    """One rate limiter (and concurrency limiter), and the requests that wait for it."""
 
     __slots__ = ("_clock", "_loop", "_timer", "is_known", "queue", "recorder")
 
@@ -37,7 +37,7 @@ class AsyncLimiter:
         self._timer: asyncio.TimerHandle | None = None
         self.recorder = recorder
         self.is_known = False
-        """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
+        """Whether the limiter is that of one caller that is known (``caller_table.py``)."""
         self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiter(settings, self))
 
     def __repr__(self) -> str:
@@ -45,15 +45,15 @@ class AsyncLimiter:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it is for one caller, and not for all."""
+        """Whether the limiter is for one caller, and not for all."""
         return self.queue.settings.key is not None
 
     # Waiting.
 
     async def wait_in_queue(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
-        """Stand in line: how many seconds it took, or why one's turn will not come.
+        """Wait in the queue; return the seconds that took, or why the request is refused.
 
-        Whose turn has come has its place, and its permit is held.
+        An admitted request has its concurrency slot, and its permit is reserved.
         """
         waiter = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
         self.queue.join(waiter, waiter.entered)
@@ -72,7 +72,7 @@ class AsyncLimiter:
     async def wait_for_permit_again(
         self, exchange: Exchange, deadline: float
     ) -> ThrottleCause | None:
-        """The same for one whose turn had come, who has its place and needs another permit."""
+        """Wait for a new permit, with a request that was admitted before and kept its slot."""
         now = self._clock.monotonic()
         if self.queue.reserve_again(now):
             return None
@@ -88,7 +88,7 @@ class AsyncLimiter:
             self.serve_queue()
             cause = await waiter.decision
         except asyncio.CancelledError:
-            if waiter.was_admitted:  # in the very moment in which it left
+            if waiter.was_admitted:  # admitted in the very moment in which it was cancelled
                 self.queue.lapse()
                 if not waiter.has_slot:
                     self.queue.vacate()
@@ -96,13 +96,13 @@ class AsyncLimiter:
             raise
         finally:
             exchange.queue_entry = None
-        exchange.end_wait()  # not for one that is cancelled: it shall be known where it was
+        exchange.end_wait()  # not after a cancellation: the log shall say what it waited for
         return cause
 
-    # The line moves.
+    # Moving the queue.
 
     def serve_queue(self) -> None:
-        """See who is next. Called whenever that may have changed."""
+        """Admit or refuse waiters as far as possible; called whenever that may have changed."""
         queue = self.queue
         next_look = None
         if queue.waiting:
@@ -113,24 +113,24 @@ class AsyncLimiter:
             for waiter, cause in served.refused:
                 waiter.decide(cause)
             next_look = queue.next_look(now)
-        # Only now: permits that were asked may have told us to look already.
+        # Only now: asking a shared limiter may have called this method already.
         self._stop_timer()
         if next_look is not None:
             self._timer = self._loop.call_later(max(next_look, _SHORTEST_TIMER), self.serve_queue)
 
     def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
-        """Let nobody through for so long; see :meth:`WaitQueue.pause`."""
+        """Admit no request for so many seconds; see :meth:`WaitQueue.pause`."""
         for waiter in self.queue.pause(now, seconds, is_news=is_news):
             waiter.decide(ThrottleCause.PAUSED)
         self.serve_queue()
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on, for those in line too."""
+        """Apply other limits from now on, to waiting requests too."""
         self.queue.change(settings, now)
         self.serve_queue()
 
     def close(self) -> None:
-        """The end of everything: nobody waits any more."""
+        """Stop the timer: no request waits any more."""
         self._stop_timer()
 
     def _stop_timer(self) -> None:
@@ -138,20 +138,20 @@ class AsyncLimiter:
             self._timer.cancel()
             self._timer = None
 
-    # From permits that a store shares (policy.permits.PermitsListener).
+    # From a limiter that a store shares (policy.throttle.limiter.LimiterListener).
 
     def permits_changed(self) -> None:
-        """There may be permits now, or it is clear that there are none."""
+        """Serve the queue: there may be permits now, or it is clear that there are none."""
         self.serve_queue()
 
     def permits_paused(self, until: float) -> None:
-        """Another instance was told to wait."""
+        """Pause as well: the upstream told another instance to wait."""
         now = self._clock.monotonic()
         self.pause(now, until - now, is_news=False)
 
 
 class _AsyncWaiter(Waiter):
-    """One who stands in line, and how it gets to know of its turn."""
+    """A request in the queue, which awaits the decision about it."""
 
     __slots__ = ("decision", "has_slot")
 
@@ -165,12 +165,12 @@ class _AsyncWaiter(Waiter):
     ) -> None:
         super().__init__(entered, deadline)
         self.decision: asyncio.Future[ThrottleCause | None] = loop.create_future()
-        """None once its turn has come, or why it will not."""
+        """None once the request is admitted, or why it is refused."""
         self.has_slot = has_slot
 
     @property
     def is_gone(self) -> bool:
-        """Whether it knows already, or was cancelled."""
+        """Whether the decision is made, or the waiter was cancelled."""
         return self.decision.done()
 
     @property
@@ -179,13 +179,13 @@ class _AsyncWaiter(Waiter):
         return decision.done() and not decision.cancelled() and decision.result() is None
 
     def decide(self, cause: ThrottleCause | None) -> None:
-        """Its turn has come; or, with a *cause*, it will not."""
+        """Admit the waiter, or refuse it for a *cause*."""
         if not self.decision.done():
             self.decision.set_result(cause)
 
 
 class _QueueEntry:
-    """Where an exchange stands in line (core.Place)."""
+    """The entry of one exchange in the queue (core.ports.QueueEntry)."""
 
     __slots__ = ("_limiter", "_waiter")
 
@@ -194,11 +194,11 @@ class _QueueEntry:
         self._waiter = waiter
 
     def give_up(self, cause: ThrottleCause) -> None:
-        """Wait no longer."""
+        """Refuse the waiter for *cause*, and leave the queue."""
         self._waiter.decide(cause)
         self.leave()
 
     def leave(self) -> None:
-        """All behind move up."""
+        """Leave the queue, so that all behind move up."""
         self._limiter.queue.leave(self._waiter)
         self._limiter.serve_queue()

@@ -1,4 +1,4 @@
-"""The throttle of one route or upstream: a gate for all, or one for each caller."""
+"""The throttle of one route or upstream: a rate limiter for all callers, or one for each."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from proxy.policy.throttle.caller_table import CallerTable
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 
 _SWEEP_EVERY = 10.0
-"""Seconds after which callers are looked for that nobody would miss."""
+"""Seconds between two searches for idle callers whose limiters can be forgotten."""
 
 NewLimiter = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
-"""The permits of the bucket with that name."""
+"""Makes the limiter with that name."""
 
 
 class Throttle:
-    """What limits the calls of one route, or to one upstream."""
+    """Limits the calls of one route, or to one upstream."""
 
     __slots__ = (
         "_callers",
@@ -45,9 +45,9 @@ class Throttle:
         *,
         digest_key: bytes = b"",
     ) -> None:
-        """*digest_key* is the secret part of the names that callers' buckets have in the store."""
+        """*digest_key* is the secret part of the names of callers' buckets in the store."""
         self.label = label
-        """Its scope (``route`` or ``upstream``) and the name in the configuration."""
+        """The scope (``route`` or ``upstream``) and the name in the configuration."""
         self.settings = settings
         self._make_limiter = make_limiter
         self._recorder = recorder
@@ -56,9 +56,9 @@ class Throttle:
         self._sweeper: asyncio.TimerHandle | None = None
         self._digest_key = digest_key
         self._callers: CallerTable[AsyncLimiter] = CallerTable(settings.max_keys)
-        """By the digest of the key's value."""
+        """Limiters of callers, by the digest of the key's value."""
         self.common = self._create_limiter("")
-        """For all; with a key for those without a value."""
+        """The limiter of all callers; with a key, of the callers without a value."""
 
     def __repr__(self) -> str:
         return f"<throttle {':'.join(self.label)}, {len(self._callers) + 1} limiters>"
@@ -77,7 +77,7 @@ class Throttle:
         yield from self._callers.buckets()
 
     def limiter_for(self, exchange: Exchange) -> AsyncLimiter:
-        """Where a request has to pass."""
+        """Return the limiter that a request has to pass."""
         name = self._caller_digest(exchange)
         if name is None:
             return self.common
@@ -95,7 +95,7 @@ class Throttle:
         return limiter
 
     def _caller_digest(self, exchange: Exchange) -> bytes | None:
-        """The digest of what tells the request's caller from others; None if nothing does."""
+        """Return the digest that identifies the request's caller; None if nothing does."""
         key = self.settings.key
         if key is None:
             return None
@@ -104,7 +104,7 @@ class Throttle:
         return None if value is None else digest(value, self._digest_key)
 
     def record_success(self, exchange: Exchange, limiter: AsyncLimiter) -> None:
-        """A call that passed *limiter* was answered below 400: its caller is known from now on."""
+        """Note that a call was answered below 400: the caller of *limiter* is known from now on."""
         if limiter.is_known or limiter is self.common:
             return
         name = self._caller_digest(exchange)
@@ -122,7 +122,7 @@ class Throttle:
         self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep) if again else None
 
     def state(self, now: float) -> ThrottleState:
-        """What goes on here."""
+        """Return the present counts of the throttle, for metrics and status."""
         pauses = [pause for limiter in self._limiters() if (pause := limiter.queue.paused_for(now))]
         return ThrottleState(
             waiting=sum(limiter.queue.waiting for limiter in self._limiters()),
@@ -133,7 +133,7 @@ class Throttle:
         )
 
     def change(self, settings: ThrottleSettings) -> None:
-        """Other limits hold from now on, for those in line too."""
+        """Apply other limits from now on, to waiting requests too."""
         if settings == self.settings:
             return
         old, self.settings = self.settings, settings
@@ -142,10 +142,10 @@ class Throttle:
             limiter.change(settings, now)
         self._callers.most = settings.max_keys
         if settings.key != old.key:
-            self._callers.clear()  # those in line there go on, but no others will come
+            self._callers.clear()  # requests waiting there go on, but no others will come
 
     def close(self) -> None:
-        """The end of everything."""
+        """Stop all timers."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
