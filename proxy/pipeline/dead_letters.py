@@ -125,10 +125,10 @@ class DeadLetterWriter:
         status = head.status
         if status < FIRST_FAILURE:
             return False
-        advice = NO_HINT
+        hint = NO_HINT
         if self._rules.heeds_hint(status):
-            advice = read_hint(status, head.fields(), self._clock.wall())
-        return self.wants(exchange, Result(None, status, advice=advice))
+            hint = read_hint(status, head.fields(), self._clock.wall())
+        return self.wants(exchange, Result(None, status, advice=hint))
 
     def error_of(self, exchange: Exchange, refusal: Refusal) -> "_Error | None":
         """Return how a request failed that gets *refusal*; None if it becomes no dead letter.
@@ -479,7 +479,7 @@ def _attempt_record(
 ) -> Mapping[str, object]:
     # The last attempt may be under way: its response is withheld until this is written.
     duration = attempt.duration or now - attempt.started
-    why = attempt.why or ("" if is_last else VerdictReason.RETRIED)
+    reason = attempt.why or ("" if is_last else VerdictReason.RETRIED)
     record: dict[str, Any] = {
         "n": attempt.number,
         "upstream": attempt.upstream,
@@ -498,6 +498,6 @@ def _attempt_record(
         record["wait_for"] = attempt.pause.source
     if attempt.queued:
         record["queue_ms"] = round(attempt.queued * 1000, 3)
-    if why:
-        record["why"] = str(why)
+    if reason:
+        record["why"] = str(reason)
     return record

@@ -182,17 +182,17 @@ class RetrySession:
             begin_by=begin_by,
         )
 
-    async def _wait(self, pause: RetryDelay) -> Refusal | None:
+    async def _wait(self, delay: RetryDelay) -> Refusal | None:
         """Wait between two attempts; return the refusal if none may follow after all."""
         exchange, clock = self._exchange, self._stage.clock
-        self._delay = pause
+        self._delay = delay
         exchange.begin_wait("backoff")
         try:
             # Counted from the verdict: meanwhile the rest of the response was read.
-            left = self._judged_at + pause.seconds - clock.monotonic()
+            left = self._judged_at + delay.seconds - clock.monotonic()
             goes_on = await self._stage.retry_waits.wait(max(left, 0.0))
         finally:
-            waited = RetryDelay(clock.monotonic() - self._judged_at, pause.source)
+            waited = RetryDelay(clock.monotonic() - self._judged_at, delay.source)
             exchange.route.recorder.waited(waited)
         exchange.end_wait()
         if not goes_on:
@@ -302,7 +302,7 @@ class RetrySession:
 
     # The end.
 
-    def _settle(self, why: VerdictReason) -> None:
+    def _settle(self, reason: VerdictReason) -> None:
         """Write the verdict into the attempts' records: no attempt follows the last one."""
         recorder = self._exchange.route.recorder
         attempts = self._exchange.attempts[self._settled :]
@@ -312,8 +312,8 @@ class RetrySession:
             attempt.why = VerdictReason.RETRIED
             recorder.judged(VerdictReason.RETRIED)
         for attempt in attempts[-1:]:
-            attempt.why = why
-        recorder.judged(why)
+            attempt.why = reason
+        recorder.judged(reason)
         self._settled += len(attempts)
 
     def _settle_cancelled(self) -> None:
@@ -342,18 +342,18 @@ class RetrySession:
         """
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
         is_lost = isinstance(refused, KeyLost)
-        why = VerdictReason.NOT_REPEATABLE if is_lost else _VERDICTS.get(refusal.reason)
-        if why is None:
+        reason = VerdictReason.NOT_REPEATABLE if is_lost else _VERDICTS.get(refusal.reason)
+        if reason is None:
             self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise refused
         if len(exchange.attempts) == self._recorded:
             self._pending_charge = self._current_charge  # no attempt came of it
-        self._settle(why)
+        self._settle(reason)
         if is_lost:
             raise refused
         fallback = stage.fallback
         if (
-            why is not VerdictReason.BREAKER_OPEN
+            reason is not VerdictReason.BREAKER_OPEN
             or fallback is None
             or not fallback.covers_open_breaker
         ):

@@ -1,4 +1,4 @@
-"""What the routes of one configuration share, handed to each chain when it is built."""
+"""What the routes of one configuration share, handed to each pipeline when it is built."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

@@ -1,17 +1,17 @@
 """One connection to an upstream: bytes out, a checked response in.
 
 httptools parses the head and the chunks. A body of known length needs no
-parser: it is counted down and passed on as it came, without a copy. What the
+parser: it is counted down and relayed as it came, without a copy. What the
 parser lets through is judged in ``http/response_head.py``; what only the
 connection can see is judged here:
 
 =====================================  ==========================================
-bytes on an idle connection            closed: nobody asked for them
-bytes before the request has gone out  the same, and the request never went out
+bytes on an idle connection            closed: no request asked for them
+bytes before the request has gone out  closed, and the request is not sent
 bytes beyond the end of a response     the response is delivered, then closed
-a second response in one read          the same
+a second response in one read          the first is delivered, then closed
 1xx                                    not relayed, and not without end
-101 that nobody asked for              protocol error
+101 that no request asked for          protocol error
 end before the head is complete        reset
 end inside the body                    truncated
 =====================================  ==========================================
@@ -24,7 +24,7 @@ the response                           came complete, with nothing behind it, an
                                        neither its version nor ``close`` forbids it
                                        (``http/response_head.py``)
 announced a body that must not come    spent: 204, 205, 304, HEAD may bring it later
-came before we had sent everything     spent
+came before all was sent               spent
 came before the upstream's kernel      spent: it may never read the rest, and our next
 had everything                         request would wait behind that for ever
 is a refusal of a body over 4 KiB      spent: judged by the head alone, perhaps, and the
@@ -68,13 +68,13 @@ _IDLE, _HEAD, _COUNT, _CHUNKS, _UNTIL_CLOSE, _TUNNEL = range(6)
 
 
 class ConnectionOwner(Protocol):
-    """Where a connection comes from and goes back to."""
+    """The pool that a connection comes from and goes back to."""
 
     def give_back(self, connection: "UpstreamConnection") -> None:
-        """It is idle and fit for another request."""
+        """Take back a connection that is idle and fit for another request."""
 
     def lost(self, connection: "UpstreamConnection") -> None:
-        """It is closed."""
+        """Forget a connection that is closed."""
 
 
 class ActiveCall(Protocol):
@@ -105,7 +105,7 @@ class ActiveCall(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """Carries one call at a time; goes back to its pool between two."""
+    """One connection to an upstream; carries one call at a time, and is pooled in between."""
 
     __slots__ = (
         "_body_left",
@@ -150,21 +150,21 @@ class UpstreamConnection(asyncio.Protocol):
         self._reading_paused = False
         self._sending = False
         self._sent = 0
-        """Bytes of a body that was sent in pieces."""
+        """Bytes of a request's body that were sent in pieces."""
         self._may_be_unread = False
         """Whether the upstream may answer before it has read all of the request."""
         self._body_left = 0
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self.keepalive = keepalive
-        """Longest idle time after which it may still be used."""
+        """Longest idle time in seconds after which the connection may still be used."""
         self.uses = 0
-        """How many requests it has carried."""
+        """How many requests the connection has carried."""
         self.is_counted = False
-        """Whether its owner counts it."""
+        """Whether the pool counts the connection."""
         # The response under way.
         self._raw: bytes | bytearray = b""
-        """What has come of its head."""
+        """What has come of the head."""
         self._head_start = 0
         self._head: ResponseHead | None = None
         self._pieces: list[bytes] = []
@@ -179,13 +179,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the connection is closed, or about to be."""
         return self.transport is None or self.transport.is_closing()
 
     # Sending.
 
     def send(self, call: ActiveCall, head: bytes, body: bytes, *, more: bool) -> bool:
-        """Begin *call*. With *more* the body follows through :meth:`write`.
+        """Send a request for *call*. With *more* its body follows through :meth:`write`.
 
         False if the connection has just ended and nothing was sent.
         """
@@ -211,27 +211,27 @@ class UpstreamConnection(asyncio.Protocol):
         return True
 
     def write(self, data: bytes) -> None:
-        """More of the request's body, or of the tunnel. A closed connection takes it in silence."""
+        """Send more of the request's body, or of the tunnel; ignored by a closed connection."""
         if self.transport is not None:
             self._sent += len(data)
             self.transport.write(data)
 
     def write_chunk(self, data: bytes) -> None:
-        """A piece of the request's body, framed as a chunk."""
+        """Send a piece of the request's body, framed as a chunk."""
         if self.transport is not None:
             self._sent += len(data)
             self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
 
     def wrote_all(self) -> None:
-        """The request's body is complete on our side; the upstream may be far behind."""
+        """Note that all of the request's body is written; the upstream may be far behind."""
         self._sending = False
         self._may_be_unread = self._sent > READ_WITH_HEAD
 
     def is_spent(self, head: ResponseHead) -> bool:
-        """Whether it must not carry another request after the one that *head* answers.
+        """Say whether the connection must not be reused after the request that *head* answers.
 
-        The module's text has the reasons. A proper answer acknowledges with its own bytes all
-        that it answers, so only one that came early finds something unsent.
+        The module's docstring has the reasons. A proper answer acknowledges with its own bytes
+        all that it answers, so only one that came early finds bytes unacknowledged.
         """
         if not head.reusable:
             return True
@@ -243,11 +243,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_write_blocked(self) -> bool:
-        """Whether the upstream is behind with reading."""
+        """Whether the upstream is behind with reading (back-pressure)."""
         return self._writable is not None
 
     async def wait_writable(self, idle_timeout: float | None) -> bool:
-        """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
+        """Wait until the upstream has caught up, or is gone; False if it takes no byte in time."""
         while self._writable is not None:
             unacked = unacked_bytes(self.transport)
             done, _ = await asyncio.wait((self._writable,), timeout=idle_timeout)
@@ -297,8 +297,8 @@ class UpstreamConnection(asyncio.Protocol):
                 self._parse_chunks(call, data)
             else:
                 call.more([data], complete=False)
-        except Exception:  # noqa: BLE001 - whatever it is, somebody waits for this response
-            # The loop would only log it, and the call would wait for ever.
+        except Exception:  # noqa: BLE001 - whatever it is, a call waits for this response
+            # The loop would only log the error, and the call would wait for ever.
             _log.exception("a response could not be handled inside the proxy")
             self.abandon()
             call.fail(FailureKind.UNKNOWN)
@@ -360,7 +360,7 @@ class UpstreamConnection(asyncio.Protocol):
             call.more(pieces, complete=complete)
 
     def _feed(self, call: ActiveCall, data: bytes) -> bool | None:
-        """Let the parser have *data*: whether it liked all of it; None if the call is over."""
+        """Feed *data* to the parser; False if a surplus is bad, None if the call is over."""
         try:
             self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in these modes
         except HttpParserUpgrade as upgrade:
@@ -368,7 +368,7 @@ class UpstreamConnection(asyncio.Protocol):
             return None
         except HttpParserError:
             if self._complete:
-                return False  # the response is whole, what follows it is not ours
+                return False  # the response is complete, and what follows it belongs to no request
             self._fail(FailureKind.PROTOCOL)
             return None
         return True
@@ -407,10 +407,10 @@ class UpstreamConnection(asyncio.Protocol):
             raise BadResponse("switched to a protocol that nobody asked for")
         head = self._head = read_response_head(exchange.method, status, bytes(raw[start:end]))
         if head.length == 0 and status != _SWITCHING:
-            # Nothing more will come, whatever a length or coding may say: HEAD.
+            # Nothing more will come, whatever a length or coding may say, as after HEAD.
             self._complete = True
             if len(raw) > end + 4:
-                head.reusable = False  # yet something did, and more of it may follow
+                head.reusable = False  # yet something came, and more of it may follow
 
     def on_body(self, data: bytes) -> None:
         if self._head is None or self._head.length == 0:
@@ -431,10 +431,10 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def _ended_by_upstream(self) -> bool:
-        """Whether it was the upstream that ended the connection (RFC 9112 9.8).
+        """Say whether the upstream itself ended the connection (RFC 9112 9.8).
 
-        Anybody on the way can end TCP; of TLS only the peer can say that it is over. uvloop tells
-        us of nothing else, asyncio's own loop of both.
+        Any hop on the way can end TCP; only the peer can end TLS. uvloop reports nothing but
+        the peer's end, asyncio's own loop reports both.
         """
         if self.transport is None:
             return False
@@ -459,7 +459,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._end_call(FailureKind.TRUNCATED if self._is_relaying() else FailureKind.RESET)
 
     def abandon(self) -> None:
-        """Close at once, without a word to the call."""
+        """Close at once, without telling the call."""
         if self._call is not None:
             self._take_back(self._call, self.transport)
         self._call = None
@@ -470,8 +470,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Close a connection that has no call."""
         if self.transport is None:
             return
-        # What is left to be sent was answered, and may never be taken; a TLS peer
-        # may never confirm that it heard of the end.
+        # What is left to be sent was answered, and may never be read; a TLS peer
+        # may never confirm the end.
         secure = self.transport.get_extra_info("sslcontext") is not None
         if secure or self._sending or self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -479,14 +479,14 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.close()
 
     def _take_back(self, call: ActiveCall, transport: asyncio.Transport | None) -> bool:
-        """If the request still waits in the outbox, forget it there: no byte of it was sent."""
+        """Drop a request that still waits in the write coalescer: no byte of it was sent."""
         if transport is None or not self._coalescer.take_back(transport):
             return False
         call.attempt.sent = False
         return True
 
     def _was_not_sent(self) -> None:
-        """The connection began to end before the outbox came to the request."""
+        """Note that the connection began to close before the coalescer wrote the request."""
         if self._call is not None:
             self._call.attempt.sent = False
 
@@ -507,9 +507,9 @@ class UpstreamConnection(asyncio.Protocol):
             call.closed(None if self._mode == _TUNNEL else kind)
 
     def _finish(self, head: ResponseHead, *, clean: bool) -> None:
-        """The response is complete: go back to the pool, or close.
+        """Return to the pool after a complete response, or close.
 
-        Not *clean* is a response that was followed by bytes which nobody asked for.
+        A response is not *clean* if bytes followed it that no request asked for.
         """
         self._call = None
         # speed: the first two are all that is_spent() asks about a small request
@@ -517,7 +517,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.close()
             return
         if head.length == 0:
-            self._parser = None  # ended by us, it may still wait for a body
+            self._parser = None  # the parser may still wait for a body
         if head.keep_alive_timeout is not None:
             self.keepalive = min(self.keepalive, head.keep_alive_timeout)
         self._mode = _IDLE
@@ -526,6 +526,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = False
         self._interim = 0
         if self._reading_paused:
-            # Paused just before the end, it would hang its next user for ever.
+            # With reading paused just before the end, its next request would hang for ever.
             self.resume_reading()
         self._owner.give_back(self)

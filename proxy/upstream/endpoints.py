@@ -1,4 +1,8 @@
-"""The addresses of one upstream: which to take, and a connection to it."""
+"""Load balancing: which address of an upstream an attempt takes, and a connection to it.
+
+The order is that of the file, or round robin; addresses whose breaker is open are left out, and
+those that just refused a connection, or failed this very request, come last.
+"""
 
 import asyncio
 import math
@@ -22,7 +26,7 @@ from proxy.upstream.resolver import FRESH_FOR, Resolver
 
 
 class Endpoints:
-    """A pool for each address that the URLs of an upstream stand for."""
+    """The addresses of one upstream, each with its connection pool; balances the load on them."""
 
     def __init__(
         self,
@@ -33,7 +37,7 @@ class Endpoints:
         breakers: Breakers | None,
     ) -> None:
         self.only: Pool | None = None
-        """The one address there is and ever will be, if that is so."""
+        """The only address, if the upstream has one that can never change; else None."""
         self.breakers = breakers
         self._settings = settings
         self._tls = tls
@@ -56,25 +60,25 @@ class Endpoints:
 
     @property
     def pools(self) -> list[Pool]:
-        """The addresses in use, in the order of the file and of their names' answers."""
+        """The pools in use, in the order of the file and of the answers for each name."""
         return list(self._order)
 
     def retire(self) -> None:
-        """Keep no connection from now on; requests under way go on, and what they wait for."""
+        """Keep no idle connection from now on; requests and look-ups under way go on."""
         self._retired = True
         for pool in self._pools.values():
             pool.close()
 
     def close(self) -> None:
-        """Retire, and look up no more names: nobody waits for them any longer."""
+        """Retire, and stop the look-ups: no request waits for them any longer."""
         self.retire()
         for resolver in self._resolvers.values():
             resolver.close()
 
-    # Choosing.
+    # Load balancing.
 
     def admits(self, now: float, url: str = "") -> bool:
-        """Whether some breaker would let an attempt through that is made at *now*.
+        """Say whether a breaker of any address would admit an attempt at *now*.
 
         With *url* only the addresses of that URL count.
         """
@@ -84,18 +88,18 @@ class Endpoints:
         return not order or any(pool.admits(now) for pool in order)
 
     def _pools_at(self, url: str) -> list[Pool]:
-        """The addresses of *url*; of all URLs, if that is empty."""
+        """Return the pools of *url*; of all URLs, if that is empty."""
         return [pool for pool in self._order if pool.url == url] if url else self._order
 
     def best_state(self, now: float) -> BreakerState:
-        """The state of the breaker that is best off."""
+        """Return the best state among the breakers of all addresses."""
         states = (pool.breaker.state(now) for pool in self._order if pool.breaker is not None)
         return min(states, default=BreakerState.CLOSED)
 
     def pick(self, now: float, avoid: Collection[str], url: str = "") -> Pool | None:
-        """The address to try, of those of *url* if one is given; None if none is known yet.
+        """Return the pool of the address to try, of those of *url* if one is given.
 
-        Raises :class:`Refused` if the breakers let none through.
+        None if no address is known yet. Raises :class:`Refused` if all breakers are open.
         """
         if now >= self._renew_at:
             self._renew_at = now + FRESH_FOR
@@ -107,15 +111,15 @@ class Endpoints:
             return None
         start = 0
         if self._settings.balance == "round_robin":
-            # Each has turns of its own. If retries took those of first attempts, then with
-            # one of two addresses down every request would begin at that one.
+            # First attempts and retries rotate separately. If retries advanced the rotation of
+            # first attempts, then with one of two addresses down every request would begin there.
             start = next(self._retry_rotation if avoid else self._first_rotation)
         best, least = None, 4
         for step in range(size):
             pool = order[(start + step) % size]
             if not pool.admits(now):
                 continue
-            # Better one that failed this very request than one that nobody can reach.
+            # An address that failed this very request is better than one that refuses connections.
             penalty = 2 * pool.just_failed(now) + (pool.label in avoid)
             if not penalty:
                 return pool
@@ -126,14 +130,14 @@ class Endpoints:
         return best
 
     def open_refusal(self, now: float, url: str = "") -> Refusal:
-        """What to tell a client while no breaker lets anything through, to *url* or at all."""
+        """Return the answer for a client while all breakers, of *url* or at all, are open."""
         order = self._pools_at(url)
         waits = [pool.breaker.retry_after(now) for pool in order if pool.breaker is not None]
         wait = max(1, math.ceil(min(waits)))
         return Refusal(RefusalReason.BREAKER_OPEN, "The upstream keeps failing.", wait=wait)
 
     def admit(self, pool: Pool, now: float) -> BreakerReport | None:
-        """The right to try *pool*, to be used or given back; None if it is not to be had."""
+        """Ask the breaker of *pool* to admit an attempt; None if there is none, or it refuses."""
         if pool.breaker is None or (ticket := pool.breaker.admit(now)) is None:
             return None
         return BreakerReport(pool.breaker, ticket, self._settings.refused, self._clock)
@@ -143,16 +147,15 @@ class Endpoints:
     async def connect(
         self, call: Call, pool: Pool | None, connect_by: float, *, fresh: bool
     ) -> tuple[Pool, UpstreamConnection]:
-        """A new connection to *pool*, or to another address of the same name.
+        """Open a connection to *pool*, or to another address of the same name.
 
-        Without a pool, because no name was looked up yet: to any address that the call may go to.
-
-        A name with one dead address among several, such as a ``localhost`` that
-        is both ::1 and 127.0.0.1, serves its callers all the same.
+        Without a pool, because no name was looked up yet, any address will do that the call may
+        go to. A name with one dead address among several, such as a ``localhost`` that is both
+        ::1 and 127.0.0.1, serves its callers all the same.
         """
         now = self._clock.monotonic()
         limit = now + self._connect_time(call.exchange)
-        # Cut short by the request's own deadline, a dial says nothing of its address.
+        # A connect that the request's own deadline cuts short says nothing of its address.
         cut_short = connect_by < limit
         limit = min(limit, connect_by)
         if pool is None:
@@ -164,7 +167,7 @@ class Endpoints:
         candidates = [pool, *others]
         while True:
             candidate = candidates.pop(0)
-            # Each gets its share of the time, the last one all that is left.
+            # Each address gets its share of the time, the last one all that is left.
             share = (limit - now) / (len(candidates) + 1)
             try:
                 connection = await candidate.connect(
@@ -185,18 +188,18 @@ class Endpoints:
                 return candidate, connection
 
     def _connect_time(self, exchange: Exchange) -> float:
-        """Seconds in which a connection must be there."""
+        """Return the seconds in which a connection must be open."""
         retry = exchange.route.settings.retry
         if retry is None or retry.attempt_timeout is None:
             return self._settings.connect_timeout
         return min(self._settings.connect_timeout, retry.attempt_timeout)
 
     async def _look_up(self, limit: float, url: str) -> Pool:
-        """Wait until one of the names has an address; with *url*, until that one has."""
+        """Wait until one of the names has an address; with *url*, until its name has."""
         names = [a for origin, a in self._resolvers.items() if url in {"", str(origin)}]
         lookups = {task for a in names if (task := a.renew()) is not None}
         while lookups and not self._pools_at(url):
-            # Shared by all who wait: one of them leaving does not end them.
+            # All waiting requests share the look-ups: one that is cancelled does not end them.
             done, lookups = await asyncio.wait(
                 lookups,
                 timeout=max(0, limit - self._clock.monotonic()),
@@ -210,14 +213,16 @@ class Endpoints:
         return pool
 
     def _addresses_changed(self) -> None:
-        """A name stands for other addresses than before."""
+        """Rebuild the pools after a name resolved to other addresses than before."""
         self._rebuild_pools()
-        if self.breakers is not None and not self._retired:  # then they are another's
+        if (
+            self.breakers is not None and not self._retired
+        ):  # the breakers of a retired upstream belong to its successor
             unknown = [origin for origin, a in self._resolvers.items() if not a.found]
             self.breakers.keep_only(self._pools.keys(), unknown)
 
     def _rebuild_pools(self) -> None:
-        """Put the addresses in order again; the pools of lost ones are closed."""
+        """Make pools for new addresses, close those of lost ones, and put all in order."""
         wanted = [(o, address) for o, a in self._resolvers.items() for address in a.found]
         for key in self._pools.keys() - set(wanted):
             self._pools.pop(key).close()

@@ -1,14 +1,14 @@
-"""Uploads that hold connections of one address while others wait for one.
+"""Pre-empts slow uploads that occupy a connection pool while other requests wait for it.
 
 A connection is taken when a request is sent, and a body that comes slowly keeps it for as long.
-That hurts nobody until all of ``max_connections`` are taken. Then uploads that are waited for make
-way for requests that wait for a connection:
+That harms no other request until all of ``max_connections`` are taken. Then uploads whose client
+is being waited for are pre-empted for requests that wait for a connection:
 
-1. those that have brought less than ``limits.body_rate`` lately, whoever sends them;
-2. those of a caller whose uploads hold more than half of all connections, if another caller waits.
+1. uploads that have brought less than ``limits.body_rate`` lately, whichever caller sends them;
+2. uploads of a caller that occupy more than half of all connections, if another caller waits.
 
-The oldest goes first, and gets 408 ``slow_client``. Uploads that are not waited for, because the
-upstream is behind, stay.
+The oldest goes first, and gets 408 ``slow_client``. Uploads that wait for the upstream, because
+that is behind with reading, stay.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ _PREEMPTED = Refusal(
 
 
 class Uploads:
-    """The requests of one address whose bodies are on their way, the oldest first."""
+    """The requests of one address whose bodies are being sent, the oldest first."""
 
     __slots__ = ("_callers", "_uploads")
 
@@ -35,24 +35,24 @@ class Uploads:
         self._callers = FairShare[str]()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many uploads there are."""
         return len(self._uploads)
 
     def begin(self, exchange: Exchange) -> None:
-        """The body of *exchange* holds a connection from now on."""
+        """Count the body of *exchange*, which occupies a connection from now on."""
         caller = self._uploads[exchange] = exchange.caller()
         self._callers.add(caller, 1)
 
     def end(self, exchange: Exchange) -> None:
-        """The body of *exchange* is over, or was given up."""
+        """Count the body of *exchange* no longer: it is over, or was given up."""
         caller = self._uploads.pop(exchange, None)
         if caller is not None:
             self._callers.give_back(caller, 1)
 
     def preempt(self, waiting: Iterable[str], connections: int) -> None:
-        """End uploads for the sake of those who wait, one for each, if any are to blame.
+        """End one upload for each waiting request, as far as there are any to blame.
 
-        *waiting* are the callers of those who wait, and *connections* are all there are.
+        *waiting* are the callers of the waiting requests, *connections* the size of the pool.
         """
         greedy = self._callers.largest()
         slow: deque[Exchange] = deque()

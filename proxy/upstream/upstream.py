@@ -1,4 +1,4 @@
-"""One attempt at an upstream: a connection, the request, and what comes back."""
+"""One attempt at an upstream: takes a connection, sends the request, relays the response."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ class Upstream:
     ) -> None:
         self.settings = settings
         self._honoured_key = b""
-        """Header whose value it runs once only, in lower case; empty: it promises nothing."""
+        """Header whose value the upstream runs once only, in lower case; empty: no such promise."""
         if settings.honours_key is not None:
             self._honoured_key = settings.honours_key.header.encode()
         self._clock = clock
@@ -65,12 +65,12 @@ class Upstream:
 
         Every fault of the upstream ends up in the record that is returned. With
         *fresh* the request goes over a new connection. *connect_by* is the moment
-        by which a connection must be there, besides ``connect_timeout``. *judge*
+        by which a connection must be open, besides ``connect_timeout``. *judge*
         may keep the response of a failure from the client. Addresses to *avoid*
         are taken only if there is no better one, and with *url* none but those of that URL.
-        *delay* is the wait that came before, for the record. A *permit* is needed where
-        somebody limits how many requests are sent; it is closed at the end, however that comes.
-        Raises :class:`proxy.core.ports.Refused` if every address is left alone for now,
+        *delay* is the wait that came before, for the record. A *permit* is given where
+        throttles limit how many requests are sent; it is closed at the end, however that comes.
+        Raises :class:`proxy.core.ports.Refused` if the breakers of all addresses are open,
         and if the client's own body is at fault; :class:`proxy.core.ports.KeyLost` if its
         idempotency key may be another request's by now.
         """
@@ -116,7 +116,7 @@ class Upstream:
     def _pick(
         self, now: float, avoid: Collection[str], permit: SendPermit | None, url: str
     ) -> Pool | None:
-        """The address to try; see :meth:`Endpoints.pick`."""
+        """Return the pool to try, see :meth:`Endpoints.pick`; close *permit* if there is none."""
         try:
             return self.endpoints.pick(now, avoid, url)
         except BaseException:
@@ -125,17 +125,17 @@ class Upstream:
             raise
 
     def may_repeat(self, exchange: Exchange) -> bool:
-        """Whether the request does no harm here if it runs twice."""
+        """Say whether the request does no harm at this upstream if it runs twice."""
         method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
         if method in REPEATABLE_METHODS:
             return True
         if not key and unsafe != "always":
-            return False  # as below, in less time: nearly every POST
+            return False  # speed: as below, for nearly every POST
         has_key = bool(key) and exchange.sends_once(key)
         return is_repeatable(method, unsafe, carries_honoured_key=has_key)
 
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
-        """Whether a second attempt could send the same, too."""
+        """Say whether a second attempt may and could send the same request."""
         if exchange.upgrade:
             return False
         if exchange.method not in REPEATABLE_METHODS and not self.may_repeat(exchange):
@@ -153,7 +153,7 @@ class Upstream:
         *,
         fresh: bool,
     ) -> tuple[Pool, UpstreamConnection]:
-        """A new connection for a request that may still be sent when it is there."""
+        """Open a connection for a request, and spend its *permit* once the connection is open."""
         if permit is None:
             return await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         permit.reserve()
@@ -166,16 +166,16 @@ class Upstream:
         return pool, connection
 
     def _send(self, call: Call, pool: Pool, connection: UpstreamConnection) -> RequestBody | None:
-        """Put the request on the wire; returns its body if that is still to be sent."""
+        """Send the request; return its body if that is still to be sent."""
         exchange = call.exchange
         if exchange.expired or exchange.attempt_expired:
-            # Its deadline came while it waited for the connection, and comes only once.
+            # The deadline came while the request waited for the connection, and fires only once.
             pool.give_back(connection, used=False)
             if call.report is not None:
                 call.report.not_reached(FailureKind.CONNECT, blame=False)
             raise ConnectError(FailureKind.CONNECT)
         key = exchange.owned_key
-        # The first comparison saves a call where the other is of no use.
+        # speed: the first comparison saves a call where the key cannot be lost.
         if key is not None and key.mine_until < inf and key.mine_until <= self._clock.monotonic():
             pool.give_back(connection, used=False)
             raise KeyLost
@@ -189,7 +189,7 @@ class Upstream:
                 preserve_host=self.settings.preserve_host,
             )
         except BaseException:
-            # A body beyond the limit, say: the connection is as good as before.
+            # For example a body beyond the limit: the connection is as good as before.
             pool.give_back(connection, used=False)
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
@@ -210,7 +210,7 @@ class Upstream:
         finally:
             upload.cancel()
             pool.uploads.end(call.exchange)
-            # Its reader must have let go of the body before anybody else reads.
+            # The task must have stopped reading the body before another reader begins.
             await asyncio.wait((upload,))
         error = None if upload.cancelled() else upload.exception()
         if error is not None and call.attempt.kind is FailureKind.CANCELLED:

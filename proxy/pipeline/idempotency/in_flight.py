@@ -327,7 +327,7 @@ class InFlightKeys:
         """Report the end until the store accepts it; False if there is no more time for that."""
         claim, ending = flight.claim, flight.ending
         report_until = self._clock.monotonic() + claim.ttl
-        pause = _REPORT_AGAIN
+        delay = _REPORT_AGAIN
         is_last = False
         while ending is not None:
             try:
@@ -338,12 +338,12 @@ class InFlightKeys:
                 self._warn_once(claim)
                 if self._is_over or self._clock.monotonic() > report_until:
                     return False
-                await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
+                await asyncio.sleep(delay * (0.75 + self._clock.roll() / 2))
             except asyncio.CancelledError:
                 if is_last or not self._is_over:
                     raise
                 is_last = True  # the drain has no more time: report once more, and then stop
-            pause = min(pause * 2, _REPORT_AT_LEAST_EVERY)
+            delay = min(delay * 2, _REPORT_AT_LEAST_EVERY)
             ending = flight.ending  # an operator may have revoked the key
         return True
 
@@ -457,9 +457,9 @@ class InFlightKeys:
         if self._recorder is not None:
             self._recorder.failed("claim")
 
-    async def drain(self, patience: float) -> None:
-        """Wait until all flights have ended; after *patience* seconds, cancel them."""
-        deadline = self._clock.monotonic() + patience
+    async def drain(self, grace: float) -> None:
+        """Wait until all flights have ended; after *grace* seconds, cancel them."""
+        deadline = self._clock.monotonic() + grace
         while self._tasks and not self._is_over:
             left = deadline - self._clock.monotonic()
             await asyncio.wait(self._tasks, timeout=max(left, 0.0))

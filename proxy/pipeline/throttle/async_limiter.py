@@ -189,8 +189,8 @@ class _QueueEntry:
 
     __slots__ = ("_limiter", "_waiter")
 
-    def __init__(self, gate: AsyncLimiter, waiter: _AsyncWaiter) -> None:
-        self._limiter = gate
+    def __init__(self, limiter: AsyncLimiter, waiter: _AsyncWaiter) -> None:
+        self._limiter = limiter
         self._waiter = waiter
 
     def give_up(self, cause: ThrottleCause) -> None:
