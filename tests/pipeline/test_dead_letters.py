@@ -236,7 +236,7 @@ async def test_a_client_that_leaves_leaves_no_letter() -> None:
 async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
     then: Behaviour, error: str | None, policy: str
 ) -> None:
-    """Nobody was told."""
+    """The client is gone, so the failure was told to no one."""
 
     async def later(visit: Visit) -> None:
         await visit.read_body()

@@ -1,4 +1,4 @@
-"""A gate: whoever waits is woken in turn, and whoever stops waiting leaves nothing behind."""
+"""A limiter: waiters are woken in order, and one that stops waiting leaves nothing behind."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ SLOW = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
 
 
 class Stage:
-    """A gate and what it decided."""
+    """A limiter and what it decided."""
 
     def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
         self.clock = FakeClock()
@@ -42,11 +42,11 @@ class Stage:
         return self.clock.monotonic()
 
     def take(self) -> None:
-        """Somebody passes before the story begins."""
+        """Take a permit before the story begins."""
         assert self.queue.take(self.now)
 
     async def acquire_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
-        """Stand in line, send, and be done."""
+        """Wait in the queue, send, and be done."""
         waited = await self.limiter.wait_in_queue(exchange, math.inf)
         if not isinstance(waited, ThrottleCause):
             assert self.queue.spend(self.now)
@@ -59,11 +59,11 @@ class Stage:
         self.limiter.serve_queue()
 
     async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | ThrottleCause]":
-        """Somebody who stands in line now."""
+        """Start a request that waits in the queue now."""
         return await begun(self.limiter.wait_in_queue(exchange or visitor(), math.inf))
 
     def assert_clean(self, *, under_way: int = 0) -> None:
-        """Nobody waits, holds a permit or has a place, and no timer runs."""
+        """No request waits, has a reserved permit or a slot, and no timer runs."""
         assert repr(self.queue) == "<bucket, 0 waiting, 0 held>"
         assert self.queue.under_way == under_way
         assert timers() == 0
@@ -300,7 +300,7 @@ def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") 
 async def test_what_comes_first_counts_and_nothing_is_left(
     deeds: list[Deed], end: ThrottleCause | str | None
 ) -> None:
-    """All of it in one turn of the loop, in which nobody can be told."""
+    """All of it in one iteration of the loop, in which no waiter can be woken."""
     stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()
@@ -447,7 +447,7 @@ async def test_a_pause_that_another_instance_was_told_of() -> None:
 
 
 class HastyPermits(FarPermits):
-    """They answer while they are being asked."""
+    """A limiter that answers while it is being asked."""
 
     listener: LimiterListener
 

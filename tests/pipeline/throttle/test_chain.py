@@ -48,7 +48,7 @@ IMPATIENT = ThrottleSettings((Rate(1, 3600.0),), max_wait=0.0)
 
 
 class Stage:
-    """A route's throttle and an upstream's, and the entrance between them."""
+    """A route's throttle and an upstream's, and the chain of both."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Stage:
         breaker: BreakerSettings | None = None,
         permits: Limiter | None = None,
     ) -> None:
-        """*permits* are what its gates give out, unless each has its own."""
+        """*permits* is the limiter of both throttles, unless each has its own."""
         self.clock = FakeClock()
         self.retry_waits = RetryWaits()
         self.decisions = Decisions()
@@ -101,7 +101,7 @@ class Stage:
         return [throttle.state(self.now).waiting for throttle in self.throttles]
 
     def try_acquire(self, exchange: Exchange | None = None) -> ChainPermit:
-        """Somebody who passes at once, and sends."""
+        """Get a permit at once, for a request that is sent."""
         permit = self.throttle_chain.try_acquire(exchange or visitor())
         assert permit is not None
         return permit
@@ -109,12 +109,12 @@ class Stage:
     async def acquire(
         self, exchange: Exchange | None = None, within: float = math.inf, *, retry: bool = False
     ) -> "asyncio.Task[ChainPermit]":
-        """Somebody who is on its way in."""
+        """Start a request that waits for its permit."""
         made = exchange or visitor()
         return await begun(self.throttle_chain.acquire(made, self.now + within, is_retry=retry))
 
     def assert_clean(self) -> None:
-        """Nobody waits, holds a permit or has a place, and no timer runs."""
+        """No request waits, has a reserved permit or a slot, and no timer runs."""
         for limiter in self.limiters:
             assert repr(limiter.queue) == "<bucket, 0 waiting, 0 held>"
             assert limiter.queue.under_way == 0
@@ -155,11 +155,11 @@ async def test_who_passes_at_once_has_a_place_everywhere_until_it_is_over() -> N
 
 async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> None:
     stage = Stage(HOURLY, ONE_SLOT)
-    place = stage.limiters[1].queue
-    assert place.take(stage.now)
+    queue = stage.limiters[1].queue
+    assert queue.take(stage.now)
     assert stage.throttle_chain.try_acquire(visitor()) is None
     assert stage.under_way == [0, 1]
-    place.vacate()
+    queue.vacate()
     assert stage.throttle_chain.try_acquire(visitor()) is not None, "the only permit for an hour"
 
 
@@ -275,7 +275,7 @@ async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() ->
     assert stage.limiters[0].queue.permits.wait(stage.now, 1) == 0
 
 
-# One caller's line is nobody else's.
+# The queue of one caller does not delay the others.
 
 
 async def test_who_waits_in_its_own_line_does_not_keep_others_from_passing_the_first() -> None:
@@ -309,7 +309,7 @@ async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
     keyed.close()
 
 
-# Between one's turn and sending.
+# Between the permit and the send.
 
 
 @both_loops

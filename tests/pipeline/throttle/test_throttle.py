@@ -1,4 +1,4 @@
-"""A throttle: a gate for all, or one for each caller, as many as are needed and no more."""
+"""A throttle: a limiter for all, or one for each caller, as many as are needed and no more."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""A result that the store could not take stays with its owner until the store was told."""
+"""A result that the store could not take stays with its owner until the store accepts it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The store goes away, or forgets, while keys are in use: nobody gets what is not its own.
+"""The store goes away, or forgets, while keys are in use: no client gets another's result.
 
 A key runs a second time only where that was chosen (``on_store_error: open``, and counted) or
 where the store has forgotten that it ran.
@@ -38,12 +38,12 @@ DEADLINE = 5.0
 TIMEOUT = 0.2
 """Seconds that the store is given."""
 SOON = TIMEOUT + 0.5
-"""The same on a busy machine."""
+"""Seconds that the store is given on a busy machine."""
 
 
 @asynccontextmanager
 async def flushed(server: RedisServer) -> AsyncIterator[None]:
-    """It is there all the time, and forgets everything."""
+    """Have the store forget everything, without going away."""
     async with server.client() as client:
         await client.flushall()
     yield
