@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 BENCH_ARGS ?=
 QUICK ?=
 JOBS ?= 2
+SCRIPTS := tests/pipeline/idempotency/test_keyed_never_twice.py
 
 ifneq ($(shell command -v uv 2>/dev/null),)
   INSTALL := uv pip install --quiet --python $(BIN)/python
@@ -36,8 +37,10 @@ test: $(VENV)/.dev ## run the whole test suite
 	@$(BIN)/python -m pytest -m "alone and not deep"
 
 # What takes minutes: thousands of random cases, and limits watched for longer than their window.
+# The scripts of keys wait more than they work, and measure nothing: JOBS at a time, by themselves.
 test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
-	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep
+	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --deselect $(SCRIPTS)
+	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --numprocesses $(JOBS) $(SCRIPTS)
 
 check: $(VENV)/.dev ## lint, format and types; changes nothing
 	@$(BIN)/ruff check

@@ -47,7 +47,7 @@ async def test_what_is_under_way_ends_and_so_does_the_process() -> None:
             await visit.read_body()
             await visit.send(ok(visit.request.target.encode()))
 
-    top = "drain_delay: 700ms\ndrain_timeout: 20s"
+    top = "drain_delay: 2s\ndrain_timeout: 20s"
     async with (
         ScriptedUpstream(two_halves) as upstream,
         subprocess_proxy(one_route(upstream, top=top)) as proxy,
@@ -63,13 +63,13 @@ async def test_what_is_under_way_ends_and_so_does_the_process() -> None:
         began = time.monotonic()
         proxy.signal(signal.SIGTERM)
         while (await proxy.admin("GET", "/readyz")).status == 200:
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 1.5
         assert (await proxy.admin("GET", "/healthz")).status == 200
         # Who has not heard of it yet is served for as long as drain_delay says.
         assert (await proxy.get("/late")).body == b"/late"
 
         await idle.ended()
-        assert time.monotonic() - began > 0.65
+        assert time.monotonic() - began > 1.95
         assert await refuses_connections(proxy)
         assert proxy.process.returncode is None
 

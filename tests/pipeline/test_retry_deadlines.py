@@ -69,24 +69,24 @@ async def stage(
 
 
 async def test_the_timeout_bounds_all_attempts_together() -> None:
-    async with stage(hang, retrying("timeout: 150ms", attempts=50, attempt_timeout="40ms")) as (
+    async with stage(hang, retrying("timeout: 600ms", attempts=50, attempt_timeout="160ms")) as (
         upstream,
         proxy,
     ):
         given = await proxy.get()
         assert given.reason_word == "timeout"
         record = await told(proxy)
-        # 40 ms each: the fourth is cut short, or on a slow machine an earlier one.
+        # 160 ms each: the fourth is cut short, or on a slow machine an earlier one.
         assert 2 <= len(upstream.requests) <= 4
         assert set(outcomes(record)) == {"timeout"}
         assert reasons(record)[-1] == "deadline"
-        assert 150 - NOT_WORTH_IT <= record["duration_ms"] < LONG * 1000
+        assert 600 - NOT_WORTH_IT <= record["duration_ms"] < LONG * 1000
         assert given.get("Holdfast-Attempts") == str(len(record["attempts"]))
 
 
 async def test_the_timeout_bounds_attempts_and_waits_together() -> None:
-    backoff = "{strategy: constant, base: 60ms, jitter: none}"
-    async with stage(unavailable, retrying("timeout: 200ms", attempts=50, backoff=backoff)) as (
+    backoff = "{strategy: constant, base: 240ms, jitter: none}"
+    async with stage(unavailable, retrying("timeout: 800ms", attempts=50, backoff=backoff)) as (
         upstream,
         proxy,
     ):
@@ -96,7 +96,7 @@ async def test_the_timeout_bounds_attempts_and_waits_together() -> None:
         record = await told(proxy)
         assert 2 <= len(upstream.requests) <= 4
         assert reasons(record)[-1] == "deadline"
-        assert record["duration_ms"] >= (len(upstream.requests) - 1) * 60
+        assert record["duration_ms"] >= (len(upstream.requests) - 1) * 240
 
 
 async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
@@ -115,7 +115,7 @@ async def test_told_to_come_back_after_the_deadline_the_client_hears_of_it_at_on
         assert (given.status, given.body, given.get("Retry-After")) == (429, b"slow down", "30")
         assert given.get("Holdfast-Attempts") is None
         record = await told(proxy)
-        assert record["duration_ms"] < 100
+        assert record["duration_ms"] < 1000
         assert reasons(record) == ["deadline"]
         assert len(upstream.requests) == 1
 
@@ -160,10 +160,10 @@ async def test_time_that_a_client_grants_bounds_its_retries() -> None:
 async def test_a_response_under_way_is_beyond_the_deadline() -> None:
     async def slowly(visit: Visit) -> None:
         await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.5)
         await visit.send(b"half")
 
-    route = retrying("timeout: 60ms", attempt_timeout="50ms")
+    route = retrying("timeout: 300ms", attempt_timeout="250ms")
     async with stage(slowly, route) as (_, proxy):
         given = await proxy.get()
         assert (given.status, given.body) == (200, b"halfhalf")
@@ -189,16 +189,16 @@ async def upload_slowly(proxy: RunningProxy, upstream: ScriptedUpstream, pause: 
 
 
 async def test_the_clients_upload_does_not_count_against_the_retry() -> None:
-    async with stage(answer(ok()), retrying("timeout: 150ms")) as (upstream, proxy):
+    async with stage(answer(ok()), retrying("timeout: 300ms")) as (upstream, proxy):
         upstream.script(unavailable)
-        record = await upload_slowly(proxy, upstream, 0.25)
+        record = await upload_slowly(proxy, upstream, 0.5)
         assert reasons(record) == ["retried", "recovered"]
-        assert record["duration_ms"] >= 250
+        assert record["duration_ms"] >= 500
 
 
 async def test_nor_against_the_attempt() -> None:
-    async with stage(answer(ok()), retrying(attempt_timeout="100ms")) as (upstream, proxy):
-        record = await upload_slowly(proxy, upstream, 0.2)
+    async with stage(answer(ok()), retrying(attempt_timeout="250ms")) as (upstream, proxy):
+        record = await upload_slowly(proxy, upstream, 0.5)
         assert reasons(record) == ["success"]
 
 
@@ -211,13 +211,13 @@ async def test_nor_while_an_early_answer_is_judged() -> None:
         await visit.until_the_peer_leaves()
 
     async with (
-        stage(answer(ok()), retrying("timeout: 100ms")) as (upstream, proxy),
+        stage(answer(ok()), retrying("timeout: 250ms")) as (upstream, proxy),
         proxy.client() as client,
     ):
         upstream.script(answer_inside_the_upload)
         await client.send(HEAD + b"half")
         await eventually(lambda: upstream.requests)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.4)
         go_on.set()
         # The second attempt begins while half of the body is still to come.
         await eventually(lambda: len(upstream.requests) == 2)
@@ -321,7 +321,7 @@ async def test_an_attempt_whose_time_ran_out_while_it_waited_for_a_place_is_not_
         await answered.wait()
         await visit.send(ok(b"from the other"))
 
-    route = retrying(attempts=2, attempt_timeout="300ms")
+    route = retrying(attempts=2, attempt_timeout="600ms")
     patient = "routes:\n  - {name: patient, match: /patient, upstream: scripted}\n"
     async with ScriptedUpstream() as upstream:
         config = one_route(upstream, route, options="max_connections: 1")
@@ -337,7 +337,7 @@ async def test_an_attempt_whose_time_ran_out_while_it_waited_for_a_place_is_not_
             goes_stale.set()
             await upstream.seen(3)
             assert (await client.response()).status == 503
-            assert time.monotonic() - began >= 0.5
+            assert time.monotonic() - began >= 0.8
             answered.set()
             assert (await other.response()).body == b"from the other"
             record = (await proxy.logged(3))[-2]

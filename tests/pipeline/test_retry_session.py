@@ -1,6 +1,7 @@
 """The finer points of one request's attempts."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,19 +138,23 @@ async def test_a_slow_rest_of_the_response_takes_nothing_from_the_wait() -> None
     slow_503 = b"HTTP/1.1 503 No\r\nContent-Length: 9\r\nretry-after-ms: 200\r\n\r\n"
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, "timeout: 5s\nretry: {backoff: {jitter: none}}")) as proxy,
+        running(
+            one_route(upstream, "retry: {attempts: 5, backoff: {strategy: constant, jitter: none}}")
+        ) as proxy,
     ):
 
         async def begin(visit: Visit) -> None:
             await visit.send(slow_503)
             await visit.until_the_peer_leaves()
 
-        upstream.script(begin)
+        upstream.script(*[begin] * 4)
         assert (await proxy.get()).status == 200
-        first, second = (await told(proxy))["attempts"]
-        assert second["wait_ms"] == 200.0
-        since_the_verdict = second["start_ms"] - first["start_ms"]
-        assert 200 <= since_the_verdict < 245, "the 50 ms of reading on are part of it"
+        attempts = (await told(proxy))["attempts"]
+        assert [attempt["wait_ms"] for attempt in attempts[1:]] == [200.0] * 4
+        gaps = [after["start_ms"] - before["start_ms"] for before, after in pairwise(attempts)]
+        assert min(gaps) >= 200
+        # The best of four, because this machine may have other things to do.
+        assert min(gaps) < 245, "the 50 ms of reading on are part of it"
 
 
 # The words for it.

@@ -43,7 +43,10 @@ async def crowd(proxy: RunningProxy) -> AsyncIterator[list[RawClient]]:
     """A thousand callers, each with a connection."""
     async with AsyncExitStack() as stack:
         # Each one after the other: it is their calls that come at once.
-        yield [await stack.enter_async_context(proxy.client()) for _ in range(CALLERS)]
+        callers = [await stack.enter_async_context(proxy.client()) for _ in range(CALLERS)]
+        for caller in callers:
+            caller.wire.patience *= 6  # a thousand before it, on a machine that may be busy
+        yield callers
 
 
 class FailingTogether:

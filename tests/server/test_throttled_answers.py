@@ -325,14 +325,17 @@ async def test_who_asks_before_sending_its_body_is_refused_before_it_sends() -> 
 
 
 async def test_who_asks_before_sending_its_body_is_told_to_when_its_turn_has_come() -> None:
+    clock = FakeClock()
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, "throttle: {rate: 5/s, burst: 1}")) as proxy,
+        running(one_route(upstream, "throttle: {rate: 5/s, burst: 1}"), clock=clock) as proxy,
         proxy.client() as client,
     ):
+        clock.stop()  # its turn does not come before it was seen in line
         assert (await proxy.get()).status == 200
         await stand_in_line(proxy, client, EXPECTING)
         assert client.is_silent
+        clock.go_on()
         assert (await client.interim()).status == 100
         await client.send(b"hello")
         assert (await client.response("PUT")).status == 200

@@ -36,6 +36,12 @@ class FakeClock:
         """Let no monotonic time pass but by :meth:`advance`: for what is true of one moment."""
         self._stopped_at = time.monotonic()
 
+    def go_on(self) -> None:
+        """Let it run again, from where it was stopped."""
+        assert self._stopped_at is not None
+        self._passed -= time.monotonic() - self._stopped_at
+        self._stopped_at = None
+
     def set_wall_wrong_by(self, seconds: float) -> None:
         """Somebody sets the machine's date: only the wall clock moves."""
         self._wall_error = seconds

@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,23 +12,42 @@ import pytest
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
     """A file system of *size* bytes at *folder*; the test is skipped where we may not mount one."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
+    with small_disk_if_possible(folder, size) as fault:
+        if fault:
+            pytest.skip(fault)
+        yield folder
+
+
+@contextmanager
+def small_disk_if_possible(folder: Path, size: int) -> Iterator[str]:
+    """The same, or a usual folder; the result says why it is one, else it is empty."""
     folder.mkdir(exist_ok=True)
+    fault = _mount(folder, size)
+    try:
+        yield fault
+    finally:
+        if not fault:
+            subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607 - our own
+
+
+def _mount(folder: Path, size: int) -> str:
+    """Mount a file system; why that cannot be done, or nothing."""
+    if os.geteuid() != 0:
+        return "only root can mount a small file system"
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607 - our own
+        return f"no small file system can be mounted here: {done.stderr.strip()}"
+    return ""
 
 
 def fill(folder: Path) -> Path:
     """Let a file take all that is left; it is returned."""
     file = folder / "filler"
     with file.open("wb", buffering=0) as filler:
+        with suppress(OSError):  # others may be faster: then the rest below is more
+            os.posix_fallocate(filler.fileno(), 0, free(folder))
+            filler.seek(0, os.SEEK_END)
         for size in (4096, 1):
             try:
                 while filler.write(bytes(size)) == size:

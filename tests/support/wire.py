@@ -49,6 +49,8 @@ class Wire(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._gone = asyncio.Event()
+        self.patience = PATIENCE
+        """Seconds without a byte after which whoever reads has waited in vain."""
         self.connected = asyncio.Event()
         """Set once it can be used, after a TLS handshake if there is one."""
 
@@ -59,19 +61,19 @@ class Wire(asyncio.Protocol):
 
     async def read(self, size: int = 65536) -> bytes:
         """What is there, or the next that comes; nothing at the end."""
-        await self._wait(lambda: bool(self.unread) or self.end is not None)
+        await self._wait(lambda: bool(self.unread) or self.end is not None, self.patience)
         return self._take(min(size, len(self.unread)))
 
     async def read_exactly(self, size: int) -> bytes:
         """That many bytes; :class:`WireEnded` if the peer ends before."""
-        await self._wait(lambda: len(self.unread) >= size or self.end is not None)
+        await self._wait(lambda: len(self.unread) >= size or self.end is not None, self.patience)
         if len(self.unread) < size:
             raise self._ended()
         return self._take(size)
 
     async def read_until(self, marker: bytes) -> bytes:
         """Everything up to *marker* and the marker; :class:`WireEnded` as above."""
-        await self._wait(lambda: marker in self.unread or self.end is not None)
+        await self._wait(lambda: marker in self.unread or self.end is not None, self.patience)
         if marker not in self.unread:
             raise self._ended()
         return self._take(self.unread.index(marker) + len(marker))
@@ -82,16 +84,26 @@ class Wire(asyncio.Protocol):
 
     async def ended(self, within: float = PATIENCE) -> End:
         """How the peer ended it, once it has."""
-        await self._wait(lambda: self.end is not None, within)
+        await self._wait(lambda: self.end is not None, within, whatever_comes=True)
         assert self.end is not None
         return self.end
 
-    async def _wait(self, reached: Callable[[], bool], within: float | None = PATIENCE) -> None:
+    async def _wait(
+        self,
+        reached: Callable[[], bool],
+        within: float | None,
+        *,
+        whatever_comes: bool = False,
+    ) -> None:
+        """Wait for that; in vain if nothing comes for so long, or nothing else *whatever_comes*."""
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within) as patience:
                 while not reached():
                     self._changed.clear()
                     await self._changed.wait()
+                    if within is not None and not whatever_comes:
+                        patience.reschedule(loop.time() + within)
         except TimeoutError:
             raise AssertionError(
                 f"waited {within} s in vain on {self!r}: {self.unread!r}"

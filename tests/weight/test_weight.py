@@ -4,6 +4,9 @@ Time would tell more and mean less: it varies by half from one minute to the nex
 has become lighter deserves a lower bound, and one that must become heavier a word in the commit.
 Counted with Python 3.11; others make calls of their own, and get some room for them. Memory
 is that of a request at its height, above where it began.
+
+The calls are those of the lightest request: into the others timers may fall, and the more the
+longer they take. On a busy machine that is most of them.
 """
 
 import json
@@ -74,7 +77,7 @@ async def test_request_takes_no_more_than_it_did(case: Case, tmp_path: Path) -> 
         assert await proxy.exit_status() == 0
     counted = json.loads(counts.read_text())
     assert len(counted) == WARM_UP + COUNTED
-    calls = median(calls for calls, _ in counted[WARM_UP:])
+    calls = min(calls for calls, _ in counted[WARM_UP:])
     kibibytes = median(size for _, size in counted[WARM_UP:]) / 1024
     assert calls <= case.calls + ROOM
     assert kibibytes <= case.kibibytes

@@ -2,9 +2,11 @@
 
 Script 1234 always has the same route, the same fates of its calls and the same callers: how many,
 when, at which instance, and who of them leaves. What the upstream read and said is noted by itself.
+Moments are seconds of the loop's clock.
 """
 
 import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
@@ -13,13 +15,15 @@ from tests.support import Behaviour, Response, ScriptedUpstream, Visit
 
 BODY = b"pay 100"
 ATTEMPT_TIMEOUT = 2.0
-"""Seconds: no pause of a busy machine is taken for an upstream that hangs."""
+TIMEOUT = 8.0
+"""Seconds, of an attempt and of a request."""
 LEASE = 5.0
 """Seconds: longer than any outage of a store, so that no lease is lost to one."""
 SHORT_LEASE = 1.0
-"""Seconds: renewed in time or not, a held key runs once."""
-SLOW = 1.3
-"""Seconds that a call takes which outlasts the short lease."""
+"""Seconds: some outages are longer."""
+SHORT_TTL = 0.3
+DAY = 86400.0
+"""Seconds: what is usual for a ttl."""
 
 QUICK = 400
 """Up to this number no call hangs until its time is up."""
@@ -36,8 +40,15 @@ class Policy:
     refused: tuple[int, ...] = (421, 425, 429)
     honours_key: bool = False
     in_flight: str = "wait"
-    is_slow: bool = False
-    """Whether its calls may outlast their leases."""
+    lease: float = LEASE
+    ttl: float = DAY
+    slow: float = 0.0
+    """Seconds that some of its calls take, which is longer than lease or ttl; 0: none does."""
+
+    @property
+    def releases(self) -> bool:
+        """Whether a key is free again after a call that may have run."""
+        return self.ambiguous == "release"
 
     def yaml(self, url: str) -> tuple[str, str]:
         """Its entries under ``upstreams`` and ``routes``."""
@@ -47,13 +58,13 @@ class Policy:
             f"  {self.name}: {{urls: [{url}], refused: [{refused}], honours_key: {honours},"
             f" budget: false, max_connections: 4096}}\n"
         )
-        lease = SHORT_LEASE if self.is_slow else LEASE
         route = (
-            f"  - {{match: /{self.name}/**, upstream: {self.name}, timeout: 8s,"
+            f"  - {{match: /{self.name}/**, upstream: {self.name}, timeout: {TIMEOUT}s,"
             f" retry: {{attempts: 3, attempt_timeout: {ATTEMPT_TIMEOUT}s,"
             f" backoff: {{base: 1ms, max: 2ms}}, retry_after: false}},"
-            f" idempotency: {{lease: {lease}s, on_ambiguous: {self.ambiguous},"
-            f" in_flight: {self.in_flight}, max_response: 2KiB}}}}\n"
+            f" idempotency: {{lease: {self.lease}s, ttl: {self.ttl}s,"
+            f" on_ambiguous: {self.ambiguous}, in_flight: {self.in_flight},"
+            f" max_response: 8KiB}}}}\n"
         )
         return upstream, route
 
@@ -64,8 +75,12 @@ POLICIES = (
     Policy("reject", "hold", in_flight="reject"),
     Policy("refusing", "hold", refused=(429, 503)),
     Policy("honouring", "release", honours_key=True),
-    Policy("slow", "hold", is_slow=True),
+    Policy("slow", "hold", lease=SHORT_LEASE, slow=1.3),
+    Policy("leased", "release", lease=SHORT_LEASE, slow=1.3),
+    Policy("brief", "hold", ttl=SHORT_TTL, lease=SHORT_LEASE, slow=0.5),
+    Policy("fleeting", "release", ttl=SHORT_TTL, slow=0.5),
 )
+_WEIGHTS = (8, 12, 4, 6, 4, 2, 2, 2, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +106,12 @@ class Arrival:
     fate: Fate
     at: float
     receipt: bytes
+    caller: str = ""
+    """Whose request it was."""
     complete: bool = False
     """Whether all of the request was read: from then on it may have been acted upon."""
-    over: float = 0.0
-    """When the upstream was done with it; 0: not yet."""
+    over: float = math.inf
+    """When the upstream began to say how it ended, or ended the connection."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +122,10 @@ class Caller:
     instance: int
     leaves_after: float | None
     """Seconds; None: stays."""
+    name: str = ""
+    """Its X-Request-Id."""
+    comes_again: bool = False
+    """Whether it comes once those have their answers who came before it."""
 
 
 @dataclass
@@ -118,6 +139,8 @@ class Script:
     arrivals: list[Arrival] = field(default_factory=list)
     seen: list[Response] = field(default_factory=list)
     """What those got who stayed."""
+    sent: dict[str, float] = field(default_factory=dict)
+    """When each caller sent its request."""
 
     @property
     def target(self) -> str:
@@ -132,10 +155,13 @@ class Script:
         return "\n  ".join(
             (
                 f"script {self.number}: {self.policy}",
-                *map(str, self.callers),
                 *(
-                    f"arrived at {a.at - start:.3f}, complete: {a.complete}, over at"
-                    f" {a.over - start:.3f}: {a.fate}"
+                    f"{c} sent at {self.sent.get(c.name, math.inf) - start:.3f}"
+                    for c in self.callers
+                ),
+                *(
+                    f"{a.caller} arrived at {a.at - start:.3f}, complete: {a.complete}, over at"
+                    f" {a.over - start:.3f}: {str(a.fate)[:160]}"
                     for a in self.arrivals
                 ),
                 *(f"seen {r.status} {r.body[:90]!r} {r.complete}" for r in self.seen),
@@ -143,13 +169,19 @@ class Script:
         )
 
 
+_TOKEN = b"A-RECEIPT"
+"""Stands for one in what a call says, and is as long, so that lengths and chunks stay right."""
+_SIZES = (0,) * 12 + (1000,) * 4 + (6000, 12_000)
+"""Bytes of a result: usual, large (fetched apart from the claim), too large to be kept."""
 _STATUSES = (200,) * 8 + (201, 303, 404, 402, 403, 409, 429, 425, 500, 502, 503, 503, 504, 501)
 
 
 def _random_fate(chance: Random, policy: Policy) -> Fate:
     status = chance.choice(_STATUSES)
-    size = chance.choice((0, 0, 0, 1000, 3000))
-    body = b"receipt RECEIPT " + b"." * size
+    if policy.slow and chance.random() < 0.3:
+        status = 429  # it did not run: whoever still has the key sends it again
+    size = chance.choice(_SIZES)
+    body = b"receipt %b " % _TOKEN + b"." * size
     framing = chance.choice(("length", "length", "chunked"))
     head = f"HTTP/1.1 {status} Scripted\r\n".encode()
     if framing == "length":
@@ -157,8 +189,8 @@ def _random_fate(chance: Random, policy: Policy) -> Fate:
     else:
         says = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     after = chance.choice((0.0, 0.0, 0.002, 0.01))
-    if policy.is_slow and chance.random() < 0.3:
-        after = SLOW
+    if policy.slow and chance.random() < 0.5:
+        after = policy.slow
     (fault,) = chance.choices(("none", "empty", "silence", "head", "body"), (70, 6, 12, 5, 7))
     match fault:
         case "empty":
@@ -183,14 +215,18 @@ def _random_fate(chance: Random, policy: Policy) -> Fate:
 def random_script(number: int, instances: int) -> Script:
     """The script of that number."""
     chance = Random(f"keyed {number}")
-    policy = chance.choices(POLICIES, (8, 12, 4, 6, 4, 1))[0]
+    policy = chance.choices(POLICIES, _WEIGHTS)[0]
+    later = (0.2, 0.45, 0.8) if policy.slow else ()
+    together = chance.choice((1, 1, 2, 2, 3, 4, 6))
     callers = [
         Caller(
-            after=chance.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1)),
+            after=chance.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1, *later)),
             instance=chance.randrange(instances),
             leaves_after=chance.choice((None, None, None, None, 0.0, 0.001, 0.01)),
+            name=f"{number}.{index}",
+            comes_again=index >= together,
         )
-        for _ in range(chance.choice((1, 2, 2, 3, 3, 4, 6)))
+        for index in range(together + chance.choice((0, 1, 1)))
     ]
     fates = [_random_fate(chance, policy) for _ in range(8)]
     if number < QUICK:
@@ -209,7 +245,7 @@ class Stage:
         """A file with all policies."""
         entries = [policy.yaml(self.upstream.url) for policy in POLICIES]
         return (
-            f"{store}\naccess_log: none\nupstreams:\n{''.join(up for up, _ in entries)}"
+            f"{store}\naccess_log: notable\nupstreams:\n{''.join(up for up, _ in entries)}"
             f"routes:\n{''.join(route for _, route in entries)}"
         )
 
@@ -219,13 +255,14 @@ class Stage:
             script = self.scripts[visit.request.target]
             number = len(script.arrivals)
             fate = script.fates[number] if number < len(script.fates) else _GOOD
-            receipt = b"%d.%d" % (script.number, number)
-            arrival = Arrival(fate, loop.time(), receipt)
+            receipt = (b"%d.%d" % (script.number, number)).rjust(len(_TOKEN), b"-")
+            caller = visit.request.get("X-Request-Id") or ""
+            arrival = Arrival(fate, loop.time(), receipt, caller)
             script.arrivals.append(arrival)
             try:
                 await _play(visit, arrival)
             finally:
-                arrival.over = arrival.over or loop.time()  # said before, or cut off
+                arrival.over = min(arrival.over, loop.time())  # said before, or cut off
 
         return behave
 
@@ -235,10 +272,10 @@ async def _play(visit: Visit, arrival: Arrival) -> None:
     arrival.complete = await visit.read_body() == BODY
     if fate.after:
         await asyncio.sleep(fate.after)
+    if fate.then != "hang":
+        arrival.over = asyncio.get_running_loop().time()
     if fate.says:
-        # As long as the word that it stands for, so that lengths and chunks stay right.
-        await visit.send(fate.says.replace(b"RECEIPT", arrival.receipt.rjust(7, b"-")))
-    arrival.over = asyncio.get_running_loop().time()
+        await visit.send(fate.says.replace(_TOKEN, arrival.receipt))
     if fate.late:
         await asyncio.sleep(0.003)
         visit.wire.write(fate.late)
@@ -255,5 +292,7 @@ async def _play(visit: Visit, arrival: Arrival) -> None:
 
 
 _GOOD = Fate(
-    says=b"HTTP/1.1 200 Good\r\nContent-Length: 15\r\n\r\nreceipt RECEIPT", status=200, whole=True
+    says=b"HTTP/1.1 200 Good\r\nContent-Length: 17\r\n\r\nreceipt %b" % _TOKEN,
+    status=200,
+    whole=True,
 )

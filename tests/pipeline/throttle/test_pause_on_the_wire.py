@@ -98,54 +98,68 @@ async def test_one_429_to_fifty_callers_keeps_all_of_them_away(limit: str, every
         assert len([moment for moment in times if heard < moment < opens]) <= 5
         later = [moment for moment in times if moment >= opens]
         assert len(later) >= 20
-        # All fifty were waiting for this moment.
-        assert most_within(later, 0.05) <= 1 + 0.05 / every + 5
+        # All fifty were waiting for this moment. A loop that is late by a while sends together
+        # what fell due meanwhile: room for a tenth of a second, and less than a window's twenty.
+        assert most_within(later, 0.05) <= 1 + (0.05 + 0.1) / every
         await nothing_left(proxy)
 
 
+ONE_BY_ONE = "max_connections: 1"
+"""What goes over one connection is read in the order in which it was sent. Of several that are
+ready together, the upstream may read any first."""
+
+
 async def test_without_any_rate_those_who_waited_are_spread_over_a_second() -> None:
+    clock = FakeClock()
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, "throttle: true")) as proxy,
+        running(one_route(upstream, "throttle: true", options=ONE_BY_ONE), clock=clock) as proxy,
         AsyncExitStack() as stack,
     ):
         upstream.script(answer(response(429, b"", "Retry-After-Ms: 300")))
+        clock.stop()  # the pause does not end before all are in line
         assert (await proxy.get("/first")).status == 429
-        began = upstream.requests[0].at
         clients = [await stack.enter_async_context(proxy.client()) for _ in range(20)]
         for number, client in enumerate(clients):
             await stand_in_line(proxy, client, request("GET", f"/{number}"))
         assert throttle(proxy)["waiting"] == 20
+        began = time.monotonic()
+        clock.go_on()
         for client in clients:
             assert (await client.response()).status == 200
         served = upstream.requests[1:]
         assert [seen.target for seen in served] == [f"/{n}" for n in range(20)]
+        assert len(upstream.connections) == 1
         times = [seen.at - began for seen in served]
         assert times[0] >= 0.299
         assert times[-1] >= 0.299 + 0.9
-        assert most_within(times, 0.2) <= 0.2 * 20 + 1 + 3
+        # Without it all twenty would come together; a loop that is late may send a few together.
+        assert most_within(times, 0.2) <= 0.2 * 20 + 1 + 6
         # That was for those who waited. Now there is no limit any more.
-        before = time.monotonic()
         assert await statuses(proxy, 20) == [200] * 20
-        assert time.monotonic() - before < 0.5
         assert await decisions(proxy) == {"passed": 21, "delayed": 20}
+        assert not any("queue_ms" in r["attempts"][0] for r in (await proxy.logged(41))[21:])
 
 
 async def test_those_who_waited_for_the_end_are_served_in_their_order() -> None:
     route = "throttle: {rate: 200/s}"
+    clock = FakeClock()
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, route)) as proxy,
+        running(one_route(upstream, route, options=ONE_BY_ONE), clock=clock) as proxy,
         AsyncExitStack() as stack,
     ):
         upstream.script(answer(response(429, b"", "Retry-After-Ms: 200")))
+        clock.stop()  # the pause does not end before all are in line
         await proxy.get("/first")
         clients = [await stack.enter_async_context(proxy.client()) for _ in range(30)]
         for number, client in enumerate(clients):
             await stand_in_line(proxy, client, request("GET", f"/{number}"))
+        clock.go_on()
         for client in clients:
             assert (await client.response()).status == 200
         assert [seen.target for seen in upstream.requests[1:]] == [f"/{n}" for n in range(30)]
+        assert len(upstream.connections) == 1
 
 
 # What closes a bucket, and for how long.
@@ -365,17 +379,20 @@ async def test_who_waits_for_a_connection_meanwhile_is_not_sent_either() -> None
 
 
 async def test_a_client_that_leaves_during_a_pause_is_never_sent() -> None:
+    clock = FakeClock()
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, "throttle: true")) as proxy,
+        running(one_route(upstream, "throttle: true"), clock=clock) as proxy,
         proxy.client() as staying,
     ):
         upstream.script(answer(response(429, b"", "Retry-After-Ms: 150")))
+        clock.stop()  # the pause does not end before one has left
         await proxy.get("/first")
         async with proxy.client() as leaving:
             await stand_in_line(proxy, leaving, request("GET", "/leaving"))
             await stand_in_line(proxy, staying, request("GET", "/staying"))
         await in_line(proxy, 1)
+        clock.go_on()
         assert (await staying.response()).status == 200
         assert [seen.target for seen in upstream.requests] == ["/first", "/staying"]
         await nothing_left(proxy)

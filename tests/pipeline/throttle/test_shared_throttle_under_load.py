@@ -18,6 +18,7 @@ from tests.support import ScriptedUpstream
 from tests.support.depth import DEEP
 from tests.support.redis_server import SERVERS, program_name, redis_server
 from tests.support.throttles import most_within
+from tests.support.witness import Witness, witness
 
 RATE, BURST = 200, 20
 MOST = (RATE + BURST) * 1.02
@@ -27,14 +28,16 @@ INSTANCES = 3
 
 
 def arrivals(upstream: ScriptedUpstream, since: float, until: float) -> list[float]:
-    return [seen.at for seen in upstream.requests if since <= seen.at < until]
+    return [request.at for request in upstream.requests if since <= request.at < until]
 
 
 def assert_limit_is_used(
-    upstream: ScriptedUpstream, since: float, until: float, share: float = 0.9
+    upstream: ScriptedUpstream, seen: Witness, since: float, until: float
 ) -> None:
+    """While anybody got to run: a machine that has other things to do takes its part."""
     came = len(arrivals(upstream, since, until))
-    assert came >= share * RATE * (until - since)
+    stalled = seen.stalled(since, until)
+    assert came >= 0.9 * RATE * (until - since - stalled), f"{stalled:.3f} s stalled"
 
 
 @pytest.mark.parametrize("program", SERVERS, ids=program_name)
@@ -44,6 +47,7 @@ async def test_the_limit_holds_and_is_used_though_an_instance_is_killed(program:
         redis_server(program) as server,
         ScriptedUpstream() as upstream,
         instances(sharing(upstream, server.port, LIMIT), INSTANCES) as proxies,
+        witness() as seen,
         crowd(proxies, 32) as callers,
     ):
         began = time.monotonic()
@@ -55,9 +59,9 @@ async def test_the_limit_holds_and_is_used_though_an_instance_is_killed(program:
         ended = time.monotonic()
     assert callers.statuses == {200}
     assert callers.lost > 0
-    assert most_within([seen.at for seen in upstream.requests], 1.0) <= MOST
-    assert_limit_is_used(upstream, began, killed)
-    assert_limit_is_used(upstream, killed, ended)
+    assert most_within([request.at for request in upstream.requests], 1.0) <= MOST
+    assert_limit_is_used(upstream, seen, began, killed)
+    assert_limit_is_used(upstream, seen, killed, ended)
     # Nobody is left out while all are there.
     served = Counter(got.by for got in callers.answers if got.began < killed)
     assert min(served.values()) > 0.5 * max(served.values())
@@ -77,6 +81,7 @@ async def test_without_the_store_no_call_fails_or_takes_long_and_each_keeps_to_i
         instances(sharing(upstream, server.port, LIMIT), INSTANCES) as proxies,
         # So few that they hardly wait for each other: it takes 200 ms to give the store up.
         crowd(proxies, 9) as callers,
+        witness() as seen,
     ):
         await asyncio.sleep(1.5)  # after a second each has heard of the others
         async with outage(server):
@@ -91,9 +96,9 @@ async def test_without_the_store_no_call_fails_or_takes_long_and_each_keeps_to_i
         callers.end()
         ended = time.monotonic()
     assert (callers.statuses, callers.lost) == ({200}, 0)
-    assert callers.p99() < 0.3
+    assert callers.p99() < 0.3 + seen.longest
     # Each has its share of the limit meanwhile, so it holds throughout.
-    assert most_within([seen.at for seen in upstream.requests], 1.0) <= MOST
+    assert most_within([request.at for request in upstream.requests], 1.0) <= MOST
     assert down - gone < 1
-    assert_limit_is_used(upstream, down, back)
-    assert_limit_is_used(upstream, up, ended)
+    assert_limit_is_used(upstream, seen, down, back)
+    assert_limit_is_used(upstream, seen, up, ended)

@@ -23,6 +23,7 @@ from tests.support import ScriptedUpstream, answer, response, running, subproces
 from tests.support.proxies import ROOT, ServedBy
 from tests.support.redis_server import redis_server
 from tests.support.upstream import Visit, ok
+from tests.support.witness import Witness
 
 RATES = (10, 20, 100, 1000)
 SECONDS = 20.0
@@ -56,21 +57,6 @@ class Counted:
         """Which part of the limit arrived after the first second."""
         came = sum(began + 1 <= moment < ended for moment in self.arrived.values())
         return (came + 1) / (limit * (ended - began - 1 - stalled))
-
-
-class Witness:
-    """Knows for how long others kept the machine so busy that timers were late."""
-
-    def __init__(self) -> None:
-        self.stalled = 0.0
-
-    async def watch(self) -> None:
-        while True:
-            due = time.monotonic() + 0.002
-            await asyncio.sleep(0.002)
-            late = time.monotonic() - due
-            if late > 0.005:  # what is earlier costs nothing
-                self.stalled += late
 
 
 def _most(moments: list[float]) -> int:
@@ -177,8 +163,9 @@ async def test_no_second_sees_more_than_was_written(
         assert counted.sent.keys() == counted.arrived.keys()
         assert counted.most_sent() <= rate
         assert not counted.beyond(rate)
-        used = counted.used(rate, began, ended, witness.stalled)
-        assert used >= least, f"{used:.3f} of {rate}/s, {witness.stalled:.3f} s stalled"
+        stalled = witness.stalled(began, ended)
+        used = counted.used(rate, began, ended, stalled)
+        assert used >= least, f"{used:.3f} of {rate}/s, {stalled:.3f} s stalled"
 
 
 class Strict:

@@ -11,10 +11,8 @@ from tests.support import (
     RawClient,
     RunningProxy,
     ScriptedUpstream,
-    answer,
     both_loops,
     hang,
-    ok,
     one_route,
     request,
     response,
@@ -38,9 +36,9 @@ CLOSED = "throttle: {rate: 1/h, burst: 1, max_wait: none}\ntimeout: none"
 """After one call nothing moves until the limit is changed."""
 
 
-async def open_to(proxy: RunningProxy, rate: str, closed: str = "rate: 1/h") -> None:
-    """Another limit for those in line: one that lets them go, in place of what is *closed*."""
-    proxy.config.write_text(proxy.config.read_text().replace(closed, f"rate: {rate}"))
+async def open_to(proxy: RunningProxy, rate: str) -> None:
+    """Another limit for those in line: one that lets them go."""
+    proxy.config.write_text(proxy.config.read_text().replace("rate: 1/h", f"rate: {rate}"))
     assert (await proxy.admin("POST", "/-/reload")).status == 200
 
 
@@ -57,46 +55,36 @@ async def a_crowd(
     return crowd
 
 
-async def warm(proxy: RunningProxy, upstream: ScriptedUpstream, count: int) -> None:
-    """Connections for later: who has to wait for one may be overtaken by who finds one."""
-    doorkeeper = upstream.usual = Doorkeeper()
-    together = asyncio.create_task(at_once(proxy, count))
-    await upstream.seen(count)
-    doorkeeper.let_through(count)
-    await together
-    upstream.usual = answer(ok())
-    upstream.requests.clear()
-
-
 async def test_five_hundred_are_served_in_the_order_of_their_coming_though_a_hundred_leave() -> (
     None
 ):
-    crowded = CLOSED.replace("burst: 1", "burst: 20")
+    # What goes over one connection is read in the order in which it was sent. Of several that are
+    # ready together, the upstream may read any first.
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, crowded)) as proxy,
+        running(one_route(upstream, CLOSED, options="max_connections: 1")) as proxy,
         AsyncExitStack() as stack,
     ):
-        await warm(proxy, upstream, 20)
+        assert (await proxy.get("/first")).status == 200
         crowd = await a_crowd(stack, proxy, CROWD)
         leaving = set(range(100, 300, 2))
         for number in leaving:
             crowd[number].wire.reset()
         await in_line(proxy, CROWD - len(leaving))
-        assert upstream.requests == []
-        # One after the other, over connections that are there: who needs a new one is overtaken.
-        await open_to(proxy, "500/s, burst: 1", closed="rate: 1/h, burst: 20")
+        assert len(upstream.requests) == 1
+        await open_to(proxy, "500/s")
         staying = [number for number in range(CROWD) if number not in leaving]
         for number in staying:
             assert (await crowd[number].response()).status == 200
-        assert [seen.target for seen in upstream.requests] == [f"/{n}" for n in staying]
+        assert [seen.target for seen in upstream.requests[1:]] == [f"/{n}" for n in staying]
+        assert len(upstream.connections) == 1
         await nothing_left(proxy)
         metrics = await proxy.metrics()
         gone = metrics.total("holdfast_client_disconnects_total", route="all", phase="queue")
         assert gone == len(leaving)
         assert metrics.total("holdfast_client_disconnects_total") == len(leaving)
         assert metrics.total("holdfast_requests_total", code="499") == len(leaving)
-        assert await decisions(proxy) == {"passed": 20, "delayed": len(staying)}
+        assert await decisions(proxy) == {"passed": 1, "delayed": len(staying)}
 
 
 async def test_who_leaves_delays_nobody() -> None:
@@ -121,14 +109,14 @@ async def test_who_leaves_delays_nobody() -> None:
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 async def test_one_that_leaves_is_never_sent(how: str) -> None:
-    route = "throttle: {rate: 10/s, burst: 1}"
-    async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
+    async with ScriptedUpstream() as upstream, running(one_route(upstream, CLOSED)) as proxy:
         await proxy.get("/first")
         async with proxy.client() as leaving, proxy.client() as staying:
             await stand_in_line(proxy, leaving, request("GET", "/leaving"))
             await stand_in_line(proxy, staying, request("GET", "/staying"))
             getattr(leaving.wire, how)()
             await in_line(proxy, 1)
+            await open_to(proxy, "10/s")
             assert (await staying.response()).status == 200
         assert [seen.target for seen in upstream.requests] == ["/first", "/staying"]
         [record] = [r for r in await proxy.logged(3) if r["path"] == "/leaving"]
@@ -207,18 +195,19 @@ async def test_such_a_wait_ends_with_the_time_of_its_request_too() -> None:
 
 async def test_who_would_wait_for_too_long_is_told_so_at_once() -> None:
     route = "throttle: {rate: 2/s, burst: 1, max_wait: 700ms}"
+    clock = FakeClock()
     async with (
         ScriptedUpstream() as upstream,
-        running(one_route(upstream, route)) as proxy,
+        running(one_route(upstream, route), clock=clock) as proxy,
         proxy.client() as second,
     ):
+        clock.stop()  # at once: no time passes
         await proxy.get("/first")
         await stand_in_line(proxy, second, request("GET", "/second"))
-        began = time.monotonic()
         refused = await proxy.get("/third")  # a second would pass until its turn
         assert (refused.status, refused.problem["cause"]) == (429, "max_wait")
         assert second.is_silent
-        assert time.monotonic() - began < 0.4
+        clock.go_on()
         assert (await second.response()).status == 200
         assert [seen.target for seen in upstream.requests] == ["/first", "/second"]
 
@@ -280,7 +269,7 @@ async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away(
 
 
 async def test_a_process_that_is_told_to_end_serves_those_in_line_first() -> None:
-    route = "throttle: {rate: 20/s, burst: 1}"
+    route = "throttle: {rate: 5/s, burst: 1}"
     async with (
         ScriptedUpstream() as upstream,
         subprocess_proxy(one_route(upstream, route)) as proxy,

@@ -12,6 +12,7 @@ from tests.support import (
     ScriptedUpstream,
     eventually,
     one_route,
+    request,
     subprocess_proxy,
 )
 from tests.support.keys import Gate
@@ -85,7 +86,9 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
             while b"no_worker" not in (await running.proxy.admin("GET", "/readyz")).body:  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0)
         async with running.proxy.client() as client:
-            assert (await client.get()).status == 200
+            await client.send(request("GET", "/"))
+            await running.until("ready", "ready", but=[*dead, *(worker.pid for worker in workers)])
+            assert (await client.response()).status == 200
         for pid, pause in zip(dead, ("", " in 0.1 s", " in 0.2 s"), strict=True):
             assert running.says(
                 f'(process {pid}) was ended by SIGKILL: another takes its place{pause}"'

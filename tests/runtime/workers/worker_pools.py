@@ -43,8 +43,11 @@ class Crew:
         return [worker.pid for worker in await self.workers()]
 
     async def until(self, *states: str, but: Iterable[int] = ()) -> list[Seen]:
-        """The workers, once they are in these *states* and none of the processes *but* is left."""
-        async with asyncio.timeout(2 * PATIENCE):
+        """The workers, once they are in these *states* and none of the processes *but* is left.
+
+        Some have to be started for that, which takes a busy machine long.
+        """
+        async with asyncio.timeout(4 * PATIENCE):
             while True:
                 found = await self.workers()
                 if tuple(worker.state for worker in found) == states and not any(

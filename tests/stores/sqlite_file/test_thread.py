@@ -47,12 +47,16 @@ def make(path: Path) -> sqlite3.Connection:
 
 async def together(thread: FileThread[Any], works: list[Callable[[Any], object]]) -> list[Job[Any]]:
     """Have all *works* done as one batch."""
-    stuck = threading.Event()
-    first: Job[Any] = Job(lambda _: stuck.wait(PATIENCE), only_reads=True)
+    begun, stuck = threading.Event(), threading.Event()
+
+    def wait(_: object) -> None:
+        begun.set()
+        stuck.wait(PATIENCE)
+
     jobs: list[Job[Any]] = [Job(work, only_reads=False) for work in works]
-    thread.put(first)
-    await asyncio.sleep(0.02)  # it has begun, and the others queue up
-    for job in jobs:
+    thread.put(Job(wait, only_reads=True))
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
+    for job in jobs:  # they queue up
         thread.put(job)
     stuck.set()
     await asyncio.wait([job.told for job in jobs], timeout=PATIENCE)
