@@ -62,7 +62,7 @@ async def test_so_many_come_through_together_and_no_more(
     scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # To ask the store is no wait in line, even where a busy machine takes longer to do so.
-    monkeypatch.setattr("proxy.pipeline.gate._ASKING", 2.0)
+    monkeypatch.setattr("proxy.pipeline.throttle.async_limiter._STORE_ROUND_TRIP", 2.0)
     async with redis_server() as server, ScriptedUpstream() as upstream:
         limit = {"route": burst(5)} if scope == "route" else {"options": burst(5)}
         async with two(sharing(upstream, server.port, **limit, store=PATIENT)) as (one, other):
