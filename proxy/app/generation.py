@@ -183,8 +183,8 @@ class GenerationBuilder:
             throttles=throttles,
             keyed={label for label, limit in limits.items() if limit.key is not None},
             deadlines=deadlines,
-            flights=self.in_flight_keys,
-            letters=self.dead_letters,
+            in_flight=self.in_flight_keys,
+            dead_letters=self.dead_letters,
             retry_waits=self.retry_waits,
             clock=self.clock,
         )

@@ -339,8 +339,8 @@ class App:
             keys_in_flight=len(self._in_flight_keys),
             keys_waiting=self._in_flight_keys.waiting,
             keys_known=None
-            if self._in_flight_keys.at_once is None
-            else self._in_flight_keys.at_once.known(),
+            if self._in_flight_keys.immediate is None
+            else self._in_flight_keys.immediate.known(),
             addresses={
                 upstream.settings.name: [
                     AddressState(

@@ -113,11 +113,11 @@ class AppOperations:
     async def show_key(self, name: str) -> Shown | None:
         """Return what is known of the key whose record is called *name*."""
         with _asking_store_for(name):
-            return await self._in_flight_keys.claims.show(name)
+            return await self._in_flight_keys.store.show(name)
 
     async def release_key(self, name: str, *, force: bool) -> Released:
         """Forget a key, unless a running request owns it; with *force* that request loses it."""
-        store = self._in_flight_keys.claims
+        store = self._in_flight_keys.store
         with _asking_store_for(name):
             # The key may change its owner between two steps: the next round sees the new one.
             while (shown := await store.show(name)) is not None:
@@ -138,10 +138,10 @@ class AppOperations:
     async def _take_key_away(self, name: str, flight: InFlightKey | None) -> Shown | None:
         """Let the request of a key go on without it; return what is known of the key now."""
         if flight is None:
-            await self._in_flight_keys.claims.revoke(name)
+            await self._in_flight_keys.store.revoke(name)
         else:
             await self._in_flight_keys.end(flight)
-        now = await self._in_flight_keys.claims.show(name)
+        now = await self._in_flight_keys.store.show(name)
         if now is not None and now.state is RecordState.IN_FLIGHT:
             raise StoreError("it was not told, or another request has the key already")
         state = "free" if now is None else now.state

@@ -1,21 +1,21 @@
-"""The stage of a route that keeps what failed for good, before its client hears of it.
+"""The dead-letter stage: keeps a request that failed for good, before its client is answered.
 
 ::
 
-    the rest of the chain ──► a response that is no failure ─────────────► the client
+    the next stage ──► a response that is no failure ────────────────────► the client
                               a response whose status is listed in ``on`` ─┐
                               no response ─────────────────────────────────┤
                                                                            ▼
-                                    on disk, then the client, which is told the letter's id
+                                    on disk, then the client, with the dead letter's id
 
-A refusal of ours is no failure: the request was not wanted, and its client can repeat it;
-:class:`KeptRefusals` keeps those where the file says so. If an attempt had failed before it, the
-request has failed. No failure either is a client that left, that gave the request less time than
-its route does, or that sent a bad body. But the owner of a key goes on after its client left, and
-if it fails then, nobody was told: it is kept.
+A refusal by the proxy is no failure: the request was not sent, and its client can repeat it;
+:class:`KeptRefusals` keeps those where the configuration says so. If an attempt had failed before
+the refusal, the request has failed. No failure either is a client that left, that gave the request
+less time than its route does, or that sent a bad body. But the owner of a key goes on after its
+client left, and if it fails then, no client was told: such a request is kept.
 
-The head of a failing response is withheld until the letter is on disk; its body is not read any
-further meanwhile.
+The head of a failing response is withheld until the dead letter is on disk; the body is not read
+any further meanwhile (back-pressure).
 """
 
 import asyncio
@@ -58,11 +58,11 @@ from proxy.stores import StoreError
 _log = logging.getLogger("holdfast")
 
 _NOT_KEPT = HOP_BY_HOP | {
-    # They follow from the body, or were said to us alone.
+    # They follow from the body, or were meant for the proxy alone.
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
 _Error = FailureKind | int | RefusalReason
-"""How it failed: a kind, a status, or the reason why it was not even tried."""
+"""How a request failed: a kind, a status, or the reason why no attempt was made."""
 
 _OF_DUPLICATES = frozenset({KeyResult.JOINED, KeyResult.REPLAYED})
 
@@ -73,17 +73,17 @@ _LOST = {
 
 
 class DeadLetterWriter:
-    """Knows which requests of a route become letters, and writes them."""
+    """Decides which requests of a route become dead letters, and writes them."""
 
     def __init__(
         self,
         settings: RouteSettings,
         upstream: UpstreamSettings,
-        drawer: DeadLetterSink,
+        sink: DeadLetterSink,
         clock: Clock,
         known_scopes: Container[str] = (),
     ) -> None:
-        """*known_scopes*: digests of callers of whom a good response was kept under a key."""
+        """*known_scopes*: digests of callers for whom a good response was kept under a key."""
         assert settings.dead_letter is not None  # noqa: S101 - for the type checker
         self._settings = settings.dead_letter
         self._route = settings.name
@@ -94,52 +94,53 @@ class DeadLetterWriter:
         keys = settings.idempotency
         scope = () if keys is None else keys.scope
         self._credentials = settings.dead_letter.drop | frozenset(scope)
-        """Names of the fields by which callers are told apart."""
+        """Names of the header fields that identify a caller."""
         self._scope: KeyReader | None = None
         if keys is not None and scope:
             self._scope = KeyReader(keys.header.encode(), [name.encode() for name in scope])
         self._known_scopes = known_scopes
-        self._drawer = drawer
+        self._sink = sink
         self._clock = clock
 
-    # Which ones.
+    # Which requests.
 
     def may_want(self, exchange: Exchange) -> bool:
-        """Whether it becomes a letter if it fails."""
+        """Say whether the request becomes a dead letter if it fails."""
         if exchange.is_replay:
             return False
         return self._rules.may_want(exchange.method, is_tunnel=bool(exchange.upgrade))
 
     def wants(self, exchange: Exchange, result: AttemptResult) -> bool:
-        """Whether it becomes a letter, now that it ended like this.
+        """Say whether a request that ended with *result* becomes a dead letter.
 
-        One whose client was in a hurry has not failed: its client chose so, and was told.
+        A request whose client gave it too little time has not failed: the client chose so, and
+        was told.
         """
         if exchange.client_timeout_passed or not self.may_want(exchange):
             return False
         return self._rules.wants(result)
 
     def wants_response(self, exchange: Exchange, head: ResponseHead) -> bool:
-        """The same of one whose last attempt brought this response."""
+        """Say whether a request whose last attempt brought this response becomes a dead letter."""
         status = head.status
         if status < FIRST_FAILURE:
             return False
-        advice = NO_HINT
+        hint = NO_HINT
         if self._rules.heeds_hint(status):
-            advice = read_hint(status, head.fields(), self._clock.wall())
-        return self.wants(exchange, AttemptResult(None, status, hint=advice))
+            hint = read_hint(status, head.fields(), self._clock.wall())
+        return self.wants(exchange, AttemptResult(None, status, hint=hint))
 
     def error_of(self, exchange: Exchange, refusal: Refusal) -> "_Error | None":
-        """How a request failed that gets *refusal*; None if it does not become a letter.
+        """Return how a request failed that gets *refusal*; None if it becomes no dead letter.
 
-        After an attempt it is that one which failed, be it that we refused to make another.
+        After an attempt, that attempt is what failed, even if the proxy refused to make another.
         """
         reason, attempts = refusal.reason, exchange.attempts
         if exchange.dead_letter:
             return None
         if not attempts:
             is_wanted = self.keeps_refusals and reason in REFUSED and self.may_want(exchange)
-            return reason if is_wanted and not _is_hasty(exchange, refusal) else None
+            return reason if is_wanted and not _is_hurried(exchange, refusal) else None
         last = attempts[-1]
         if reason in FAILED:
             error: FailureKind | int = FAILED[reason]
@@ -152,18 +153,18 @@ class DeadLetterWriter:
         )
         return error if self.wants(exchange, result) else None
 
-    # Writing them.
+    # Writing dead letters.
 
-    async def before_fallback(self, exchange: Exchange, fallback: FallbackSettings) -> None:
-        """It failed, and its client is about to get something else."""
+    async def keep_before_fallback(self, exchange: Exchange, fallback: FallbackSettings) -> None:
+        """Keep a request that failed, before its client gets the *fallback*."""
         last = exchange.attempts[-1]
         body = None if exchange.body is None else await exchange.body.rest()
         await self.write(exchange, last.kind or last.status, body, fallback.upstream or "-")
 
-    async def after(
+    async def keep_if_failed(
         self, exchange: Exchange, refusal: Refusal, fallback: FallbackSettings | None = None
     ) -> None:
-        """Write it down if it failed and gets *refusal*, or the *fallback* in its place."""
+        """Keep the request if it failed; it gets *refusal*, or the *fallback* in its place."""
         error = self.error_of(exchange, refusal)
         if error is None:
             return
@@ -171,11 +172,11 @@ class DeadLetterWriter:
         instead = "" if fallback is None else fallback.upstream or "-"
         await self.write(exchange, error, body, instead)
 
-    async def after_cancelling(self, exchange: Exchange) -> None:
-        """Write it down if it is not going to end, and nobody is there any more to be told.
+    async def keep_if_cancelled(self, exchange: Exchange) -> None:
+        """Keep a cancelled request that cannot end, and has no client any more to be told.
 
-        Its response was set aside for another attempt when its client left; or it was under way,
-        and our own time is up.
+        Its response was discarded for another attempt when its client left; or an attempt was
+        under way when the drain ran out of time.
         """
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is None or exchange.dead_letter or not self.may_want(exchange):
@@ -191,16 +192,16 @@ class DeadLetterWriter:
     async def write(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str = ""
     ) -> None:
-        """Put it on disk; afterwards it has the letter's id, unless that cannot be done.
+        """Write the dead letter to disk; the exchange then has its id, unless that failed.
 
         *body* is None if there is none, or if it was not kept.
         """
         kept = False
         try:
-            letter = self._letter(exchange, error, body, fallback)
-            kept = await self._drawer.keep(letter)
+            dead_letter = self._dead_letter(exchange, error, body, fallback)
+            kept = await self._sink.keep(dead_letter)
             if kept:
-                exchange.dead_letter = letter.id
+                exchange.dead_letter = dead_letter.id
             else:
                 _log.warning(
                     "there is no room for another dead letter: request %s is lost",
@@ -214,7 +215,7 @@ class DeadLetterWriter:
             _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
         exchange.route.recorder.dead_lettered(kept=kept)
 
-    def _letter(
+    def _dead_letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
     ) -> DeadLetter:
         settings, attempts = self._settings, exchange.attempts
@@ -233,7 +234,7 @@ class DeadLetterWriter:
         sent = credentials_sent(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()
         ran = any(may_have_run(attempt, self._refused) for attempt in attempts)
-        outline = DeadLetterSummary(
+        summary = DeadLetterSummary(
             id=new_dead_letter_id(wall),
             created=wall,
             expires=wall + settings.ttl,
@@ -246,19 +247,19 @@ class DeadLetterWriter:
             verdict=(attempts[-1].verdict or "") if attempts else "",
             used=len(attempts),
             allowed=self._allowed,
-            # Whether another upstream will do it is not known yet.
+            # Whether the fallback's upstream will run it is not known yet.
             may_have_run=ran or fallback not in {"", "-"},
             state=DeadLetterState.WAITING,
             replays=0,
             size=len(body or b""),
             missing=missing,
-            caller=self._drawer.digest(sent) if sent else "",
+            caller=self._sink.digest(sent) if sent else "",
             credentials=tuple(sorted(self._credentials)),
         )
-        ended = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
-        run = ReplayRun(wall, ended, described(attempts, self._clock))
+        result = ReplayResult.FAILED if attempts else ReplayResult.REFUSED
+        run = ReplayRun(wall, result, attempt_records(attempts, self._clock))
         return DeadLetter(
-            summary=outline,
+            summary=summary,
             headers=headers,
             dropped=dropped,
             body=body or b"",
@@ -267,24 +268,24 @@ class DeadLetterWriter:
             record=exchange.record,
             fallback=fallback,
             runs=(run,),
-            holder=self._holder(exchange),
+            holder=self._room_share(exchange),
         )
 
-    def _holder(self, exchange: Exchange) -> str:
-        """Whose share of the room a letter takes: that of its scope if it is known for good.
+    def _room_share(self, exchange: Exchange) -> str:
+        """Return whose share of the sink the dead letter takes: its scope's, if that is known.
 
-        Else anybody could have a room of its own for each name that it makes up.
+        Otherwise a caller could have a share of its own for each name that it makes up.
         """
         if self._scope is not None:
             caller = self._scope.read(exchange.raw_headers).caller
             scope = scope_digest(caller) if caller else ""
             if scope in self._known_scopes:
-                return self._drawer.digest(scope.encode())
+                return self._sink.digest(scope.encode())
         return exchange.caller()
 
 
 class DeadLetters:
-    """Keeps what comes to grief in the rest of the chain."""
+    """The dead-letter stage: keeps requests that fail in the stages behind it."""
 
     __slots__ = ("_inner", "_writer")
 
@@ -293,36 +294,36 @@ class DeadLetters:
         self._writer = writer
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
-        """Send on what would not be kept anyway; watch the rest."""
+        """Pass on requests that would not be kept in any case; watch the others."""
         if not self._writer.may_want(exchange):
             return self._inner(exchange)
         return self._watched(exchange)
 
     async def _watched(self, exchange: Exchange) -> Refusal | None:
         writer, outer = self._writer, exchange.capture
-        withholder = exchange.capture = DelayedRelay(exchange, outer or exchange, writer)
+        relay = exchange.capture = DelayedRelay(exchange, outer or exchange, writer)
         try:
             refusal = await self._inner(exchange)
             if refusal is None:
-                await withholder.settle()
+                await relay.settle()
             elif exchange.attempts:
-                await writer.after(exchange, refusal)
+                await writer.keep_if_failed(exchange, refusal)
         except Refused as refused:
             if exchange.attempts:
-                await writer.after(exchange, refused.refusal)
+                await writer.keep_if_failed(exchange, refused.refusal)
             raise
         except asyncio.CancelledError:
             if exchange.client_is_gone:
-                await writer.after_cancelling(exchange)
+                await writer.keep_if_cancelled(exchange)
             raise
         finally:
-            withholder.close()
+            relay.close()
             exchange.capture = outer
         return refusal
 
 
 class KeptRefusals:
-    """Keeps what Holdfast refused without an attempt, around all that could refuse it."""
+    """Keeps requests that were refused without an attempt; outside all stages that refuse."""
 
     __slots__ = ("_inner", "_writer")
 
@@ -331,7 +332,7 @@ class KeptRefusals:
         self._writer = writer
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
-        """Keep it before its client is told that it was refused."""
+        """Keep a refused request before its client is answered."""
         try:
             refusal = await self._inner(exchange)
         except Refused as refused:
@@ -342,16 +343,16 @@ class KeptRefusals:
         return refusal
 
     async def _keep(self, exchange: Exchange, refusal: Refusal) -> None:
-        # What a duplicate is told is what became of the first one, which is kept.
+        # A duplicate gets the outcome of the first request, which is kept already.
         if not exchange.attempts and exchange.key_result not in _OF_DUPLICATES:
-            await self._writer.after(exchange, refusal)
+            await self._writer.keep_if_failed(exchange, refusal)
 
 
 class DelayedRelay:
-    """Between an upstream's response and whoever gets it (core.Receiver).
+    """Between an upstream's response and its receiver (core.ports.Receiver).
 
-    A response that is no failure passes through. The head of one that is waits until the
-    letter is on disk.
+    A response that is no failure is relayed at once. The head of a failure is withheld until the
+    dead letter is on disk.
     """
 
     __slots__ = (
@@ -371,7 +372,7 @@ class DelayedRelay:
         self._outer = outer
         self._writer = writer
         self._head: ResponseHead | None = None
-        """Withheld; None before and after."""
+        """The head while it is withheld; None before and after."""
         self._pieces: list[bytes] = []
         self._complete = False
         self._is_cut = False
@@ -380,15 +381,15 @@ class DelayedRelay:
 
     @property
     def reads_ahead(self) -> bool:
-        """Not while the head is withheld."""
+        """Whether the receiver reads ahead; False while the head is withheld."""
         return self._head is None and self._outer.reads_ahead
 
     def outlive_client(self) -> bool:
-        """It is not for us to say."""
+        """Ask the receiver behind this one whether the request outlives its client."""
         return self._outer.outlive_client()
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """The head: withhold it if it tells of a failure."""
+        """Relay the head, or withhold it if it tells of a failure."""
         exchange = self._exchange
         if exchange.fallback or not self._writer.wants_response(exchange, head):
             self._outer.relay_head(head, pieces, complete=complete)
@@ -396,15 +397,15 @@ class DelayedRelay:
         self._head, self._pieces, self._complete = head, pieces, complete
         body = None if exchange.body is None else exchange.body.kept()
         if not complete:
-            exchange.code = head.status  # the time for the whole exchange reaches up to here
+            exchange.code = head.status  # the time for the whole exchange ends here
             if exchange.stream is not None:
                 exchange.stream.pause_reading()
         elif exchange.body is not None and body is None:
-            return  # the rest of it can be had once the attempt is over
+            return  # the rest of the request's body can be read once the attempt is over
         self._writing = asyncio.get_running_loop().create_task(self._write(body))
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
-        """More of the body: behind its head."""
+        """Relay more of the body, or withhold it behind its head."""
         if self._head is None:
             self._outer.relay_data(pieces, complete=complete)
         else:
@@ -412,14 +413,14 @@ class DelayedRelay:
             self._complete = complete
 
     def relay_cut(self) -> None:
-        """The body broke off."""
+        """Relay that the body broke off, or note it behind a withheld head."""
         if self._head is None:
             self._outer.relay_cut()
         else:
             self._is_cut = True
 
     async def settle(self) -> None:
-        """The attempt is over: let its client have the response, if it was withheld."""
+        """Relay a withheld response once the dead letter is written; the attempt is over."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
             self._writing.result()
@@ -431,12 +432,12 @@ class DelayedRelay:
         head = self._head
         if head is not None:
             await self._writer.write(self._exchange, head.status, body)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         exchange, outer, head = self._exchange, self._outer, self._head
         if head is None or self._is_closed:
-            return  # nobody is there any more
+            return  # no client is left
         self._head = None
         outer.relay_head(head, self._pieces, complete=self._complete)
         if self._is_cut:
@@ -445,12 +446,12 @@ class DelayedRelay:
             exchange.stream.resume_reading()
 
     def close(self) -> None:
-        """Nobody waits for it any more: what is being written is, but nothing is relayed."""
+        """Relay nothing any more; a dead letter that is being written is written."""
         self._is_closed = True
 
 
-def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
-    """Whether it was refused because its client grants it less time than its route does."""
+def _is_hurried(exchange: Exchange, refusal: Refusal) -> bool:
+    """Say whether the request was refused because its client grants less time than the route."""
     asked, granted = exchange.client_timeout, exchange.route.settings.timeout
     in_time = (
         refusal.reason is not RefusalReason.TIMEOUT and refusal.cause != ThrottleCause.DEADLINE
@@ -461,26 +462,26 @@ def _is_hasty(exchange: Exchange, refusal: Refusal) -> bool:
 def _category(error: _Error) -> FailureCategory:
     if isinstance(error, RefusalReason):
         return FailureCategory.TRANSIENT
-    # A response becomes a letter only if its status is listed.
+    # A response becomes a dead letter only if its status is listed.
     statuses = frozenset[int]() if isinstance(error, FailureKind) else frozenset({error})
     return category(error, statuses) or FailureCategory.TRANSIENT
 
 
-def described(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
-    """Each attempt as the access log has it, but with the date at which it began."""
+def attempt_records(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
+    """Return each attempt as in the access log, but with the date at which it began."""
     wall, now = clock.wall(), clock.monotonic()
     return tuple(
-        _described(attempt, wall - now, now, is_last=attempt is attempts[-1])
+        _attempt_record(attempt, wall - now, now, is_last=attempt is attempts[-1])
         for attempt in attempts
     )
 
 
-def _described(
+def _attempt_record(
     attempt: Attempt, offset: float, now: float, *, is_last: bool
 ) -> Mapping[str, object]:
-    # The last one may be under way: its response is withheld until this is written.
+    # The last attempt may be under way: its response is withheld until this is written.
     duration = attempt.duration or now - attempt.started
-    why = attempt.verdict or ("" if is_last else VerdictReason.RETRIED)
+    reason = attempt.verdict or ("" if is_last else VerdictReason.RETRIED)
     record: dict[str, Any] = {
         "n": attempt.number,
         "upstream": attempt.upstream,
@@ -499,6 +500,6 @@ def _described(
         record["wait_for"] = attempt.delay.source
     if attempt.queued:
         record["queue_ms"] = round(attempt.queued * 1000, 3)
-    if why:
-        record["why"] = str(why)
+    if reason:
+        record["why"] = str(reason)
     return record

@@ -1,11 +1,11 @@
-"""Many deadlines of one length, one timer.
+"""Deadlines of exchanges and attempts: one timer for all of the same length.
 
 A timer of the loop's own for every request costs more than the rest of a
 request's bookkeeping. Requests with the same timeout fall due in the order in
 which they began, so a queue and a timer for its head are enough.
 
-One that began before the request ahead of it, since it waited for something
-else in between, gets a timer of its own: in the queue it would be late.
+A request that began before the one ahead of it in the queue, since it waited for something
+else in between, gets a timer of its own: in the queue it would expire too late.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _TIDY_ABOVE = 1024
 
 
 class Ticket:
-    """One exchange or attempt that is watched: in the queue, or with a timer of its own."""
+    """The deadline of one exchange or attempt: in the queue, or with a timer of its own."""
 
     __slots__ = ("began", "exchange", "is_attempt", "timeout", "timer", "uncounted")
 
@@ -32,26 +32,26 @@ class Ticket:
         is_attempt: bool = False,
     ) -> None:
         self.exchange: Exchange | None = exchange
-        """None once it is watched no longer: the ticket may stay in the queue for long, but
-        must not keep the exchange."""
+        """None once the deadline is off: the ticket may stay in the queue for long, but must not
+        keep the exchange alive."""
         self.began = began
         self.timeout = timeout
         self.uncounted = uncounted
-        """Seconds for which its client had kept us waiting when it began."""
+        """Seconds for which the client had kept the proxy waiting when the deadline began."""
         self.is_attempt = is_attempt
-        """Whether only the attempt under way is to end, and not the exchange."""
+        """Whether only the attempt under way ends at the deadline, and not the exchange."""
         self.timer: asyncio.TimerHandle | None = None
-        """Its own, if it is not in the queue."""
+        """The ticket's own timer, if it is not in the queue."""
 
     def left(self, exchange: Exchange, now: float) -> float:
-        """Seconds until it is due, the time granted to its client included."""
+        """Return the seconds until the deadline, the time granted to the client included."""
         return self.began + self.timeout + exchange.waited_for_client(now) - self.uncounted - now
 
 
 class Deadlines:
     """Ends exchanges, or attempts, *timeout* seconds after they began.
 
-    Time in which we waited for the client's own bytes is added on top.
+    Time in which the proxy waited for the client's own bytes is added on top.
     """
 
     __slots__ = ("_clock", "_finished", "_loop", "_own", "_queue", "_timer", "timeout")
@@ -62,9 +62,9 @@ class Deadlines:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Ticket] = deque()
         self._finished = 0
-        """How many in the queue are watched no longer."""
+        """Tickets in the queue whose deadlines are off."""
         self._own: set[Ticket] = set()
-        """Those with a timer of their own."""
+        """Tickets with a timer of their own."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -72,14 +72,14 @@ class Deadlines:
 
     @property
     def watched(self) -> int:
-        """How many may still expire."""
+        """How many exchanges and attempts may still expire."""
         return len(self._queue) - self._finished + len(self._own)
 
     def start(self, exchange: Exchange) -> Ticket:
-        """Watch *exchange* from its beginning, until :meth:`finish`."""
+        """Start the deadline of *exchange*, counted from its beginning, until :meth:`finish`."""
         queue, began = self._queue, exchange.started
         if queue and queue[-1].began > began:
-            return self.start_sooner(exchange, self.timeout)  # it was held up before it came here
+            return self.start_sooner(exchange, self.timeout)  # it was delayed before it came here
         ticket = Ticket(exchange, began, self.timeout)
         queue.append(ticket)
         if self._timer is None:
@@ -87,13 +87,13 @@ class Deadlines:
         return ticket
 
     def start_sooner(self, exchange: Exchange, timeout: float) -> Ticket:
-        """As :meth:`start`, for one that is due sooner than the others."""
+        """Start a deadline that is due before the others; otherwise like :meth:`start`."""
         ticket = Ticket(exchange, exchange.started, timeout)
         self._give_own_timer(ticket, ticket.left(exchange, self._clock.monotonic()))
         return ticket
 
     def start_attempt(self, exchange: Exchange) -> Ticket:
-        """Watch the attempt that begins now, until :meth:`finish`."""
+        """Start the deadline of the attempt that begins now, until :meth:`finish`."""
         now = self._clock.monotonic()
         ticket = Ticket(
             exchange, now, self.timeout, exchange.waited_for_client(now), is_attempt=True
@@ -108,12 +108,12 @@ class Deadlines:
         self._timer = self._loop.call_later(due, self._due)
 
     def _give_own_timer(self, ticket: Ticket, due: float) -> None:
-        # Seldom enough to deserve one.
+        # This happens seldom enough for a timer each.
         ticket.timer = self._loop.call_later(due, self._expire, ticket)
         self._own.add(ticket)
 
     def finish(self, ticket: Ticket) -> None:
-        """The exchange got its response, or ended."""
+        """Take off the deadline of an exchange or attempt that got its response, or ended."""
         if ticket.exchange is None:
             return
         ticket.exchange = None
@@ -145,7 +145,7 @@ class Deadlines:
             self._expire(queue.popleft())
 
     def _expire(self, ticket: Ticket) -> None:
-        """End it, or grant it the time for which its client kept us waiting."""
+        """End the exchange or attempt, or grant it the time that its client kept us waiting."""
         exchange = ticket.exchange
         if exchange is None:
             return
@@ -161,7 +161,7 @@ class Deadlines:
                 exchange.expire()
 
     def close(self) -> None:
-        """Forget everything; nothing expires any more."""
+        """Take off all deadlines: nothing expires any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What a client gets instead of a failure: a fixed answer, or another upstream's."""
+"""The fallback: what a client gets instead of a failure, fixed or from another upstream."""
 
 from proxy.core.exchange import Exchange
 from proxy.pipeline.retry_waits import RetryWaits
@@ -8,38 +8,46 @@ from proxy.policy.settings import FallbackSettings
 
 
 class FallbackStage:
-    """The last resort of a route."""
+    """The fallback of a route: a fixed answer, or one attempt at another upstream."""
 
-    __slots__ = ("_failed", "_pauses", "covers_open_breaker", "forward", "settings")
+    __slots__ = ("_failed", "_retry_waits", "covers_open_breaker", "settings", "single_attempt")
 
     def __init__(
         self,
         settings: FallbackSettings,
         failed: SingleAttempt,
-        forward: SingleAttempt | None,
+        single_attempt: SingleAttempt | None,
         retry_waits: RetryWaits,
     ) -> None:
-        """*failed* leads to the upstream that did; *forward* to the other, if there is one."""
+        """*failed* leads to the upstream that failed, *single_attempt* to the other, if any."""
         self.settings = settings
         self._failed = failed
-        self.forward = forward
-        self._pauses = retry_waits
+        self.single_attempt = single_attempt
+        self._retry_waits = retry_waits
         self.covers_open_breaker = "breaker_open" in settings.on.names
 
     def covers(self, result: AttemptResult) -> bool:
-        """Whether it stands in for this outcome."""
+        """Say whether the fallback is configured for this outcome."""
         return is_listed(self.settings.on, result, self._failed.upstream.settings.refused)
 
     def is_possible(self, exchange: Exchange, now: float) -> bool:
-        """Whether it can be had. A fixed answer always can; another upstream is an attempt."""
-        if self.forward is None:
+        """Say whether the fallback can answer now.
+
+        A fixed answer always can; another upstream takes an attempt.
+        """
+        if self.single_attempt is None:
             return True
-        in_time = self.forward.time_left(exchange, now) >= LEAST_ATTEMPT
-        if exchange.expired or self._pauses.is_over or not in_time:
+        in_time = self.single_attempt.time_left(exchange, now) >= LEAST_ATTEMPT
+        if exchange.expired or self._retry_waits.is_over or not in_time:
             return False
-        if not self._may_be_sent(exchange) or not self.forward.upstream.endpoints.admits(now):
+        if not self._may_be_sent(exchange) or not self.single_attempt.upstream.endpoints.admits(
+            now
+        ):
             return False
-        throttle_chain, left = self.forward.throttle_chain, self.forward.time_left(exchange, now)
+        throttle_chain, left = (
+            self.single_attempt.throttle_chain,
+            self.single_attempt.time_left(exchange, now),
+        )
         return throttle_chain is None or throttle_chain.would_admit(exchange, now, 0.0, left)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:

@@ -1,4 +1,4 @@
-"""The stage of a route that may send a request more than once, or falls back."""
+"""The retry stage: sends a request more than once if need be, or falls back."""
 
 from collections.abc import Awaitable
 
@@ -16,59 +16,59 @@ from proxy.policy.retry.verdict import RetryRules
 
 
 class Retry:
-    """Makes attempts until one is good enough, or none may follow."""
+    """The retry stage of a route: makes attempts until one is good, or none may follow."""
 
     __slots__ = (
         "budget",
         "clock",
+        "dead_letters",
         "fallback",
-        "forward",
-        "letters",
-        "listens_to",
+        "heeded_statuses",
         "retry_waits",
         "rules",
+        "single_attempt",
     )
 
     def __init__(
         self,
-        forward: SingleAttempt,
+        single_attempt: SingleAttempt,
         rules: RetryRules,
         *,
         budget: Budget | None,
         retry_waits: RetryWaits,
         clock: Clock,
         fallback: FallbackStage | None,
-        letters: DeadLetterWriter | None = None,
+        dead_letters: DeadLetterWriter | None = None,
     ) -> None:
-        """*letters*: who keeps what failed for good, before a *fallback* hides that it did."""
-        self.forward = forward
+        """*dead_letters* keeps what failed for good, before a *fallback* hides that it did."""
+        self.single_attempt = single_attempt
         self.rules = rules
         self.budget = budget
         self.retry_waits = retry_waits
         self.clock = clock
         self.fallback = fallback
-        self.letters = letters
+        self.dead_letters = dead_letters
         covered = frozenset() if fallback is None else fallback.settings.on.hinted
-        self.listens_to = rules.statuses | covered
+        self.heeded_statuses = rules.statuses | covered
         """Statuses after which it matters how long the upstream asks us to wait."""
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
-        """Relay a response, the first good one or the last, or say why there is none."""
+        """Relay a response, the first good one or the last, or return the refusal in its place."""
         return (
             self._tunnel(exchange)
             if exchange.upgrade
-            else RetrySession(self, exchange).until_over()
+            else RetrySession(self, exchange).make_attempts()
         )
 
     async def _tunnel(self, exchange: Exchange) -> Refusal | None:
-        """One attempt, and no verdict: what went through a tunnel cannot be sent again."""
-        forward = self.forward
-        ticket = forward.start_clock(exchange)
+        """Make one attempt without a verdict: what went through a tunnel cannot be sent again."""
+        single_attempt = self.single_attempt
+        ticket = single_attempt.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
         try:
-            attempt = await forward.attempt(exchange)
-            attempt = await forward.unless_stale(exchange, attempt)
+            attempt = await single_attempt.attempt(exchange)
+            attempt = await single_attempt.replace_if_stale(exchange, attempt)
         finally:
-            forward.stop_clock(ticket)
+            single_attempt.stop_clock(ticket)
         return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)

@@ -1,131 +1,153 @@
-"""The attempts for one request: made, judged, waited between and settled.
+"""The retry loop: the attempts for one request, made, judged, waited between and settled.
 
 After a response the verdict is reached inside the socket's callback, when the head
-is complete and nothing of it has gone to the client: a no lets it pass through as
-if nobody had asked, a yes sets it aside. Everything that could say no is asked
-before the response in hand is given up.
+is complete and nothing of it has gone to the client. If no retry follows, the response is
+relayed as if there were no retries; if one follows, the response is discarded. Everything that
+could forbid a retry is asked before the response in hand is given up.
 """
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.ports import KeyLost, Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
+from proxy.pipeline.dead_letters import DeadLetterWriter
 from proxy.pipeline.fallback import FallbackStage
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.pipeline.single_attempt import SingleAttempt
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, Attempt, FailureKind, RetryDelay
 from proxy.policy.failure_answers import DRAINING, TOO_LATE, answer_for
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import RepeatPermission
+from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.hints import NO_HINT, RetryHint, read_hint
 from proxy.policy.retry.verdict import (
     MISDIRECTED,
     TOO_EARLY,
     AttemptResult,
     RequestFacts,
+    RetryRules,
     Situation,
     Verdict,
     decide,
 )
 
-if TYPE_CHECKING:
-    from proxy.pipeline.retry import Retry
-
-_NOT_LET_THROUGH = {
+_VERDICTS = {
     RefusalReason.BREAKER_OPEN: VerdictReason.BREAKER_OPEN,
     RefusalReason.THROTTLED: VerdictReason.THROTTLED,
     RefusalReason.STORE: VerdictReason.THROTTLED,
     RefusalReason.DRAINING: VerdictReason.SHUTDOWN,
 }
-"""Refusals that come before an attempt, and what they mean for those that came before it."""
+"""Refusals that stop an attempt before it begins, and the verdict on the one before it."""
 
 _GOOD = VerdictReason.SUCCESS  # speed: as in policy/idempotency/record.py
 _SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
+class RetryStage(Protocol):
+    """What the sessions of one route share: its retry stage (``retry.py``)."""
+
+    single_attempt: SingleAttempt
+    rules: RetryRules
+    budget: Budget | None
+    retry_waits: RetryWaits
+    clock: Clock
+    fallback: FallbackStage | None
+    dead_letters: DeadLetterWriter | None
+    """Keeps what failed for good, before a fallback hides that it did."""
+    heeded_statuses: frozenset[int]
+    """Statuses after which it matters how long the upstream asks us to wait."""
+
+
 class RetrySession:
-    """All that is known of one request while it is being tried."""
+    """The attempts for one request, from the first to the last."""
 
     __slots__ = (
+        "_becomes_dead_letter",
+        "_current_charge",
+        "_delay",
         "_exchange",
         "_falls_back",
         "_judged_at",
-        "_known",
-        "_leaves_letter",
         "_made",
-        "_pause",
+        "_pending_charge",
+        "_recorded",
         "_settled",
-        "_spent",
         "_stage",
-        "_taken_at",
         "_verdict",
     )
 
-    def __init__(self, stage: "Retry", exchange: Exchange) -> None:
+    def __init__(self, stage: RetryStage, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
         self._made = 1
-        """Attempts that count, the one under way among them: one that only found a stale
-        connection does not."""
-        self._known = 0
+        """Attempts that count, the one under way among them; an attempt that only found a stale
+        connection does not count."""
+        self._recorded = 0
         """Attempts on record when the present one was to begin."""
         self._settled = 0
-        """Attempts whose record says why they were the last, or were not."""
+        """Attempts whose record has the reason of their verdict."""
         self._verdict: Verdict | None = None
-        """On the attempt under way, once its head was judged."""
+        """The verdict on the attempt under way, once its head was judged."""
         self._judged_at = 0.0
         self._falls_back = False
-        self._leaves_letter = False
-        """Whether it is kept before its fallback answers."""
-        self._pause: RetryDelay | None = None
-        """Before the attempt under way."""
-        self._taken_at: float | None = None
+        self._becomes_dead_letter = False
+        """Whether the request is kept as a dead letter before its fallback answers."""
+        self._delay: RetryDelay | None = None
+        """The wait before the attempt under way."""
+        self._pending_charge: float | None = None
         """When the budget was charged for a retry that has not begun."""
-        self._spent: float | None = None
-        """When it was charged for the one under way."""
+        self._current_charge: float | None = None
+        """When the budget was charged for the retry under way."""
 
-    async def until_over(self) -> Refusal | None:
-        """Make attempts until none may follow; the client has its response, or gets a refusal."""
-        exchange, forward = self._exchange, self._stage.forward
-        ticket = forward.start_clock(exchange)
+    async def make_attempts(self) -> Refusal | None:
+        """Make attempts until none may follow; return the refusal if no response was relayed."""
+        exchange, single_attempt = self._exchange, self._stage.single_attempt
+        ticket = single_attempt.start_clock(exchange)
         if exchange.expired:
             return TOO_LATE
         try:
             try:
-                attempt = await forward.attempt(exchange, judge=self._judge_head)
+                attempt = await single_attempt.attempt(exchange, judge=self._judge_head)
                 if attempt.kind is None and attempt.status < FIRST_FAILURE:
-                    # Nearly always: what follows below comes to this.
+                    # speed: nearly always; _retry_after() would come to the same.
                     attempt.verdict = _GOOD
                     exchange.route.recorder.judged(_GOOD)
                     return None
-                return await self._go_on_after(attempt)
+                return await self._retry_after(attempt)
             except Refused as refused:
-                return await self._not_let_through(refused)
+                return await self._refused_before_send(refused)
         except asyncio.CancelledError:
             self._settle_cancelled()
             raise
         finally:
-            if self._taken_at is not None:
-                self._give_back_budget(self._taken_at)
-            forward.stop_clock(ticket)
+            if self._pending_charge is not None:
+                self._give_back_budget(self._pending_charge)
+            single_attempt.stop_clock(ticket)
 
-    async def _go_on_after(self, attempt: Attempt) -> Refusal | None:
-        """The first *attempt* was not good: see what comes next, as often as need be."""
+    async def _retry_after(self, attempt: Attempt) -> Refusal | None:
+        """Follow up on the first *attempt*, which failed: wait and retry, fall back, or end."""
         exchange, stage = self._exchange, self._stage
         while True:
             if attempt.kind is not None:
-                attempt = await stage.forward.unless_stale(exchange, attempt, self._judge_head)
+                attempt = await stage.single_attempt.replace_if_stale(
+                    exchange, attempt, self._judge_head
+                )
             verdict = self._verdict_on(attempt)
             if exchange.client_is_gone and (verdict.delay is not None or self._falls_back):
-                raise asyncio.CancelledError  # it left while the response was set aside
+                raise asyncio.CancelledError  # it left while the response was being discarded
             if verdict.delay is None:
                 self._settle(verdict.reason)
                 if self._falls_back and stage.fallback is not None:
-                    if self._leaves_letter and stage.letters is not None:
-                        await stage.letters.before_fallback(exchange, stage.fallback.settings)
+                    if self._becomes_dead_letter and stage.dead_letters is not None:
+                        await stage.dead_letters.keep_before_fallback(
+                            exchange, stage.fallback.settings
+                        )
                     return await self._fall_back(stage.fallback)
                 return (
                     None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
@@ -136,71 +158,73 @@ class RetrySession:
                 return refusal
             attempt = await self._next_attempt(verdict.permission.url, begin_by)
 
-    # One attempt.
+    # One more attempt.
 
     def _next_attempt(self, url: str, begin_by: float) -> Awaitable[Attempt]:
-        """Make one more attempt, at *url* if one is given, which must have begun by *begin_by*."""
-        exchange, forward = self._exchange, self._stage.forward
+        """Make one more attempt, at *url* if one is given, which must begin by *begin_by*."""
+        exchange, single_attempt = self._exchange, self._stage.single_attempt
         key = exchange.owned_key
         if key is not None and key.owned_until <= self._stage.clock.monotonic():
-            raise KeyLost  # it would be noticed before it is sent, but on a connection made for it
+            raise KeyLost  # before a connection is made only to notice it at the send
         self._made += 1
         earlier = exchange.attempts
-        self._known = len(earlier)
+        self._recorded = len(earlier)
         self._verdict = None
-        self._spent, self._taken_at = self._taken_at, None
-        return forward.attempt(
+        self._current_charge, self._pending_charge = self._pending_charge, None
+        return single_attempt.attempt(
             exchange,
-            # A stale connection is replaced outside the count, so one such find is enough.
+            # A stale connection is replaced outside the count, so finding one is enough.
             fresh=earlier[-1].status == MISDIRECTED or any(a.found_stale for a in earlier),
             judge=self._judge_head,
             avoid=[attempt.address for attempt in earlier],
-            pause=self._pause,
+            delay=self._delay,
             url=url,
             begin_by=begin_by,
         )
 
-    async def _wait(self, pause: RetryDelay) -> Refusal | None:
-        """Wait between two attempts; the answer if none is to follow after all."""
+    async def _wait(self, delay: RetryDelay) -> Refusal | None:
+        """Wait between two attempts; return the refusal if none may follow after all."""
         exchange, clock = self._exchange, self._stage.clock
-        self._pause = pause
+        self._delay = delay
         exchange.begin_wait("backoff")
         try:
-            # From the verdict on: meanwhile the rest of the response was read.
-            left = self._judged_at + pause.seconds - clock.monotonic()
+            # Counted from the verdict: meanwhile the rest of the response was read.
+            left = self._judged_at + delay.seconds - clock.monotonic()
             goes_on = await self._stage.retry_waits.wait(max(left, 0.0))
         finally:
-            waited = RetryDelay(clock.monotonic() - self._judged_at, pause.source)
+            waited = RetryDelay(clock.monotonic() - self._judged_at, delay.source)
             exchange.route.recorder.waited(waited)
         exchange.end_wait()
         if not goes_on:
             self._settle(VerdictReason.SHUTDOWN)
             return DRAINING
-        if exchange.expired or self._stage.forward.time_left(exchange, clock.monotonic()) <= 0:
+        if (
+            exchange.expired
+            or self._stage.single_attempt.time_left(exchange, clock.monotonic()) <= 0
+        ):
             self._settle(VerdictReason.DEADLINE)
             return TOO_LATE
         return None
 
-    # Deciding.
+    # The verdict.
 
     def _judge_head(self, attempt: Attempt, head: ResponseHead) -> bool:
-        """Whether this response, which tells of a failure, shall not reach the client."""
+        """Judge a response that tells of a failure; True if it shall not reach the client."""
         stage = self._stage
-        advice = read_hint(
+        hint = read_hint(
             head.status,
             head.fields(),
             stage.clock.wall(),
-            wants_wait=head.status in stage.listens_to,
+            wants_wait=head.status in stage.heeded_statuses,
         )
-        verdict = self._verdict = self._judge(attempt, advice)
+        verdict = self._verdict = self._judge(attempt, hint)
         if verdict.delay is None:
-            attempt.verdict = (
-                verdict.reason
-            )  # a dead letter, written before the response ends, tells it
+            # A dead letter, written before the response ends, has it.
+            attempt.verdict = verdict.reason
         return verdict.delay is not None or self._falls_back
 
     def _verdict_on(self, attempt: Attempt) -> Verdict:
-        """The verdict on an attempt that is over."""
+        """Return the verdict on an attempt that is over."""
         if attempt.kind is None:
             if attempt.status < FIRST_FAILURE:
                 return _SUCCESS if attempt.number == 1 else _RECOVERED
@@ -208,16 +232,16 @@ class RetrySession:
                 return self._verdict
         return self._judge(attempt, NO_HINT)
 
-    def _judge(self, attempt: Attempt, advice: RetryHint) -> Verdict:
+    def _judge(self, attempt: Attempt, hint: RetryHint) -> Verdict:
         stage, exchange = self._stage, self._exchange
         now = self._judged_at = stage.clock.monotonic()
-        leave = stage.forward.repeats.permission(
+        leave = stage.single_attempt.repeats.permission(
             exchange, exchange.attempts, now, exchange.earlier_attempts
         )
-        early_data = attempt.status == TOO_EARLY and _came_early(exchange)
+        early_data = attempt.status == TOO_EARLY and _is_early_data(exchange)
         request = RequestFacts(leave, early_data=early_data)
         result = AttemptResult(
-            attempt.kind, attempt.status, attempt.sent, advice, is_first=attempt.number == 1
+            attempt.kind, attempt.status, attempt.sent, hint, is_first=attempt.number == 1
         )
         at, within = (leave.url, leave.within) if isinstance(leave, RepeatPermission) else ("", 0.0)
         verdict = decide(
@@ -225,15 +249,19 @@ class RetrySession:
             request,
             result,
             lambda: self._situation(now),
-            breaker_admits=lambda wait: stage.forward.upstream.endpoints.admits(now + wait, at),
-            throttle_admits=lambda wait: self._would_be_let_in(now, wait, within),
+            breaker_admits=lambda wait: stage.single_attempt.upstream.endpoints.admits(
+                now + wait, at
+            ),
+            throttle_admits=lambda wait: self._throttle_admits(now, wait, within),
             take_budget=lambda: self._take_budget(now),
         )
         fallback = stage.fallback
         if verdict.delay is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
-            letters = stage.letters
-            self._leaves_letter = letters is not None and letters.wants(exchange, result)
+            dead_letters = stage.dead_letters
+            self._becomes_dead_letter = dead_letters is not None and dead_letters.wants(
+                exchange, result
+            )
         if exchange.body is not None and (verdict.delay is not None or self._falls_back):
             exchange.body.keep()
         return verdict
@@ -242,9 +270,9 @@ class RetrySession:
         stage, exchange = self._stage, self._exchange
         return Situation(
             made=self._made,
-            time_left=stage.forward.time_left(exchange, now),
+            time_left=stage.single_attempt.time_left(exchange, now),
             roll=stage.clock.roll(),
-            previous=0.0 if self._pause is None else self._pause.seconds,
+            previous=0.0 if self._delay is None else self._delay.seconds,
             was_misdirected=any(e.status == MISDIRECTED for e in exchange.attempts[:-1]),
             body_lost=None if exchange.body is None else exchange.body.lost,
             expired=exchange.expired,
@@ -252,12 +280,12 @@ class RetrySession:
             client_gone=exchange.client_is_gone,
         )
 
-    def _would_be_let_in(self, now: float, wait: float, within: float) -> bool:
-        forward, exchange = self._stage.forward, self._exchange
-        if forward.throttle_chain is None:
+    def _throttle_admits(self, now: float, wait: float, within: float) -> bool:
+        single_attempt, exchange = self._stage.single_attempt, self._exchange
+        if single_attempt.throttle_chain is None:
             return True
-        left = min(forward.time_left(exchange, now), within)
-        return forward.throttle_chain.would_admit(exchange, now, wait, left)
+        left = min(single_attempt.time_left(exchange, now), within)
+        return single_attempt.throttle_chain.would_admit(exchange, now, wait, left)
 
     def _take_budget(self, now: float) -> bool:
         budget = self._stage.budget
@@ -265,65 +293,70 @@ class RetrySession:
             return True
         if not budget.take(now):
             return False
-        self._taken_at = now
+        self._pending_charge = now
         return True
 
-    def _give_back_budget(self, taken_at: float) -> None:
-        """Return what a retry was charged that never began."""
+    def _give_back_budget(self, charged_at: float) -> None:
+        """Give back to the budget what a retry was charged that never began."""
         if self._stage.budget is not None:
-            self._stage.budget.give_back(taken_at, self._stage.clock.monotonic())
+            self._stage.budget.give_back(charged_at, self._stage.clock.monotonic())
 
-    # Ending.
+    # The end.
 
-    def _settle(self, why: VerdictReason) -> None:
-        """No attempt follows the last one, and this is why."""
+    def _settle(self, reason: VerdictReason) -> None:
+        """Write the verdict into the attempts' records: no attempt follows the last one."""
         recorder = self._exchange.route.recorder
         attempts = self._exchange.attempts[self._settled :]
         if not attempts and self._settled:
-            return  # said already: it was cancelled before its fallback began
+            return  # settled already: the request was cancelled before its fallback began
         for attempt in attempts[:-1]:
             attempt.verdict = VerdictReason.RETRIED
             recorder.judged(VerdictReason.RETRIED)
         for attempt in attempts[-1:]:
-            attempt.verdict = why
-        recorder.judged(why)
+            attempt.verdict = reason
+        recorder.judged(reason)
         self._settled += len(attempts)
 
     def _settle_cancelled(self) -> None:
-        """The request was cancelled: its client left, our time is up, or we cut it off.
+        """Settle a cancelled request: its client left, the drain is over, or the proxy cut it off.
 
-        The last is how a client learns that its response broke off. And it may happen
-        in the very moment in which all of it had been handed over.
+        Cutting off is how a client learns that its response broke off; that may happen in the
+        very moment in which all of the response had been handed over.
         """
         exchange = self._exchange
         last = exchange.attempts[-1] if exchange.attempts else None
         if last is not None and exchange.code and last.kind in (None, FailureKind.TRUNCATED):
-            self._settle(_end_of(last) if self._falls_back else self._verdict_on(last).reason)
+            self._settle(
+                _fallback_verdict(last) if self._falls_back else self._verdict_on(last).reason
+            )
             return
-        in_line = len(exchange.attempts) == self._known
+        in_line = len(exchange.attempts) == self._recorded
         begun = last is not None and not in_line and (last.sent or self._falls_back)
-        if not begun and self._taken_at is None:
-            self._taken_at = self._spent  # nothing of the retry under way was sent
+        if not begun and self._pending_charge is None:
+            self._pending_charge = self._current_charge  # nothing of the retry under way was sent
         self._settle(
             VerdictReason.SHUTDOWN if exchange.was_cut_by_drain else VerdictReason.CLIENT_GONE
         )
 
-    async def _not_let_through(self, refused: Refused) -> Refusal | None:
-        """The next attempt is not let through; or the client's own body is bad: raised again."""
+    async def _refused_before_send(self, refused: Refused) -> Refusal | None:
+        """Settle a request whose next attempt was refused: fall back, or return the refusal.
+
+        A refusal for the client's own bad body is raised again.
+        """
         stage, exchange, refusal = self._stage, self._exchange, refused.refusal
         is_lost = isinstance(refused, KeyLost)
-        why = VerdictReason.NOT_REPEATABLE if is_lost else _NOT_LET_THROUGH.get(refusal.reason)
-        if why is None:
+        reason = VerdictReason.NOT_REPEATABLE if is_lost else _VERDICTS.get(refusal.reason)
+        if reason is None:
             self._settle(VerdictReason.NOT_RETRYABLE_KIND)
             raise refused
-        if len(exchange.attempts) == self._known:
-            self._taken_at = self._spent  # no attempt came of it
-        self._settle(why)
+        if len(exchange.attempts) == self._recorded:
+            self._pending_charge = self._current_charge  # no attempt came of it
+        self._settle(reason)
         if is_lost:
             raise refused
         fallback = stage.fallback
         if (
-            why is not VerdictReason.BREAKER_OPEN
+            reason is not VerdictReason.BREAKER_OPEN
             or fallback is None
             or not fallback.covers_open_breaker
         ):
@@ -331,8 +364,8 @@ class RetrySession:
         if not fallback.is_possible(exchange, stage.clock.monotonic()):
             return refusal
         self._falls_back = True
-        if stage.letters is not None:
-            await stage.letters.after(exchange, refusal, fallback.settings)
+        if stage.dead_letters is not None:
+            await stage.dead_letters.keep_if_failed(exchange, refusal, fallback.settings)
         try:
             return await self._fall_back(fallback)
         except Refused:
@@ -340,30 +373,30 @@ class RetrySession:
             raise
 
     async def _fall_back(self, fallback: FallbackStage) -> Refusal | None:
-        """Give the fixed answer, or make one more attempt, at another upstream."""
+        """Give the fixed answer, or make one attempt at another upstream."""
         exchange = self._exchange
-        if fallback.forward is None:
+        if fallback.single_attempt is None:
             exchange.answer_fallback(fallback.settings)
             return None
-        other = fallback.forward
+        other = fallback.single_attempt
         has_answered = False
         exchange.fallback = True
         try:
             attempt = await other.attempt(exchange)
-            attempt = await other.unless_stale(exchange, attempt)
+            attempt = await other.replace_if_stale(exchange, attempt)
             has_answered = attempt.kind in (None, FailureKind.TRUNCATED)
         except Refused as refused:
-            if isinstance(refused, KeyLost) or refused.refusal.reason not in _NOT_LET_THROUGH:
+            if isinstance(refused, KeyLost) or refused.refusal.reason not in _VERDICTS:
                 raise
             return refused.refusal
         finally:
             exchange.fallback = has_answered or exchange.code != 0
-        self._settle(_end_of(attempt))
+        self._settle(_fallback_verdict(attempt))
         return answer_for(attempt, expired=exchange.expired)
 
 
-def _end_of(fallback: Attempt) -> VerdictReason:
-    """Why the attempt at the other upstream was the last: it always is."""
+def _fallback_verdict(fallback: Attempt) -> VerdictReason:
+    """Return why the attempt at the fallback's upstream was the last, which it always is."""
     if fallback.kind is FailureKind.TRUNCATED:
         return VerdictReason.RESPONSE_STARTED
     if fallback.kind is None and fallback.status < FIRST_SERVER_ERROR:
@@ -371,5 +404,5 @@ def _end_of(fallback: Attempt) -> VerdictReason:
     return VerdictReason.ATTEMPTS_EXHAUSTED
 
 
-def _came_early(exchange: Exchange) -> bool:
+def _is_early_data(exchange: Exchange) -> bool:
     return any(name.lower() == b"early-data" for name, _ in exchange.raw_headers)

@@ -1,4 +1,4 @@
-"""Waits between two attempts, which a drain ends at once."""
+"""The waits of requests between two attempts, which a drain ends at once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from proxy.policy.failure_answers import DRAINING
 from proxy.policy.throttle.wait_queue import ThrottleCause
 
 _GRAIN = 0.0015
-"""Seconds by which uvloop may call too early: it rounds to milliseconds, on a clock that
-counts whole ones."""
+"""Seconds by which uvloop may fire a timer too early: it rounds to milliseconds, on a clock
+that counts whole ones."""
 
 
 class RetryWaits:
-    """All waits of the process: nothing of them is left when they are over."""
+    """All requests of the process that wait for their next attempt."""
 
     __slots__ = ("_loop", "_queued", "_waiting", "is_over")
 
@@ -23,15 +23,15 @@ class RetryWaits:
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
         self._queued: set[Exchange] = set()
-        """Those in line for another attempt."""
+        """Exchanges that wait in a throttle's queue for another attempt."""
         self.is_over = False
-        """Whether no attempt is to follow another any more: the process is about to end."""
+        """Whether no attempt may follow another any more: the process is about to end."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._queued)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait, never for less; False if it was ended because no further attempt is to be made."""
+        """Wait for at least *seconds*; False if a drain forbids the next attempt."""
         if self.is_over:
             return False
         awake: asyncio.Future[None] = self._loop.create_future()
@@ -46,9 +46,9 @@ class RetryWaits:
 
     @contextmanager
     def watch(self, exchange: Exchange) -> Iterator[None]:
-        """Meanwhile it stands in line for another attempt.
+        """Count *exchange* as waiting in a throttle's queue for another attempt meanwhile.
 
-        Raises :class:`Refused` if there are none any more.
+        Raises :class:`Refused` if a drain forbids further attempts.
         """
         if self.is_over:
             raise Refused(DRAINING)
@@ -59,7 +59,7 @@ class RetryWaits:
             self._queued.discard(exchange)
 
     def end(self) -> None:
-        """Wake everybody: no further attempts."""
+        """Wake all waiting requests, and let no attempt follow another any more."""
         self.is_over = True
         for awake in self._waiting:
             _wake(awake)

@@ -1,4 +1,4 @@
-"""What the routes of one configuration share, handed to each chain when it is built."""
+"""What the routes of one configuration share, handed to each pipeline when it is built."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ from proxy.upstream.upstream import Upstream
 
 @dataclass(frozen=True, slots=True)
 class RouteServices:
-    """What the routes share."""
+    """Everything that the routes of one configuration share."""
 
     upstreams: Mapping[str, Upstream]
     budgets: Mapping[str, Budget]
-    """By upstream; those without a budget are left out."""
+    """Retry budgets by upstream; upstreams without a budget are left out."""
     deadlines: Callable[[float], Deadlines]
-    """The watch over all that last at most that many seconds."""
+    """Returns the deadlines of everything that may last that many seconds."""
     throttles: Mapping[tuple[str, str], Throttle]
-    """By scope and name."""
+    """Throttles by scope (``route`` or ``upstream``) and name."""
     keyed: Collection[tuple[str, str]]
-    """Those of them that tell callers apart."""
-    flights: InFlightKeys
-    """Requests that own their idempotency keys."""
-    letters: DeadLetterSink
-    """Where what failed for good is kept."""
+    """Scope and name of the throttles that have one rate limit per caller."""
+    in_flight: InFlightKeys
+    """Idempotency keys whose owners run in this process."""
+    dead_letters: DeadLetterSink
+    """Keeps requests that failed for good."""
     retry_waits: RetryWaits
     clock: Clock
 
     def throttle_chain(self, route: str, upstream: Upstream) -> ThrottleChain | None:
-        """What an attempt of *route* has to pass on its way to *upstream*; None if nothing."""
+        """Return the throttles between *route* and *upstream*, in order; None if there are none."""
         labels = (("route", route), ("upstream", upstream.settings.name))
         throttles = [self.throttles[label] for label in labels if label in self.throttles]
         if not throttles:

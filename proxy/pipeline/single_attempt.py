@@ -1,4 +1,4 @@
-"""The bare stage: one request to one upstream, within its time."""
+"""The innermost stage: one attempt at one upstream, within the time of the exchange."""
 
 import math
 from collections.abc import Awaitable, Callable, Collection
@@ -21,12 +21,12 @@ from proxy.upstream.upstream import Upstream
 NO_LIMIT = math.inf
 """The timeout of a route that has none."""
 
-_AFTERWARDS = 0.005
-"""Seconds by which dialling outlives the deadline, so that the deadline names the reason."""
+_CONNECT_GRACE = 0.005
+"""Seconds by which connecting outlives the deadline, so that the deadline names the reason."""
 
 
 class SingleAttempt:
-    """Sends a request on and relays its response as it comes."""
+    """Sends a request to its upstream once and relays the response as it comes."""
 
     __slots__ = (
         "_attempt_deadlines",
@@ -51,7 +51,7 @@ class SingleAttempt:
         attempt_deadlines: Deadlines | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Attempts pass *throttle_chain*, end by their own deadlines, and count for a budget."""
+        """Attempts wait at *throttle_chain*, end by *attempt_deadlines*, and add to *budget*."""
         self.upstream = upstream
         self.repeats = repeats
         self._clock = clock
@@ -63,41 +63,41 @@ class SingleAttempt:
         self._has_limit = deadlines.timeout != NO_LIMIT
 
     async def handle(self, exchange: Exchange) -> Refusal | None:
-        """Relay the upstream's response, or say why there is none. One attempt."""
-        # What the parts below come to in the usual case, without five calls.
+        """Make one attempt: relay the upstream's response, or return the refusal in its place."""
+        # speed: what the parts below come to in the usual case, without five calls.
         deadlines, throttle_chain = self._deadlines, self.throttle_chain
         if self._has_limit and exchange.client_timeout is None:
             ticket: Ticket | None = deadlines.start(exchange)
-            give_up = exchange.started + self._timeout + _AFTERWARDS
+            connect_by = exchange.started + self._timeout + _CONNECT_GRACE
         else:
             ticket = self.start_clock(exchange)
             if exchange.expired:
                 return TOO_LATE
-            give_up = self.give_up(exchange)
+            connect_by = self.connect_by(exchange)
         try:
             if throttle_chain is None:
                 url = self._first_url(exchange) if exchange.earlier_attempts else ""
-                attempt = await self.upstream.attempt(exchange, give_up, url=url)
+                attempt = await self.upstream.attempt(exchange, connect_by, url=url)
             else:
-                passed = throttle_chain.pass_at_once(exchange)
-                if passed is None:
-                    deadline = give_up - _AFTERWARDS
-                    passed = await throttle_chain.enter(exchange, deadline, is_retry=False)
+                permit = throttle_chain.try_acquire(exchange)
+                if permit is None:
+                    deadline = connect_by - _CONNECT_GRACE
+                    permit = await throttle_chain.acquire(exchange, deadline, is_retry=False)
                 url = self._first_url(exchange) if exchange.earlier_attempts else ""
                 attempt = await self.upstream.attempt(
-                    exchange, give_up, judge=passed.judge, permit=passed, url=url
+                    exchange, connect_by, judge=permit.judge, permit=permit, url=url
                 )
             if attempt.kind is not None:
-                attempt = await self.unless_stale(exchange, attempt)
+                attempt = await self.replace_if_stale(exchange, attempt)
         finally:
             if ticket is not None:
                 deadlines.finish(ticket)
         return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
 
-    # Parts, for stages that make more than one attempt.
+    # Parts of handle(), for stages that make more than one attempt.
 
     def start_clock(self, exchange: Exchange) -> Ticket | None:
-        """Let the time for the whole exchange run; None if it is without limit, or used up."""
+        """Start the deadline of the whole exchange; None if it has no limit, or no time left."""
         asked = exchange.client_timeout
         if asked is None or asked >= self._timeout:
             return self._deadlines.start(exchange) if self._has_limit else None
@@ -107,23 +107,23 @@ class SingleAttempt:
         return self._deadlines.start_sooner(exchange, asked)
 
     def stop_clock(self, ticket: Ticket | None) -> None:
-        """The exchange got its response, or ended."""
+        """Stop the deadline of an exchange that got its response, or ended."""
         if ticket is not None:
             self._deadlines.finish(ticket)
 
     def time_left(self, exchange: Exchange, now: float) -> float:
-        """Seconds until the time for the whole exchange is over, as things stand."""
+        """Return the seconds until the time for the whole exchange is over, as of *now*."""
         return exchange.started + self._limit(exchange) + exchange.waited_for_client(now) - now
 
     def _limit(self, exchange: Exchange) -> float:
         asked = exchange.client_timeout
         return self._timeout if asked is None else min(self._timeout, asked)
 
-    def give_up(self, exchange: Exchange) -> float:
-        """When an attempt that begins now must have its connection."""
+    def connect_by(self, exchange: Exchange) -> float:
+        """Return the moment by which an attempt that begins now must have its connection."""
         limit = self._timeout if exchange.client_timeout is None else self._limit(exchange)
-        # Nobody waits for the client just now, so no other time is uncounted.
-        return exchange.started + limit + exchange.client_wait + _AFTERWARDS
+        # The proxy does not wait for the client at this point, so no other time is uncounted.
+        return exchange.started + limit + exchange.client_wait + _CONNECT_GRACE
 
     def attempt(
         self,
@@ -132,71 +132,71 @@ class SingleAttempt:
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: RetryDelay | None = None,
-        passed: ChainPermit | None = None,
+        delay: RetryDelay | None = None,
+        permit: ChainPermit | None = None,
         url: str = "",
         begin_by: float = math.inf,
     ) -> Awaitable[Attempt]:
-        """One attempt, when its turn has come: at once if it *passed* the entrance before.
+        """Make one attempt once the throttles admit it: at once if it has its *permit* already.
 
-        It does not stand in line for longer than until *begin_by*. For the rest see
+        The attempt waits in no queue beyond *begin_by*. The other parameters are those of
         :meth:`Upstream.attempt`.
         """
         throttle_chain, upstream, budget = self.throttle_chain, self.upstream, self._budget
         if exchange.earlier_attempts and not exchange.attempts:
             url = self._first_url(exchange)
         if throttle_chain is not None:
-            passed = passed or throttle_chain.pass_at_once(exchange)
-            if passed is None:
-                deadline = min(self.give_up(exchange) - _AFTERWARDS, begin_by)
+            permit = permit or throttle_chain.try_acquire(exchange)
+            if permit is None:
+                deadline = min(self.connect_by(exchange) - _CONNECT_GRACE, begin_by)
                 again = partial(
                     self.attempt,
                     exchange,
                     fresh=fresh,
                     judge=judge,
                     avoid=avoid,
-                    pause=pause,
+                    delay=delay,
                     url=url,
                 )
-                return self._stand_in_line(throttle_chain, exchange, deadline, again)
-            passed.then, judge = judge, passed.judge
+                return self._attempt_when_admitted(throttle_chain, exchange, deadline, again)
+            permit.next_judge, judge = judge, permit.judge
         if budget is not None and not exchange.attempts:
             started = exchange.started
             if upstream.endpoints.breakers is None or upstream.endpoints.admits(started):
                 budget.first(started)
-        give_up = self.give_up(exchange)
+        connect_by = self.connect_by(exchange)
         attempt = upstream.attempt(
             exchange,
-            give_up,
+            connect_by,
             fresh=fresh,
             judge=judge,
             avoid=avoid,
-            pause=pause,
-            permit=passed,
+            delay=delay,
+            permit=permit,
             url=url,
         )
         deadlines = self._attempt_deadlines
         return attempt if deadlines is None else _within(deadlines, exchange, attempt)
 
-    async def _stand_in_line(
+    async def _attempt_when_admitted(
         self,
         throttle_chain: ThrottleChain,
         exchange: Exchange,
         deadline: float,
         attempt: Callable[..., Awaitable[Attempt]],
     ) -> Attempt:
-        """Make the *attempt* once its turn has come, which must be before *deadline*."""
+        """Wait for a permit, until *deadline* at the latest, and make the *attempt*."""
         is_retry = bool(exchange.attempts)
-        passed = await throttle_chain.enter(exchange, deadline, is_retry=is_retry)
-        return await attempt(passed=passed)
+        permit = await throttle_chain.acquire(exchange, deadline, is_retry=is_retry)
+        return await attempt(permit=permit)
 
-    async def unless_stale(
+    async def replace_if_stale(
         self, exchange: Exchange, attempt: Attempt, judge: Judge | None = None
     ) -> Attempt:
-        """A failed *attempt*, or the one that takes its place at once.
+        """Return a failed *attempt*, or the one that replaces it at once.
 
-        It is replaced if it only found that its connection had ended: while that was
-        idle, and we learned of it by sending, or just before.
+        An attempt is replaced if it only found a stale connection: one that had ended while it
+        was idle, which showed when the request was sent, or just before.
         """
         if not attempt.found_stale or exchange.client_is_gone:
             return attempt
@@ -217,28 +217,29 @@ class SingleAttempt:
             raise
 
     def leave(self, exchange: Exchange) -> RepeatPermission | VerdictReason:
-        """Whether the attempts made so far allow for another here; or why they do not."""
+        """Return the leave for another attempt here, or why the earlier ones forbid it."""
         now = self._clock.monotonic()
         return self.repeats.permission(exchange, exchange.attempts, now, exchange.earlier_attempts)
 
     def _first_url(self, exchange: Exchange) -> str:
-        """Where a letter that is sent again goes first; empty if that is all the same.
+        """Return the URL at which a replayed dead letter must begin; empty if any will do.
 
-        If it may have run under a key that is still remembered: where it is remembered.
+        A dead letter that may have run under a key which one URL still remembers begins there.
         """
         leave = self.leave(exchange)
         return leave.url if isinstance(leave, RepeatPermission) else ""
 
 
 def _is_lost(exchange: Exchange) -> bool:
-    """Whether what was sent cannot be sent again."""
+    """Say whether what was sent cannot be sent again."""
     return exchange.upgrade or (exchange.body is not None and exchange.body.lost is not None)
 
 
 async def _within(deadlines: Deadlines, exchange: Exchange, attempt: Awaitable[Attempt]) -> Attempt:
-    """Make the attempt within a time of its own.
+    """Make the attempt within the ``attempt_timeout``.
 
-    From here on: it is the upstream's time, not that of those before us in line.
+    The time runs from here on, since it is the upstream's and does not include the wait in a
+    throttle's queue.
     """
     ticket = deadlines.start_attempt(exchange)
     try:

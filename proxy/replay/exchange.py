@@ -1,7 +1,7 @@
-"""A letter that is sent again: an exchange without a client.
+"""The exchange of a dead letter that is replayed, without a client.
 
-It meets the same stages as any request. Nobody reads its response: what matters is its
-status, and whether all of it came.
+The replay meets the same stages as any request. No client reads its response: what matters is
+its status, and whether all of it came.
 """
 
 from proxy.core.clock import Clock
@@ -22,7 +22,7 @@ from proxy.policy.settings import FallbackSettings, Settings
 
 
 class DeadLetterBody:
-    """The body of a letter (core.RequestBody): all of it is here."""
+    """The body of a dead letter, all of it in memory (core.ports.RequestBody)."""
 
     __slots__ = ("_data", "length", "lost")
 
@@ -32,69 +32,69 @@ class DeadLetterBody:
         self.lost: VerdictReason | None = None
 
     def will_be_kept(self) -> bool:
-        """It is."""
+        """Say whether the body can be sent twice: always."""
         return True
 
     def begin(self) -> bytes | None:
-        """All of it, with the head."""
+        """Return the whole body, to be sent with the head."""
         return self._data
 
     def keep(self) -> None:
-        """It stays."""
+        """Do nothing: the body is kept in any case."""
 
     def whole(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return self._data
 
     async def read_whole(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return self._data
 
     def kept(self) -> bytes | None:
-        """All of it."""
+        """Return the whole body."""
         return self._data
 
     async def rest(self) -> bytes | None:
-        """All of it."""
+        """Return the whole body."""
         return self._data
 
     def is_behind(self) -> bool:
-        """All of it is here."""
+        """Say whether the client sends too slowly: never, since the body is here."""
         return False
 
     def stop(self, refusal: Refusal) -> None:
-        """Nothing is waited for."""
+        """Do nothing: the body is not waited for."""
 
     async def read(self) -> bytes:
-        """It went out with the head."""
+        """Return the end of the body: all of it went out with the head."""
         return b""
 
 
 def read_dead_letter(
-    letter: DeadLetter, given: RawHeaders, route: Route, settings: Settings, clock: Clock
+    dead_letter: DeadLetter, given: RawHeaders, route: Route, settings: Settings, clock: Clock
 ) -> "ReplayExchange | Refusal":
-    """The exchange of *letter* on *route*, with the header fields that were *given* besides."""
-    headers = with_headers(letter.headers, given)
+    """Make the exchange of *dead_letter* on *route*, with the header fields *given* besides."""
+    headers = with_headers(dead_letter.headers, given)
     head = read_request_head(headers, http_1_0=False, hop=hop_for(settings))
     if isinstance(head, Refusal):
         return head
     if route.single_fields is not None:
-        # Another configuration than today's may have let it in.
-        refusal = route.single_fields.refusal(headers, letter.summary.target)
+        # Another configuration than today's may have accepted it.
+        refusal = route.single_fields.refusal(headers, dead_letter.summary.target)
         if refusal is not None:
             return refusal
-    exchange = ReplayExchange(letter, head, route, settings, clock)
+    exchange = ReplayExchange(dead_letter, head, route, settings, clock)
     keys = route.settings.idempotency
     has_own_key = keys is not None and any(
         name.lower() == keys.header.encode() for name, _ in given
     )
-    # With a key of one's own it is one's own request.
-    exchange.known_record = "" if has_own_key else letter.record
+    # With a key that the operator gave, it is a request of its own.
+    exchange.known_record = "" if has_own_key else dead_letter.record
     return exchange
 
 
 class ReplayExchange(OutgoingExchange):
-    """One replay of one letter."""
+    """One replay of one dead letter."""
 
     __slots__ = (
         "_clock",
@@ -109,23 +109,28 @@ class ReplayExchange(OutgoingExchange):
     is_replay = True
 
     def __init__(
-        self, letter: DeadLetter, head: RequestHead, route: Route, settings: Settings, clock: Clock
+        self,
+        dead_letter: DeadLetter,
+        head: RequestHead,
+        route: Route,
+        settings: Settings,
+        clock: Clock,
     ) -> None:
-        outline = letter.summary
+        summary = dead_letter.summary
         self._clock = clock
         self._settings = settings
-        self._scheme = letter.scheme
-        self.method = outline.method
-        self.target = outline.target
+        self._scheme = dead_letter.scheme
+        self.method = summary.method
+        self.target = summary.target
         self.raw_headers = head.raw
         self.head = head
         self.http_1_0 = False
-        self.request_id = outline.request_id
-        self.id_line = b"X-Request-Id: " + outline.request_id.encode()
+        self.request_id = summary.request_id
+        self.id_line = b"X-Request-Id: " + summary.request_id.encode()
         self._rest = b""
-        self.peer = letter.peer
+        self.peer = dead_letter.peer
         self.route = route
-        self.body = DeadLetterBody(letter.body) if letter.body else None
+        self.body = DeadLetterBody(dead_letter.body) if dead_letter.body else None
         self.upgrade = False
         self.started = clock.monotonic()
         self.client_timeout = None
@@ -133,7 +138,7 @@ class ReplayExchange(OutgoingExchange):
         self.client_wait = 0.0
         self.waiting_since = 0.0
         self.attempts: list[Attempt] = []
-        self.earlier_attempts = attempts_of(letter, clock.monotonic() - clock.wall())
+        self.earlier_attempts = attempts_of(dead_letter, clock.monotonic() - clock.wall())
         self.stream = None
         self.expired = False
         self.attempt_expired = False
@@ -146,12 +151,12 @@ class ReplayExchange(OutgoingExchange):
         self.record = ""
         self.known_record = ""
         self.key_result = None
-        self.dead_letter = letter.id
+        self.dead_letter = dead_letter.id
         self.client_is_gone = False
         self.code = 0
         self.bytes_sent = 0
         self.is_cut = False
-        """Set when the drain has run out of time for it."""
+        """Set when the drain has run out of time for the replay."""
         self.was_truncated = False
         """Whether the response broke off."""
 
@@ -159,24 +164,24 @@ class ReplayExchange(OutgoingExchange):
         return f"<replay of {self.dead_letter} {self.code or 'open'}>"
 
     def finish(self) -> None:
-        """It is over: tell the recorder."""
+        """Tell the recorder that the replay is over."""
         self.duration = self._clock.monotonic() - self.started
         self.route.recorder.finished(self)
 
-    # What it is to its upstream: the request that its client once sent.
+    # To the upstream: the request that the client once sent.
 
     @property
     def scheme(self) -> str:
-        """How its client came."""
+        """The scheme by which the client once came."""
         return self._scheme
 
     @property
     def was_cut_by_drain(self) -> bool:
-        """Whether our own time is up."""
+        """Whether the drain has run out of time for the replay."""
         return self.is_cut
 
     def identity_lines(self) -> bytes:
-        """The lines that tell the upstream who once asked."""
+        """Return the header lines that tell the upstream of the original client."""
         head, settings = self.head, self._settings
         if head.forwarded_fields is NO_FORWARDED_FIELDS and not head.trusted_only:
             return identity_lines(self.peer, self._scheme, head.host)
@@ -187,7 +192,7 @@ class ReplayExchange(OutgoingExchange):
         return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
 
     def client_ip(self) -> str:
-        """The address of its client, as told by proxies that are trusted."""
+        """Return the address of the original client, as told by trusted proxies."""
         settings = self._settings
         return client_address(
             self.peer,
@@ -197,38 +202,38 @@ class ReplayExchange(OutgoingExchange):
         )
 
     def caller(self) -> str:
-        """The network of that address."""
+        """Return the network of the original client's address."""
         return network_of(self.client_ip())
 
     # In place of a client.
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """Its status is all that matters."""
+        """Record the status, and count the bytes."""
         del complete
         self.code = head.status
         self.bytes_sent += sum(map(len, pieces))
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
-        """Nobody reads it."""
+        """Count the bytes: no client reads the body."""
         del complete
         self.bytes_sent += sum(map(len, pieces))
 
     def relay_cut(self) -> None:
-        """The body broke off."""
+        """Note that the body broke off."""
         self.was_truncated = True
 
     def answer(self, refusal: Refusal) -> None:
-        """What a client would be told."""
+        """Record the refusal that a client would get."""
         self.refusal = refusal
         self.code = refusal.status
 
     def answer_fallback(self, fallback: FallbackSettings) -> None:
-        """What a client would get instead, which does not make it a success."""
+        """Record the fallback that a client would get, which is no success."""
         self.fallback = True
         self.code = fallback.status
 
     async def answer_kept(self, response: KeptResponse) -> None:
-        """Another request with its key was answered meanwhile."""
+        """Record the stored response of another request with the same key."""
         self.code = response.status
 
     def add_date(self, head: ResponseHead) -> None:
@@ -239,28 +244,28 @@ class ReplayExchange(OutgoingExchange):
 
     @property
     def is_behind(self) -> bool:
-        """Nobody is."""
+        """Whether the client reads too slowly: never, since there is none."""
         return False
 
     async def caught_up(self) -> None:
-        """At once."""
+        """Return at once: there is no client to wait for."""
 
     def detach_client(self) -> None:
-        """It does so anyway."""
+        """Do nothing: a replay has no client that could leave."""
 
     def begin_wait(self, reason: str) -> None:
-        """It waits for its turn, or between two attempts."""
+        """Note that the replay waits in a queue, or between two attempts."""
         self.waiting_for = reason
 
     def end_wait(self) -> None:
-        """The wait is over."""
+        """Note that the wait is over."""
         self.waiting_for = ""
 
     def answer_options(self) -> None:
-        """No letter asks what we can do."""
+        """Do nothing: no dead letter is an OPTIONS request to the proxy."""
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
-        """No letter asks for a tunnel."""
+        """Do nothing: no dead letter asks for a tunnel."""
 
     def pause_client_reading(self, *, paused: bool) -> None:
-        """There is none."""
+        """Do nothing: there is no client."""

@@ -1,13 +1,13 @@
-"""Sending a dead letter again, because a person said so.
+"""Replays dead letters: sends them again because an operator asked for it.
 
 ::
 
-    marked on disk ──► the route's own chain, as any request ──► succeeded: it is gone
-                                                              └► else it waits on, with one more
-                                                                 run on record
+    marked on disk ──► the pipeline of its route, as any request ──► succeeded: it is deleted
+                                                                  └► else it stays, with one more
+                                                                     run on record
 
-Nothing is sent before the mark is on disk. Whoever dies in between leaves a letter that is
-*uncertain*; nobody sends one of those by accident.
+Nothing is sent before the mark is on disk. A process that dies in between leaves a dead letter
+that is *uncertain*, which is not sent again by accident.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from proxy.core.ports import Refused
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.pipeline.dead_letters import described
+from proxy.pipeline.dead_letters import attempt_records
 from proxy.policy.attempt import FIRST_FAILURE
 from proxy.policy.dead_letter import DeadLetter, Obstacle, Replayed, ReplayResult, ReplayRun
 from proxy.policy.repeatable import may_have_run
@@ -33,8 +33,8 @@ from proxy.stores.dead_letters import DeadLetterStore
 _log = logging.getLogger("holdfast")
 
 _OUR_FAULT = Refusal(RefusalReason.UNKNOWN, "The letter could not be sent; the log says why.")
-_TELL_TIMES = 3
-"""How often the disk is told how a replay ended, if it does not answer."""
+_RECORD_TIMES = 3
+"""How often the result of a replay is written, if the store does not answer."""
 
 _ANSWERED = "The upstream answered {status}: the letter stays. Drop it if that is its answer."
 _CUT_SHORT = "The response broke off: it may have run. Find out before you send it again."
@@ -43,13 +43,13 @@ _INTERRUPTED = "Holdfast was told to end: look at the letter again once it runs.
 
 
 class ReplayService:
-    """All letters that this process is sending."""
+    """All dead letters that this process is replaying."""
 
     def __init__(
-        self, letters: DeadLetterStore, clock: Clock, count: Callable[[str, ReplayResult], None]
+        self, store: DeadLetterStore, clock: Clock, count: Callable[[str, ReplayResult], None]
     ) -> None:
         """*count* is told of each replay that began: its route, and how it ended."""
-        self._letters = letters
+        self._store = store
         self._clock = clock
         self._count = count
         self._tasks: dict[asyncio.Task[Replayed | Obstacle], ReplayExchange | None] = {}
@@ -60,21 +60,21 @@ class ReplayService:
 
     async def replay(
         self,
-        letter: str,
+        dead_letter_id: str,
         given: RawHeaders,
         find: Callable[[str], Route | None],
         settings: Settings,
         *,
         force: bool,
     ) -> Replayed | Obstacle:
-        """Send it again, with the header fields that are *given* besides; or say why not.
+        """Replay a dead letter, with the header fields that are *given* besides; or say why not.
 
-        It goes on if whoever asked does not wait for it. *find* gives the route of a name.
-        Raises StoreError.
+        The replay goes on if the operator's request is cancelled. *find* returns the route of a
+        name. Raises StoreError.
         """
         if self._is_over:
             return Obstacle.DRAINING
-        work = self._mark_and_send(letter, given, find, settings, force=force)
+        work = self._mark_and_send(dead_letter_id, given, find, settings, force=force)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -83,28 +83,28 @@ class ReplayService:
 
     async def obstacle(
         self,
-        name: str,
+        dead_letter_id: str,
         given: RawHeaders,
         find: Callable[[str], Route | None],
         settings: Settings,
         *,
         force: bool,
     ) -> Obstacle | None:
-        """Why :meth:`replay` would not send it now; None if it would. Raises StoreError."""
-        letter = await self._letters.find(name)
-        if letter is None:
+        """Return why :meth:`replay` would not send it now; None if it would. Raises StoreError."""
+        dead_letter = await self._store.find(dead_letter_id)
+        if dead_letter is None:
             return Obstacle.UNKNOWN
-        obstacle = letter.summary.obstacle(force=force)
+        obstacle = dead_letter.summary.obstacle(force=force)
         if obstacle is not None or self._is_over:
             return obstacle or Obstacle.DRAINING
-        exchange = self._exchange(letter, given, find, settings)
+        exchange = self._exchange(dead_letter, given, find, settings)
         return exchange if isinstance(exchange, Obstacle) else None
 
-    async def drain(self, patience: float) -> None:
-        """Begin none any more, and let those under way end; after *patience* seconds, end them."""
+    async def drain(self, grace: float) -> None:
+        """Begin no replay any more; cancel those still under way after *grace* seconds."""
         self._is_over = True
         if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=patience)
+            await asyncio.wait(tuple(self._tasks), timeout=grace)
         for task, exchange in tuple(self._tasks.items()):
             if exchange is not None:
                 exchange.is_cut = True
@@ -114,7 +114,7 @@ class ReplayService:
 
     async def _mark_and_send(
         self,
-        name: str,
+        dead_letter_id: str,
         given: RawHeaders,
         find: Callable[[str], Route | None],
         settings: Settings,
@@ -122,40 +122,44 @@ class ReplayService:
         force: bool,
     ) -> Replayed | Obstacle:
         ticket = new_owner_token()
-        letter = await self._letters.begin_replay(name, ticket, force=force)
-        if isinstance(letter, Obstacle):
-            return letter
-        exchange = self._exchange(letter, given, find, settings)
+        dead_letter = await self._store.begin_replay(dead_letter_id, ticket, force=force)
+        if isinstance(dead_letter, Obstacle):
+            return dead_letter
+        exchange = self._exchange(dead_letter, given, find, settings)
         if isinstance(exchange, Obstacle):
-            await self._letters.end_replay(name, ticket, None, may_have_run=False, gone=False)
+            await self._store.end_replay(
+                dead_letter_id, ticket, None, may_have_run=False, gone=False
+            )
             return exchange
-        replayed = await self._send(exchange, letter, settings)
-        await self._tell(exchange, ticket, replayed)
-        self._count(letter.summary.route, replayed.result)
+        replayed = await self._send(exchange, dead_letter, settings)
+        await self._record_result(exchange, ticket, replayed)
+        self._count(dead_letter.summary.route, replayed.result)
         if replayed.attempts:
-            _log.info("dead letter %s was sent again: %s", name, replayed.result)
+            _log.info("dead letter %s was sent again: %s", dead_letter_id, replayed.result)
         elif replayed.result is ReplayResult.SUCCEEDED:
-            _log.info("dead letter %s was not sent: its key has a result, and it is gone", name)
+            _log.info(
+                "dead letter %s was not sent: its key has a result, and it is gone", dead_letter_id
+            )
         else:
-            _log.info("dead letter %s was not sent: %s", name, replayed.result)
+            _log.info("dead letter %s was not sent: %s", dead_letter_id, replayed.result)
         return replayed
 
     def _exchange(
         self,
-        letter: DeadLetter,
+        dead_letter: DeadLetter,
         given: RawHeaders,
         find: Callable[[str], Route | None],
         settings: Settings,
     ) -> ReplayExchange | Obstacle:
-        """The request that is sent for *letter*, or why there is none."""
-        route = find(letter.summary.route)
+        """Return the exchange that is sent for *dead_letter*, or why there is none."""
+        route = find(dead_letter.summary.route)
         if route is None:
             return Obstacle.NO_ROUTE
-        exchange = read_dead_letter(letter, given, route, settings, self._clock)
+        exchange = read_dead_letter(dead_letter, given, route, settings, self._clock)
         return exchange if isinstance(exchange, ReplayExchange) else Obstacle.BAD_HEADERS
 
     async def _send(
-        self, exchange: ReplayExchange, letter: DeadLetter, settings: Settings
+        self, exchange: ReplayExchange, dead_letter: DeadLetter, settings: Settings
     ) -> Replayed:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
@@ -170,7 +174,7 @@ class ReplayService:
         except asyncio.CancelledError:
             is_cancelled, refusal = True, None
         except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
-            _log.exception("dead letter %s failed inside the proxy", letter.id)
+            _log.exception("dead letter %s failed inside the proxy", dead_letter.id)
             refusal = _OUR_FAULT
         finally:
             self._tasks[task] = None
@@ -179,18 +183,22 @@ class ReplayService:
         elif not exchange.code:
             exchange.code = 499
         exchange.finish()
-        return _judged(exchange, settings, is_cancelled=is_cancelled)
+        return _result_of(exchange, settings, is_cancelled=is_cancelled)
 
-    async def _tell(self, exchange: ReplayExchange, ticket: str, replayed: Replayed) -> None:
-        """Put on disk how it ended; what cannot be put there is uncertain after the next start."""
+    async def _record_result(
+        self, exchange: ReplayExchange, ticket: str, replayed: Replayed
+    ) -> None:
+        """Write the result to disk; a replay without one is uncertain after the next start."""
         attempts = exchange.attempts
         run = None
         if attempts:
-            run = ReplayRun(self._clock.wall(), replayed.result, described(attempts, self._clock))
+            run = ReplayRun(
+                self._clock.wall(), replayed.result, attempt_records(attempts, self._clock)
+            )
         gone = replayed.result is ReplayResult.SUCCEEDED
-        for _ in range(_TELL_TIMES):
+        for _ in range(_RECORD_TIMES):
             with suppress(StoreError):
-                await self._letters.end_replay(
+                await self._store.end_replay(
                     replayed.letter, ticket, run, may_have_run=replayed.may_have_run, gone=gone
                 )
                 return
@@ -201,11 +209,11 @@ class ReplayService:
         )
 
 
-def _judged(exchange: ReplayExchange, settings: Settings, *, is_cancelled: bool) -> Replayed:
-    """What became of it. Only a good answer of its own upstream is a success.
+def _result_of(exchange: ReplayExchange, settings: Settings, *, is_cancelled: bool) -> Replayed:
+    """Return the result of a replay. Only a good answer of its own upstream is a success.
 
-    A client takes a 401 or a 422 for an answer; a letter that went away after one would be
-    lost, most likely for a credential that nobody gave.
+    A client takes a 401 or a 422 for an answer; a dead letter that was deleted after one would be
+    lost, most likely for a credential that was not given.
     """
     refusal, code, attempts = exchange.refusal, exchange.code, exchange.attempts
     result, error, detail = ReplayResult.FAILED, str(code), _ANSWERED.format(status=code)

@@ -1,6 +1,6 @@
 """The circuit breakers of one upstream, one for each of its addresses.
 
-They outlive the upstream's other settings: a reload that changes a timeout does
+Breakers outlive the upstream's other settings: a reload that changes a timeout does
 not forget which address is down.
 """
 
@@ -19,12 +19,12 @@ Address = tuple[Origin, str]
 
 
 def label_of(origin: Origin, address: str) -> str:
-    """What an address is called in logs and status."""
+    """Return the name of an address in logs and status."""
     return f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
 
 
 class BreakerReport:
-    """What one attempt tells the breaker of its address: once, whatever comes first."""
+    """Reports the outcome of one attempt to the breaker of its address, once."""
 
     __slots__ = ("_breaker", "_clock", "_refused", "_ticket")
 
@@ -37,23 +37,25 @@ class BreakerReport:
         self._clock = clock
 
     def answered(self, status: int) -> None:
-        """The head of a response came: no need to wait for a stream to end."""
+        """Report the status as soon as the head has come, without waiting for the body."""
         good = address_health(None, status, self._refused)
-        self._tell(good, "" if good else str(status))
+        self._report(good, "" if good else str(status))
 
     def ended(self, attempt: Attempt, *, blame: bool) -> None:
-        """The attempt is over; without *blame* it was the client who kept it from success."""
+        """Report the end of the attempt; without *blame* the client kept it from success."""
         if attempt.found_stale or not blame:
-            self._tell(None)  # an idle connection ended, or a client is slow or in a hurry
+            self._report(
+                None
+            )  # an idle connection ended, or a client is slow or gave too little time
         else:
             good = address_health(attempt.kind, attempt.status, self._refused)
-            self._tell(good, "" if good else attempt.kind or str(attempt.status))
+            self._report(good, "" if good else attempt.kind or str(attempt.status))
 
     def not_reached(self, kind: FailureKind, *, blame: bool) -> None:
-        """No connection could be had; without *blame* it is not the address's fault."""
-        self._tell(address_health(kind, 0, self._refused) if blame else None, kind)
+        """Report that connecting failed; without *blame* that is not the address's fault."""
+        self._report(address_health(kind, 0, self._refused) if blame else None, kind)
 
-    def _tell(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
+    def _report(self, good: bool | None, outcome: str = "") -> None:  # noqa: FBT001 - the verdict itself
         breaker, self._breaker = self._breaker, None
         if breaker is not None:
             breaker.report(self._ticket, good, self._clock.monotonic(), outcome)
@@ -63,31 +65,31 @@ class Breakers:
     """Finds the breaker of an address, and remembers it while the address is in use."""
 
     def __init__(self, upstream: str, settings: BreakerSettings) -> None:
-        """*upstream* is its name, for the log."""
+        """*upstream* is the upstream's name, for the log."""
         self.settings = settings
         self._upstream = upstream
         self._breakers: dict[Address, Breaker] = {}
 
     def of(self, address: Address) -> Breaker:
-        """The breaker of *address*."""
+        """Return the breaker of *address*, made on first use."""
         breaker = self._breakers.get(address)
         if breaker is None:
             label = label_of(*address)
-            breaker = Breaker(self.settings, lambda change: self._say(label, change))
+            breaker = Breaker(self.settings, lambda change: self._log_change(label, change))
             self._breakers[address] = breaker
         return breaker
 
-    def _say(self, label: str, change: BreakerChange) -> None:
-        """Tell the operator when an address is left alone, and when it is not any more."""
+    def _log_change(self, label: str, change: BreakerChange) -> None:
+        """Log that a breaker opened, or closed again."""
         level = logging.WARNING if change.state is BreakerState.OPEN else logging.INFO
         told = change.describe(self.settings)
         _log.log(level, "the breaker of upstream %s at %s is %s", self._upstream, label, told)
 
     def keep_only(self, addresses: Collection[Address], unknown: Collection[Origin]) -> None:
-        """Forget those of all other addresses.
+        """Forget the breakers of all addresses but these.
 
-        But not of the *unknown*, whose names were not looked up since the last reload:
-        they may stand for what they stood for before.
+        Those of the *unknown* origins stay: their names were not looked up since the last reload,
+        and may resolve to the same addresses as before.
         """
         for gone in self._breakers.keys() - set(addresses):
             if gone[0] not in unknown:

@@ -1,4 +1,8 @@
-"""One request on one connection, and the record of how it ended."""
+"""One request on one connection: relays the response, and records how it ended.
+
+The relay applies back-pressure: while the client reads slower than the upstream sends, nothing
+more is read from the upstream, unless the receiver reads ahead.
+"""
 
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
@@ -12,27 +16,27 @@ from proxy.upstream.breakers import BreakerReport
 from proxy.upstream.connection import UpstreamConnection
 
 Judge = Callable[[Attempt, ResponseHead], bool]
-"""Asked about a response that tells of a failure: True sets it aside, unseen by the client."""
+"""Asked about a response that tells of a failure: True discards it, unseen by the client."""
 
-SET_ASIDE_BYTES = 64 * 1024
-SET_ASIDE_TIME = 0.05
-"""How much of an unwanted response is read, and for how long, to keep its connection."""
+DISCARD_BYTES = 64 * 1024
+DISCARD_TIME = 0.05
+"""How much of a discarded response is read, and for how long, to keep its connection."""
 
 
 class Call:
-    """Hands a response from its connection to its exchange, as it arrives.
+    """Relays a response from its connection to its exchange, as it arrives.
 
     All methods are called from the socket's callbacks and never wait: a piece
-    of the body is on its way to the client before the loop turns once more.
-    Whoever made the call awaits ``done``, which is set exactly once.
+    of the body is on its way to the client within the same iteration of the loop.
+    The caller awaits ``done``, which is set exactly once.
     """
 
     __slots__ = (
         "_clock",
+        "_discard_timer",
         "_judge",
         "_loop",
         "_receiver",
-        "_set_aside",
         "_to_discard",
         "attempt",
         "connection",
@@ -54,16 +58,16 @@ class Call:
     ) -> None:
         self.exchange = exchange
         self._receiver: Receiver = exchange.capture or exchange
-        """Who gets the response."""
+        """Gets the response."""
         self.attempt = attempt
         self.report: BreakerReport | None = None
-        """What the breaker of its address learns of it."""
+        """Reports the outcome to the breaker of the address, if it has one."""
         self._judge = judge
         self._loop = loop
         self._clock = clock
-        self._set_aside: TimerHandle | None = None
-        """Set once the response is unwanted: ends the reading of its rest."""
-        self._to_discard = SET_ASIDE_BYTES
+        self._discard_timer: TimerHandle | None = None
+        """Set once the response is discarded: ends the reading of its rest."""
+        self._to_discard = DISCARD_BYTES
         self.has_begun = False
         """Whether the request was handed to a connection."""
         self.is_over = False
@@ -76,7 +80,7 @@ class Call:
     # From the connection.
 
     def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """The head is here, with the beginning of the body or all of it."""
+        """Relay or discard the head, with the beginning of the body or all of it."""
         status = self.attempt.status = head.status
         if self.report is not None:
             self.report.answered(status)
@@ -85,17 +89,17 @@ class Call:
             return
         self.is_relaying = True
         if complete:
-            # Back in its pool already: a slow client must not pause it any more.
+            # Back in its pool already: a slow client must not stop its reading any more.
             self.connection = None
         self._receiver.relay_head(head, pieces, complete=complete)
         if complete:
             self._end(None)
 
     def _discard(self, head: ResponseHead, *, complete: bool) -> None:
-        """Let go of a response that the client will not see.
+        """Discard a response that the client will not see.
 
-        A short rest is read, since a connection costs more than that; a long or
-        slow one is not worth it.
+        A short rest is read, since a new connection costs more than that; a long or
+        slow rest is not worth it.
         """
         connection = self.connection
         if complete or connection is None:
@@ -104,11 +108,13 @@ class Call:
             connection.abandon()
             self._end(None)
         else:
-            self._set_aside = self._loop.call_later(SET_ASIDE_TIME, self.fail, FailureKind.TIMEOUT)
+            self._discard_timer = self._loop.call_later(
+                DISCARD_TIME, self.fail, FailureKind.TIMEOUT
+            )
 
     def more(self, pieces: list[bytes], *, complete: bool) -> None:
-        """The body goes on, or ends."""
-        if self._set_aside is not None:
+        """Relay or discard more of the body, or its end."""
+        if self._discard_timer is not None:
             self._to_discard -= sum(map(len, pieces))
             if complete:
                 self._end(None)
@@ -122,61 +128,63 @@ class Call:
             self._end(None)
 
     def switch(self, head: ResponseHead, tail: bytes) -> None:
-        """The upstream agreed to switch protocols."""
+        """Relay the upstream's consent to switch protocols: the connection becomes a tunnel."""
         self.attempt.status = head.status
         if self.report is not None:
             self.report.answered(head.status)
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
-    def pause_client_reading(self, *, paused: bool) -> None:
-        """The upstream's end of a tunnel cannot take more, or can again."""
-        self.exchange.pause_client_reading(paused=paused)
+    def pause_client_reading(self, *, blocked: bool) -> None:
+        """Apply back-pressure to the client of a tunnel, or lift it."""
+        self.exchange.pause_client_reading(paused=blocked)
 
     def closed(self, kind: FailureKind | None) -> None:
-        """The connection is gone: *kind* says why, None that all had arrived."""
+        """End the call: the connection is gone. *kind* says why, None that all had arrived."""
         if self.is_over:
             return
-        if self._set_aside is not None:
-            kind = None  # it was the response that counted, not its rest
+        if self._discard_timer is not None:
+            kind = None  # the head counted, not the rest of the response
         elif kind is FailureKind.TRUNCATED:
             self._receiver.relay_cut()
         self._end(kind)
 
-    async def end_alone(self, error: BaseException) -> None:
-        """Whoever asked for it is gone: nothing of it may go on, and *error* is raised.
+    async def end_without_client(self, error: BaseException) -> None:
+        """Give up a call whose client is gone, and raise *error*.
 
-        Unless somebody else wants the response: then it ends as if nothing had happened.
+        If the receiver wants the response all the same, the call ends as if nothing had happened.
         """
         try:
             if not self.has_begun or not self._receiver.outlive_client():
                 raise error
-            if not self.is_over:  # it may have ended in the very turn in which its client left
+            if (
+                not self.is_over
+            ):  # it may have ended in the iteration of the loop in which its client left
                 self.done = self._loop.create_future()
                 await self.done
         finally:
             if not self.is_over:
                 self.fail(FailureKind.CANCELLED)
 
-    # From the client's side (core.Stream).
+    # From the client's side (core.ports.Stream).
 
     def pause_reading(self) -> None:
-        """The client reads slower than the upstream sends."""
+        """Stop reading from the upstream (back-pressure): the client reads slower than it sends."""
         if self.connection is not None and not self._receiver.reads_ahead:
             self.connection.pause_reading()
 
     def resume_reading(self) -> None:
-        """The client has caught up."""
+        """Read from the upstream again: the client has caught up."""
         if self.connection is not None:
             self.connection.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Bytes of the client's for the tunnel."""
+        """Send bytes of the client through the tunnel."""
         if self.connection is not None:
             self.connection.write(data)
 
     def fail(self, kind: FailureKind) -> None:
-        """Give up: close the connection, and end as *kind* unless ended before."""
+        """Give the call up: close the connection, and end as *kind* unless ended before."""
         if self.connection is not None:
             self.connection.abandon()
         if self.is_relaying and kind is not FailureKind.CANCELLED:
@@ -189,11 +197,11 @@ class Call:
         attempt.kind = kind
         attempt.duration = self._clock.monotonic() - attempt.started
         self.connection = None
-        if self._set_aside is not None:
-            self._set_aside.cancel()
+        if self._discard_timer is not None:
+            self._discard_timer.cancel()
         if self.report is not None:
             exchange = self.exchange
             hurried = kind is FailureKind.TIMEOUT and exchange.client_timeout_passed
             self.report.ended(attempt, blame=not (hurried or exchange.waiting_since))
-        if not self.done.done():  # cancelled, if the one who awaited it was
+        if not self.done.done():  # it is cancelled if its caller was
             self.done.set_result(None)

@@ -1,17 +1,17 @@
 """One connection to an upstream: bytes out, a checked response in.
 
 httptools parses the head and the chunks. A body of known length needs no
-parser: it is counted down and passed on as it came, without a copy. What the
+parser: it is counted down and relayed as it came, without a copy. What the
 parser lets through is judged in ``http/response_head.py``; what only the
 connection can see is judged here:
 
 =====================================  ==========================================
-bytes on an idle connection            closed: nobody asked for them
-bytes before the request has gone out  the same, and the request never went out
+bytes on an idle connection            closed: no request asked for them
+bytes before the request has gone out  closed, and the request is not sent
 bytes beyond the end of a response     the response is delivered, then closed
-a second response in one read          the same
+a second response in one read          the first is delivered, then closed
 1xx                                    not relayed, and not without end
-101 that nobody asked for              protocol error
+101 that no request asked for          protocol error
 end before the head is complete        reset
 end inside the body                    truncated
 =====================================  ==========================================
@@ -24,7 +24,7 @@ the response                           came complete, with nothing behind it, an
                                        neither its version nor ``close`` forbids it
                                        (``http/response_head.py``)
 announced a body that must not come    spent: 204, 205, 304, HEAD may bring it later
-came before we had sent everything     spent
+came before all was sent               spent
 came before the upstream's kernel      spent: it may never read the rest, and our next
 had everything                         request would wait behind that for ever
 is a refusal of a body over 4 KiB      spent: judged by the head alone, perhaps, and the
@@ -36,18 +36,16 @@ import asyncio
 import logging
 import re
 import ssl
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from proxy.core.exchange import Exchange
 from proxy.http.framing import CHUNKED
 from proxy.http.response_head import BadResponse, ResponseHead, read_response_head
 from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL, WriteCoalescer
-from proxy.policy.attempt import FailureKind
-
-if TYPE_CHECKING:
-    from proxy.upstream.call import Call
+from proxy.policy.attempt import Attempt, FailureKind
 
 _log = logging.getLogger("holdfast")
 
@@ -70,30 +68,56 @@ _IDLE, _HEAD, _COUNT, _CHUNKS, _UNTIL_CLOSE, _TUNNEL = range(6)
 
 
 class ConnectionOwner(Protocol):
-    """Where a connection comes from and goes back to."""
+    """The pool that a connection comes from and goes back to."""
 
     def give_back(self, connection: "UpstreamConnection") -> None:
-        """It is idle and fit for another request."""
+        """Take back a connection that is idle and fit for another request."""
 
     def lost(self, connection: "UpstreamConnection") -> None:
-        """It is closed."""
+        """Forget a connection that is closed."""
+
+
+class ActiveCall(Protocol):
+    """The request that a connection carries, as far as the connection needs to know it."""
+
+    attempt: Attempt
+    exchange: Exchange
+    is_relaying: bool
+    """Whether the head has gone to the client."""
+
+    def respond(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
+        """Take the head, with the beginning of the body or all of it."""
+
+    def more(self, pieces: list[bytes], *, complete: bool) -> None:
+        """Take more of the body, or its end."""
+
+    def switch(self, head: ResponseHead, tail: bytes) -> None:
+        """Take the head of a 101, and what came behind it."""
+
+    def pause_client_reading(self, *, blocked: bool) -> None:
+        """Stop or resume reading from the client of a tunnel (back-pressure)."""
+
+    def closed(self, kind: FailureKind | None) -> None:
+        """End the call: the connection is gone."""
+
+    def fail(self, kind: FailureKind) -> None:
+        """Give the call up, and close the connection."""
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """Carries one call at a time; goes back to its pool between two."""
+    """One connection to an upstream; carries one call at a time, and is pooled in between."""
 
     __slots__ = (
+        "_body_left",
         "_call",
+        "_coalescer",
         "_complete",
-        "_drained",
         "_head",
         "_head_start",
         "_interim",
-        "_left",
         "_loop",
         "_may_be_unread",
         "_mode",
-        "_outbox",
         "_owner",
         "_parser",
         "_pieces",
@@ -101,8 +125,9 @@ class UpstreamConnection(asyncio.Protocol):
         "_reading_paused",
         "_sending",
         "_sent",
+        "_writable",
         "idle_since",
-        "is_member",
+        "is_counted",
         "keepalive",
         "transport",
         "uses",
@@ -116,30 +141,30 @@ class UpstreamConnection(asyncio.Protocol):
         keepalive: float,
     ) -> None:
         self._owner = owner
-        self._outbox = coalescer
+        self._coalescer = coalescer
         self._loop = loop
-        self._call: Call | None = None
+        self._call: ActiveCall | None = None
         self._mode = _IDLE
         self._parser: HttpResponseParser | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._sending = False
         self._sent = 0
-        """Bytes of a body that was sent in pieces."""
+        """Bytes of a request's body that were sent in pieces."""
         self._may_be_unread = False
         """Whether the upstream may answer before it has read all of the request."""
-        self._left = 0
+        self._body_left = 0
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self.keepalive = keepalive
-        """Longest idle time after which it may still be used."""
+        """Longest idle time in seconds after which the connection may still be used."""
         self.uses = 0
-        """How many requests it has carried."""
-        self.is_member = False
-        """Whether its owner counts it."""
+        """How many requests the connection has carried."""
+        self.is_counted = False
+        """Whether the pool counts the connection."""
         # The response under way.
         self._raw: bytes | bytearray = b""
-        """What has come of its head."""
+        """What has come of the head."""
         self._head_start = 0
         self._head: ResponseHead | None = None
         self._pieces: list[bytes] = []
@@ -154,13 +179,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the connection is closed, or about to be."""
         return self.transport is None or self.transport.is_closing()
 
     # Sending.
 
-    def send(self, call: "Call", head: bytes, body: bytes, *, more: bool) -> bool:
-        """Begin *call*. With *more* the body follows through :meth:`write`.
+    def send(self, call: ActiveCall, head: bytes, body: bytes, *, more: bool) -> bool:
+        """Send a request for *call*. With *more* its body follows through :meth:`write`.
 
         False if the connection has just ended and nothing was sent.
         """
@@ -180,33 +205,33 @@ class UpstreamConnection(asyncio.Protocol):
             self._sent = 0
             transport.write(head)
         elif size <= SMALL:
-            self._outbox.put(transport, head + body, self._was_not_sent)
+            self._coalescer.put(transport, head + body, self._was_not_sent)
         else:
             transport.writelines((head, body))
         return True
 
     def write(self, data: bytes) -> None:
-        """More of the request's body, or of the tunnel. A closed connection takes it in silence."""
+        """Send more of the request's body, or of the tunnel; ignored by a closed connection."""
         if self.transport is not None:
             self._sent += len(data)
             self.transport.write(data)
 
     def write_chunk(self, data: bytes) -> None:
-        """A piece of the request's body, framed as a chunk."""
+        """Send a piece of the request's body, framed as a chunk."""
         if self.transport is not None:
             self._sent += len(data)
             self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
 
     def wrote_all(self) -> None:
-        """The request's body is complete on our side; the upstream may be far behind."""
+        """Note that all of the request's body is written; the upstream may be far behind."""
         self._sending = False
         self._may_be_unread = self._sent > READ_WITH_HEAD
 
     def is_spent(self, head: ResponseHead) -> bool:
-        """Whether it must not carry another request after the one that *head* answers.
+        """Say whether the connection must not be reused after the request that *head* answers.
 
-        The module's text has the reasons. A proper answer acknowledges with its own bytes all
-        that it answers, so only one that came early finds something unsent.
+        The module's docstring has the reasons. A proper answer acknowledges with its own bytes
+        all that it answers, so only one that came early finds bytes unacknowledged.
         """
         if not head.reusable:
             return True
@@ -217,30 +242,30 @@ class UpstreamConnection(asyncio.Protocol):
         return head.status >= _FIRST_UNSUCCESSFUL or unacked_bytes(self.transport) > 0
 
     @property
-    def must_wait(self) -> bool:
-        """Whether the upstream is behind with reading."""
-        return self._drained is not None
+    def is_write_blocked(self) -> bool:
+        """Whether the upstream is behind with reading (back-pressure)."""
+        return self._writable is not None
 
-    async def drained(self, longest_silence: float | None) -> bool:
-        """Wait until the upstream has caught up, or is gone; False if it takes nothing."""
-        while self._drained is not None:
-            unsent = unacked_bytes(self.transport)
-            done, _ = await asyncio.wait((self._drained,), timeout=longest_silence)
-            if not done and unacked_bytes(self.transport) == unsent:
+    async def wait_writable(self, idle_timeout: float | None) -> bool:
+        """Wait until the upstream has caught up, or is gone; False if it takes no byte in time."""
+        while self._writable is not None:
+            unacked = unacked_bytes(self.transport)
+            done, _ = await asyncio.wait((self._writable,), timeout=idle_timeout)
+            if not done and unacked_bytes(self.transport) == unacked:
                 return False
         return True
 
     def pause_writing(self) -> None:
-        self._drained = self._loop.create_future()
+        self._writable = self._loop.create_future()
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.pause_client_reading(paused=True)
+            self._call.pause_client_reading(blocked=True)
 
     def resume_writing(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.pause_client_reading(paused=False)
+            self._call.pause_client_reading(blocked=False)
 
     # Receiving.
 
@@ -272,16 +297,16 @@ class UpstreamConnection(asyncio.Protocol):
                 self._parse_chunks(call, data)
             else:
                 call.more([data], complete=False)
-        except Exception:  # noqa: BLE001 - whatever it is, somebody waits for this response
-            # The loop would only log it, and the call would wait for ever.
+        except Exception:  # noqa: BLE001 - whatever it is, a call waits for this response
+            # The loop would only log the error, and the call would wait for ever.
             _log.exception("a response could not be handled inside the proxy")
             self.abandon()
             call.fail(FailureKind.UNKNOWN)
 
-    def _count(self, call: "Call", data: bytes) -> None:
-        left = self._left - len(data)
+    def _count(self, call: ActiveCall, data: bytes) -> None:
+        left = self._body_left - len(data)
         if left > 0:
-            self._left = left
+            self._body_left = left
             call.more([data], complete=False)
             return
         if left < 0:
@@ -290,9 +315,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._finish(self._head, clean=left == 0)  # type: ignore[arg-type]  # it told the length
         call.more([data], complete=True)
 
-    def _parse_head(self, call: "Call", data: bytes) -> None:
+    def _parse_head(self, call: ActiveCall, data: bytes) -> None:
         if not self._raw:
-            if self.transport in self._outbox.waiting and self._take_back(call, self.transport):
+            if self.transport in self._coalescer.waiting and self._take_back(call, self.transport):
                 self._fail(FailureKind.RESET)
                 return
             call.attempt.received = True
@@ -320,10 +345,10 @@ class UpstreamConnection(asyncio.Protocol):
             # No parser needed for the rest: it is counted, or ends with the connection.
             self._parser = None
             self._mode = _COUNT if head.length >= 0 else _UNTIL_CLOSE
-            self._left = head.length - sum(map(len, pieces))
+            self._body_left = head.length - sum(map(len, pieces))
         call.respond(head, pieces, complete=complete)
 
-    def _parse_chunks(self, call: "Call", data: bytes) -> None:
+    def _parse_chunks(self, call: ActiveCall, data: bytes) -> None:
         clean = self._feed(call, data)
         if clean is None:
             return
@@ -334,8 +359,8 @@ class UpstreamConnection(asyncio.Protocol):
         if pieces or complete:
             call.more(pieces, complete=complete)
 
-    def _feed(self, call: "Call", data: bytes) -> bool | None:
-        """Let the parser have *data*: whether it liked all of it; None if the call is over."""
+    def _feed(self, call: ActiveCall, data: bytes) -> bool | None:
+        """Feed *data* to the parser; False if a surplus is bad, None if the call is over."""
         try:
             self._parser.feed_data(data)  # type: ignore[union-attr]  # there is one in these modes
         except HttpParserUpgrade as upgrade:
@@ -343,12 +368,12 @@ class UpstreamConnection(asyncio.Protocol):
             return None
         except HttpParserError:
             if self._complete:
-                return False  # the response is whole, what follows it is not ours
+                return False  # the response is complete, and what follows it belongs to no request
             self._fail(FailureKind.PROTOCOL)
             return None
         return True
 
-    def _switch(self, call: "Call", tail: bytes) -> None:
+    def _switch(self, call: ActiveCall, tail: bytes) -> None:
         head = self._head
         if head is None:
             self._fail(FailureKind.PROTOCOL)
@@ -382,10 +407,10 @@ class UpstreamConnection(asyncio.Protocol):
             raise BadResponse("switched to a protocol that nobody asked for")
         head = self._head = read_response_head(exchange.method, status, bytes(raw[start:end]))
         if head.length == 0 and status != _SWITCHING:
-            # Nothing more will come, whatever a length or coding may say: HEAD.
+            # Nothing more will come, whatever a length or coding may say, as after HEAD.
             self._complete = True
             if len(raw) > end + 4:
-                head.reusable = False  # yet something did, and more of it may follow
+                head.reusable = False  # yet something came, and more of it may follow
 
     def on_body(self, data: bytes) -> None:
         if self._head is None or self._head.length == 0:
@@ -399,17 +424,17 @@ class UpstreamConnection(asyncio.Protocol):
     # The end.
 
     def eof_received(self) -> bool:
-        if self._mode == _UNTIL_CLOSE and self._call is not None and self._has_said_so():
+        if self._mode == _UNTIL_CLOSE and self._call is not None and self._ended_by_upstream():
             call = self._call
             self._call = None
             call.more([], complete=True)
         return False
 
-    def _has_said_so(self) -> bool:
-        """Whether it was the upstream that ended the connection (RFC 9112 9.8).
+    def _ended_by_upstream(self) -> bool:
+        """Say whether the upstream itself ended the connection (RFC 9112 9.8).
 
-        Anybody on the way can end TCP; of TLS only the peer can say that it is over. uvloop tells
-        us of nothing else, asyncio's own loop of both.
+        Any hop on the way can end TCP; only the peer can end TLS. uvloop reports nothing but
+        the peer's end, asyncio's own loop reports both.
         """
         if self.transport is None:
             return False
@@ -423,10 +448,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         transport, self.transport = self.transport, None
-        if self._drained is not None:
-            drained, self._drained = self._drained, None
-            if not drained.done():
-                drained.set_result(None)
+        if self._writable is not None:
+            writable, self._writable = self._writable, None
+            if not writable.done():
+                writable.set_result(None)
         if transport is not None:
             if self._call is not None:
                 self._take_back(self._call, transport)
@@ -434,7 +459,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._end_call(FailureKind.TRUNCATED if self._is_relaying() else FailureKind.RESET)
 
     def abandon(self) -> None:
-        """Close at once, without a word to the call."""
+        """Close at once, without telling the call."""
         if self._call is not None:
             self._take_back(self._call, self.transport)
         self._call = None
@@ -445,23 +470,23 @@ class UpstreamConnection(asyncio.Protocol):
         """Close a connection that has no call."""
         if self.transport is None:
             return
-        # What is left to be sent was answered, and may never be taken; a TLS peer
-        # may never confirm that it heard of the end.
+        # What is left to be sent was answered, and may never be read; a TLS peer
+        # may never confirm the end.
         secure = self.transport.get_extra_info("sslcontext") is not None
         if secure or self._sending or self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
-    def _take_back(self, call: "Call", transport: asyncio.Transport | None) -> bool:
-        """If the request still waits in the outbox, forget it there: no byte of it was sent."""
-        if transport is None or not self._outbox.take_back(transport):
+    def _take_back(self, call: ActiveCall, transport: asyncio.Transport | None) -> bool:
+        """Drop a request that still waits in the write coalescer: no byte of it was sent."""
+        if transport is None or not self._coalescer.take_back(transport):
             return False
         call.attempt.sent = False
         return True
 
     def _was_not_sent(self) -> None:
-        """The connection began to end before the outbox came to the request."""
+        """Note that the connection began to close before the coalescer wrote the request."""
         if self._call is not None:
             self._call.attempt.sent = False
 
@@ -482,9 +507,9 @@ class UpstreamConnection(asyncio.Protocol):
             call.closed(None if self._mode == _TUNNEL else kind)
 
     def _finish(self, head: ResponseHead, *, clean: bool) -> None:
-        """The response is complete: go back to the pool, or close.
+        """Return to the pool after a complete response, or close.
 
-        Not *clean* is a response that was followed by bytes which nobody asked for.
+        A response is not *clean* if bytes followed it that no request asked for.
         """
         self._call = None
         # speed: the first two are all that is_spent() asks about a small request
@@ -492,7 +517,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.close()
             return
         if head.length == 0:
-            self._parser = None  # ended by us, it may still wait for a body
+            self._parser = None  # the parser may still wait for a body
         if head.keep_alive_timeout is not None:
             self.keepalive = min(self.keepalive, head.keep_alive_timeout)
         self._mode = _IDLE
@@ -501,6 +526,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = False
         self._interim = 0
         if self._reading_paused:
-            # Paused just before the end, it would hang its next user for ever.
+            # With reading paused just before the end, its next request would hang for ever.
             self.resume_reading()
         self._owner.give_back(self)

@@ -1,4 +1,4 @@
-"""Names to addresses: looked up when first needed, and again while in use.
+"""Resolves names to addresses: looked up when first needed, and again while in use.
 
 An address literal is its own answer. For a name both families are asked; the
 answer is kept for :data:`FRESH_FOR` seconds and then renewed in the background,
@@ -14,19 +14,19 @@ from ipaddress import ip_address
 from proxy.core.clock import Clock
 
 FRESH_FOR = 30.0
-"""Seconds after which an answer is asked for again (the design's 30 s)."""
+"""Seconds after which a name is looked up again (the design's 30 s)."""
 AT_LEAST_BETWEEN = 1.0
 """Seconds between two look-ups, however many connects fail."""
 
 
 class Resolver:
-    """The addresses of one host."""
+    """Resolves one host to its addresses."""
 
     __slots__ = (
-        "_asked_at",
         "_changed",
         "_clock",
         "_host",
+        "_looked_up_at",
         "_lookup",
         "_port",
         "found",
@@ -38,32 +38,32 @@ class Resolver:
         self._host = host
         self._port = port
         self._clock = clock
-        self._asked_at = float("-inf")
+        self._looked_up_at = float("-inf")
         self._lookup: asyncio.Task[None] | None = None
         self.is_fixed = _is_literal(host)
         """Whether the host is an address itself."""
         self.found: tuple[str, ...] = (host,) if self.is_fixed else ()
-        """What the last good look-up gave, in its order."""
+        """The addresses of the last good look-up, in its order."""
 
     def __repr__(self) -> str:
         return f"<addresses {self._host} {' '.join(self.found) or 'unknown'}>"
 
     def renew_if_old(self) -> None:
-        """Ask again in the background once the answer has had its time."""
-        if not self.is_fixed and self._clock.monotonic() - self._asked_at >= FRESH_FOR:
+        """Look the name up again in the background once the answer is FRESH_FOR seconds old."""
+        if not self.is_fixed and self._clock.monotonic() - self._looked_up_at >= FRESH_FOR:
             self.renew()
 
     def renew(self) -> asyncio.Task[None] | None:
-        """Ask again in the background, unless that was done a moment ago.
+        """Look the name up again in the background, unless that was done a moment ago.
 
-        Returns the look-up that is under way, for those who must wait for it: it
-        never fails, and ``found`` says what came of it.
+        Returns the look-up that is under way, for callers that must wait for it: the task
+        never fails, and ``found`` has its result.
         """
         now = self._clock.monotonic()
         if self._lookup is None and not self.is_fixed:
-            if self.found and now - self._asked_at < AT_LEAST_BETWEEN:
+            if self.found and now - self._looked_up_at < AT_LEAST_BETWEEN:
                 return None
-            self._asked_at = now
+            self._looked_up_at = now
             self._lookup = asyncio.get_running_loop().create_task(self._look_up())
         return self._lookup
 
@@ -83,7 +83,7 @@ class Resolver:
             self._changed()
 
     def close(self) -> None:
-        """Stop asking."""
+        """Cancel the look-up that is under way."""
         if self._lookup is not None:
             self._lookup.cancel()
 

@@ -1,14 +1,14 @@
-"""Uploads that hold connections of one address while others wait for one.
+"""Pre-empts slow uploads that occupy a connection pool while other requests wait for it.
 
 A connection is taken when a request is sent, and a body that comes slowly keeps it for as long.
-That hurts nobody until all of ``max_connections`` are taken. Then uploads that are waited for make
-way for requests that wait for a connection:
+That harms no other request until all of ``max_connections`` are taken. Then uploads whose client
+is being waited for are pre-empted for requests that wait for a connection:
 
-1. those that have brought less than ``limits.body_rate`` lately, whoever sends them;
-2. those of a caller whose uploads hold more than half of all connections, if another caller waits.
+1. uploads that have brought less than ``limits.body_rate`` lately, whichever caller sends them;
+2. uploads of a caller that occupy more than half of all connections, if another caller waits.
 
-The oldest goes first, and gets 408 ``slow_client``. Uploads that are not waited for, because the
-upstream is behind, stay.
+The oldest goes first, and gets 408 ``slow_client``. Uploads that wait for the upstream, because
+that is behind with reading, stay.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.fair_share import FairShare
 
-_MAKE_WAY = Refusal(
+_PREEMPTED = Refusal(
     RefusalReason.SLOW_CLIENT,
     "Others wait for the connection that this slow body holds.",
     close=True,
@@ -26,7 +26,7 @@ _MAKE_WAY = Refusal(
 
 
 class Uploads:
-    """The requests of one address whose bodies are on their way, the oldest first."""
+    """The requests of one address whose bodies are being sent, the oldest first."""
 
     __slots__ = ("_callers", "_uploads")
 
@@ -35,38 +35,38 @@ class Uploads:
         self._callers = FairShare[str]()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many uploads there are."""
         return len(self._uploads)
 
     def begin(self, exchange: Exchange) -> None:
-        """The body of *exchange* holds a connection from now on."""
+        """Count the body of *exchange*, which occupies a connection from now on."""
         caller = self._uploads[exchange] = exchange.caller()
         self._callers.add(caller, 1)
 
     def end(self, exchange: Exchange) -> None:
-        """The body of *exchange* is over, or was given up."""
+        """Count the body of *exchange* no longer: it is over, or was given up."""
         caller = self._uploads.pop(exchange, None)
         if caller is not None:
             self._callers.give_back(caller, 1)
 
-    def remove_stale_socket(self, waiting: Iterable[str], connections: int) -> None:
-        """End uploads for the sake of those who wait, one for each, if any are to blame.
+    def preempt(self, waiting: Iterable[str], connections: int) -> None:
+        """End one upload for each waiting request, as far as there are any to blame.
 
-        *waiting* are the callers of those who wait, and *connections* are all there are.
+        *waiting* are the callers of the waiting requests, *connections* the size of the pool.
         """
         greedy = self._callers.largest()
-        behind: deque[Exchange] = deque()
+        slow: deque[Exchange] = deque()
         others: deque[Exchange] = deque()
         for exchange, sender in self._uploads.items():
             if not exchange.waiting_since or exchange.body is None:
                 continue
             if exchange.body.is_behind():
-                behind.append(exchange)
+                slow.append(exchange)
             elif sender == greedy:
                 others.append(exchange)
         for caller in waiting:
-            if behind:
-                self._stop(behind.popleft())
+            if slow:
+                self._stop(slow.popleft())
             elif not others:
                 return
             elif greedy not in {None, caller} and self._callers.used_by(greedy) > connections // 2:
@@ -75,4 +75,4 @@ class Uploads:
     def _stop(self, exchange: Exchange) -> None:
         self.end(exchange)
         if exchange.body is not None:
-            exchange.body.stop(_MAKE_WAY)
+            exchange.body.stop(_PREEMPTED)

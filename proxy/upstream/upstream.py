@@ -1,4 +1,4 @@
-"""One attempt at an upstream: a connection, the request, and what comes back."""
+"""One attempt at an upstream: takes a connection, sends the request, relays the response."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import UpstreamConnection
 from proxy.upstream.endpoints import Endpoints
-from proxy.upstream.pool import DialError, Pool
+from proxy.upstream.pool import ConnectError, Pool
 
 _log = logging.getLogger("holdfast")
 
@@ -39,7 +39,7 @@ class Upstream:
     ) -> None:
         self.settings = settings
         self._honoured_key = b""
-        """Header whose value it runs once only, in lower case; empty: it promises nothing."""
+        """Header whose value the upstream runs once only, in lower case; empty: no such promise."""
         if settings.honours_key is not None:
             self._honoured_key = settings.honours_key.header.encode()
         self._clock = clock
@@ -52,32 +52,32 @@ class Upstream:
     async def attempt(
         self,
         exchange: Exchange,
-        give_up: float,
+        connect_by: float,
         *,
         fresh: bool = False,
         judge: Judge | None = None,
         avoid: Collection[str] = (),
-        pause: RetryDelay | None = None,
+        delay: RetryDelay | None = None,
         permit: SendPermit | None = None,
         url: str = "",
     ) -> Attempt:
         """Send the request once and relay what comes back.
 
         Every fault of the upstream ends up in the record that is returned. With
-        *fresh* the request goes over a new connection. *give_up* is the moment
-        by which a connection must be there, besides ``connect_timeout``. *judge*
+        *fresh* the request goes over a new connection. *connect_by* is the moment
+        by which a connection must be open, besides ``connect_timeout``. *judge*
         may keep the response of a failure from the client. Addresses to *avoid*
         are taken only if there is no better one, and with *url* none but those of that URL.
-        *pause* is the wait that came before, for the record. A *permit* is needed where
-        somebody limits how many requests are sent; it is closed at the end, however that comes.
-        Raises :class:`proxy.core.ports.Refused` if every address is left alone for now,
+        *delay* is the wait that came before, for the record. A *permit* is given where
+        throttles limit how many requests are sent; it is closed at the end, however that comes.
+        Raises :class:`proxy.core.ports.Refused` if the breakers of all addresses are open,
         and if the client's own body is at fault; :class:`proxy.core.ports.KeyLost` if its
         idempotency key may be another request's by now.
         """
         now = self._clock.monotonic()
         endpoints = self.endpoints
         pool = endpoints.only or self._pick(now, avoid, permit, url)
-        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, pause)
+        attempt = Attempt(len(exchange.attempts) + 1, self.settings.name, now, delay)
         attempt.url = url
         if permit is not None:
             attempt.queued = permit.queued
@@ -85,10 +85,10 @@ class Upstream:
         call = Call(exchange, attempt, judge, self._loop, self._clock)
         try:
             if endpoints.breakers is not None and pool is not None:
-                call.report = endpoints.admitted(pool, now)
+                call.report = endpoints.admit(pool, now)
             longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
             if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
-                pool, connection = await self._connect(call, pool, give_up, permit, fresh=fresh)
+                pool, connection = await self._connect(call, pool, connect_by, permit, fresh=fresh)
             attempt.address, attempt.url = pool.label, pool.url
             attempt.reused = connection.uses > 0
             upload = self._send(call, pool, connection)
@@ -96,13 +96,13 @@ class Upstream:
                 await call.done
             else:
                 await self._upload(call, pool, connection, upload)
-        except DialError as error:
+        except ConnectError as error:
             if pool is not None:
                 attempt.address = pool.label
             call.closed(error.kind)
         except (asyncio.CancelledError, Refused) as error:
             # The client left, or its body was bad.
-            await call.end_alone(error)
+            await call.end_without_client(error)
         except Exception:  # noqa: BLE001 - our own fault is an outcome like the others
             _log.exception("attempt for request %s failed inside the proxy", exchange.request_id)
             call.fail(FailureKind.UNKNOWN)
@@ -116,7 +116,7 @@ class Upstream:
     def _pick(
         self, now: float, avoid: Collection[str], permit: SendPermit | None, url: str
     ) -> Pool | None:
-        """The address to try; see :meth:`Endpoints.pick`."""
+        """Return the pool to try, see :meth:`Endpoints.pick`; close *permit* if there is none."""
         try:
             return self.endpoints.pick(now, avoid, url)
         except BaseException:
@@ -125,17 +125,17 @@ class Upstream:
             raise
 
     def may_repeat(self, exchange: Exchange) -> bool:
-        """Whether the request does no harm here if it runs twice."""
+        """Say whether the request does no harm at this upstream if it runs twice."""
         method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
         if method in REPEATABLE_METHODS:
             return True
         if not key and unsafe != "always":
-            return False  # as below, in less time: nearly every POST
+            return False  # speed: as below, for nearly every POST
         has_key = bool(key) and exchange.sends_once(key)
         return is_repeatable(method, unsafe, carries_honoured_key=has_key)
 
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
-        """Whether a second attempt could send the same, too."""
+        """Say whether a second attempt may and could send the same request."""
         if exchange.upgrade:
             return False
         if exchange.method not in REPEATABLE_METHODS and not self.may_repeat(exchange):
@@ -148,34 +148,34 @@ class Upstream:
         self,
         call: Call,
         pool: Pool | None,
-        give_up: float,
+        connect_by: float,
         permit: SendPermit | None,
         *,
         fresh: bool,
     ) -> tuple[Pool, UpstreamConnection]:
-        """A new connection for a request that may still be sent when it is there."""
+        """Open a connection for a request, and spend its *permit* once the connection is open."""
         if permit is None:
-            return await self.endpoints.connect(call, pool, give_up, fresh=fresh)
+            return await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         permit.reserve()
-        pool, connection = await self.endpoints.connect(call, pool, give_up, fresh=fresh)
+        pool, connection = await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         try:
-            await permit.use(give_up)
+            await permit.use(connect_by)
         except BaseException:
             pool.give_back(connection, used=False)
             raise
         return pool, connection
 
     def _send(self, call: Call, pool: Pool, connection: UpstreamConnection) -> RequestBody | None:
-        """Put the request on the wire; returns its body if that is still to be sent."""
+        """Send the request; return its body if that is still to be sent."""
         exchange = call.exchange
         if exchange.expired or exchange.attempt_expired:
-            # Its deadline came while it waited for the connection, and comes only once.
+            # The deadline came while the request waited for the connection, and fires only once.
             pool.give_back(connection, used=False)
             if call.report is not None:
                 call.report.not_reached(FailureKind.CONNECT, blame=False)
-            raise DialError(FailureKind.CONNECT)
+            raise ConnectError(FailureKind.CONNECT)
         key = exchange.owned_key
-        # The first comparison saves a call where the other is of no use.
+        # speed: the first comparison saves a call where the key cannot be lost.
         if key is not None and key.owned_until < inf and key.owned_until <= self._clock.monotonic():
             pool.give_back(connection, used=False)
             raise KeyLost
@@ -189,11 +189,11 @@ class Upstream:
                 preserve_host=self.settings.preserve_host,
             )
         except BaseException:
-            # A body beyond the limit, say: the connection is as good as before.
+            # For example a body beyond the limit: the connection is as good as before.
             pool.give_back(connection, used=False)
             raise
         if not connection.send(call, head, whole or b"", more=whole is None):
-            raise DialError(FailureKind.CONNECT)
+            raise ConnectError(FailureKind.CONNECT)
         call.attempt.sent = call.has_begun = True
         call.connection = connection
         exchange.stream = call
@@ -210,7 +210,7 @@ class Upstream:
         finally:
             upload.cancel()
             pool.uploads.end(call.exchange)
-            # Its reader must have let go of the body before anybody else reads.
+            # The task must have stopped reading the body before another reader begins.
             await asyncio.wait((upload,))
         error = None if upload.cancelled() else upload.exception()
         if error is not None and call.attempt.kind is FailureKind.CANCELLED:
@@ -219,14 +219,14 @@ class Upstream:
 
 async def _upload(call: Call, connection: UpstreamConnection, body: RequestBody) -> None:
     chunked = body.length == CHUNKED
-    longest_silence = call.exchange.route.settings.idle_timeout
+    idle_timeout = call.exchange.route.settings.idle_timeout
     try:
         while data := await body.read():
             if chunked:
                 connection.write_chunk(data)
             else:
                 connection.write(data)
-            if connection.must_wait and not await connection.drained(longest_silence):
+            if connection.is_write_blocked and not await connection.wait_writable(idle_timeout):
                 call.fail(FailureKind.TIMEOUT)
                 return
     except Exception:

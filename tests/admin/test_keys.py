@@ -165,7 +165,7 @@ class TestRelease:
         async with running(CONFIG) as proxy:
             claims = claims_of(proxy)
             assert isinstance(claims, MemoryIdempotencyStore)
-            proxy.app._in_flight_keys.claims = Overtaken(
+            proxy.app._in_flight_keys.store = Overtaken(
                 claims._settings, claims._clock, lambda: None
             )
             assert (await proxy.admin("DELETE", PATH)).status == status

@@ -207,7 +207,7 @@ async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> 
         ScriptedUpstream(till) as upstream,
         running(one_route(upstream, "idempotency: true", top=top)) as proxy,
     ):
-        claims = proxy.app._in_flight_keys.claims
+        claims = proxy.app._in_flight_keys.store
         storm = Storm([proxy], keys, seed=35)
         most = 0
         for start in range(0, len(keys), 10):

@@ -13,7 +13,7 @@ Outage = Callable[[RedisServer], AbstractAsyncContextManager[None]]
 
 @asynccontextmanager
 async def killed(server: RedisServer) -> AsyncIterator[None]:
-    """Its port refuses; when it is back it has forgotten everything."""
+    """Kill the store: its port refuses, and when it is back it has forgotten everything."""
     await server.stop()
     yield
     await server.start()
@@ -21,7 +21,7 @@ async def killed(server: RedisServer) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def stalled(server: RedisServer) -> AsyncIterator[None]:
-    """It neither answers nor hangs up."""
+    """Stall the store: it neither answers nor hangs up."""
     server.stall()
     yield
     server.resume()
@@ -29,7 +29,7 @@ async def stalled(server: RedisServer) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def swallowed(server: RedisServer) -> AsyncIterator[None]:
-    """Who knocks hears nothing, as behind a firewall."""
+    """Drop all packets to the store, as a firewall does."""
     await server.stop()
     with black_hole(server.port):
         yield

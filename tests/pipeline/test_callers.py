@@ -109,7 +109,7 @@ async def test_callers_that_send_nothing_and_an_empty_value_share_their_keys() -
 
 
 def order(host: str) -> bytes:
-    """The same order at one of the shops."""
+    """Place the same order at one of the shops."""
     return request("POST", "/orders", f"Host: {host}", KEY, body=b"order")
 
 

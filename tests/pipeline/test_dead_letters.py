@@ -237,7 +237,7 @@ async def test_a_client_that_leaves_leaves_no_letter() -> None:
 async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
     then: Behaviour, error: str | None, policy: str
 ) -> None:
-    """Nobody was told."""
+    """The client is gone, so the failure was told to no one."""
 
     async def later(visit: Visit) -> None:
         await visit.read_body()
@@ -272,7 +272,7 @@ async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The response that was set aside has not ended yet."""
-    monkeypatch.setattr("proxy.upstream.call.SET_ASIDE_TIME", PATIENCE)
+    monkeypatch.setattr("proxy.upstream.call.DISCARD_TIME", PATIENCE)
 
     async def slow_end(visit: Visit) -> None:
         await visit.read_body()

@@ -43,7 +43,7 @@ def reasons(record: LogRecord) -> list[str]:
 
 
 def assert_fixed(given: Response) -> None:
-    """It is the route's fixed answer, and says so."""
+    """The response is the route's fixed answer, and says so."""
     assert (given.status, given.body) == (200, b"later")
     assert (given.get("Content-Type"), given.get("X-Mood")) == ("text/plain", "calm")
     assert given.get("Proxy-Status") == 'holdfast; details="fallback"'

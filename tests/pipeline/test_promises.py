@@ -31,7 +31,7 @@ README = Path(__file__).parent.parent.parent / "README.md"
 QUICK = "retry: {attempts: 2, backoff: {base: 1ms}}"
 HOLD = "{on_ambiguous: hold}"
 booked = answer(response(503))
-"""It runs, and nobody is told."""
+"""The request runs, but the client is told of a failure."""
 
 
 def windows() -> list[str]:
@@ -115,10 +115,10 @@ async def decided_by_a_person() -> None:
         first = await post(proxy)
         held = await post(proxy)
         assert (held.status, held.reason_word) == (409, "outcome_unknown")
-        letter = first.get("Holdfast-Dead-Letter") or ""
-        assert (await replay(proxy, letter)).status == 409
+        dead_letter_id = first.get("Holdfast-Dead-Letter") or ""
+        assert (await replay(proxy, dead_letter_id)).status == 409
         await proxy.admin("DELETE", f"/keys/{held.problem['record']}")
-        assert (await replayed(proxy, letter, force=True))["result"] == "failed"
+        assert (await replayed(proxy, dead_letter_id, force=True))["result"] == "failed"
         assert len(upstream.requests) == 2
 
 
@@ -153,7 +153,7 @@ SCENARIOS: dict[str, Scenario | tuple[str, ...]] = {
         "admin.test_taking_keys:test_an_attempt_is_under_way",
     ),
     "the store cannot be told": (
-        "pipeline.idempotency.test_untold:test_the_lease_goes_on_while_the_store_cannot_be_told",
+        "pipeline.idempotency.test_unreported_ends:test_the_lease_goes_on_while_the_store_cannot_be_told",
         (
             "pipeline.idempotency.test_crash:"
             "test_after_the_lease_it_runs_once_more_or_a_person_decides"

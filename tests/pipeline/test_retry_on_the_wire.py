@@ -337,7 +337,7 @@ async def assert_metrics_agree(metrics: Metrics, stories: Sequence[Story]) -> No
 
 
 def assert_wire_agrees(upstream: ScriptedUpstream, trial: Trial) -> None:
-    """As many requests came as the rules allow, all those of one case alike to the byte."""
+    """The upstream got as many requests as the rules allow, those of one case alike to the byte."""
     arrived: dict[int, list[Request]] = {number: [] for number in range(len(CASES))}
     for attempt in upstream.requests:
         arrived[int(attempt.get("X-Request-Id") or -1)].append(attempt)

@@ -65,11 +65,11 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    letters = DeadLetterStore("nowhere", clock, cast("DeadLetterLosses", None))
-    claims = MemoryIdempotencyStore(MemorySettings(), clock, lambda: None)
-    flights = InFlightKeys(claims, clock, cast("ResultMemory", None))
+    dead_letters = DeadLetterStore("nowhere", clock, cast("DeadLetterLosses", None))
+    store = MemoryIdempotencyStore(MemorySettings(), clock, lambda: None)
+    in_flight = InFlightKeys(store, clock, cast("ResultMemory", None))
     services = RouteServices(
-        {"a": upstream}, {}, deadlines, {}, (), flights, letters, RetryWaits(), clock
+        {"a": upstream}, {}, deadlines, {}, (), in_flight, dead_letters, RetryWaits(), clock
     )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), services)
     forward = getattr(handler, "__self__", None)

@@ -8,7 +8,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
     """What is held for requests now, by name; empty if nothing is."""
     app = proxy.app
     throttles = app._generation.throttles.values()
-    gates = [gate for throttle in throttles for gate in throttle._gates()]
+    limiters = [limiter for throttle in throttles for limiter in throttle._limiters()]
     routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
     held = {
         "requests in flight": sum(route["in_flight"] for route in routes.values()),
@@ -16,9 +16,9 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
             proxy.open_upstream_connections - proxy.idle_upstream_connections
         ),
         "waits": len(app._retry_waits),
-        "requests in line": sum(gate.bucket.waiting for gate in gates),
-        "places in throttles": sum(gate.bucket.under_way for gate in gates),
-        "permits held": sum(gate.bucket._reserved for gate in gates),
+        "requests in line": sum(limiter.queue.waiting for limiter in limiters),
+        "places in throttles": sum(limiter.queue.under_way for limiter in limiters),
+        "permits held": sum(limiter.queue._reserved for limiter in limiters),
         "deadlines": sum(deadlines.watched for deadlines in app._generation.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
         "keys in flight": len(app._in_flight_keys),

@@ -11,7 +11,7 @@ DAY = 86400.0
 
 def claims_of(proxy: RunningProxy) -> IdempotencyStore:
     """What the proxy knows of keys."""
-    return proxy.app._in_flight_keys.claims
+    return proxy.app._in_flight_keys.store
 
 
 async def claim(

@@ -10,7 +10,7 @@ from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import Origin, UpstreamSettings
 from proxy.upstream.connection import UpstreamConnection
-from proxy.upstream.pool import DialError, Pool
+from proxy.upstream.pool import ConnectError, Pool
 from tests.support import PATIENCE, ScriptedUpstream, eventually
 
 Waiting = asyncio.Task[UpstreamConnection]
@@ -125,7 +125,7 @@ async def test_giving_up_in_the_queue_takes_nobody_elses_turn(pool: Pool) -> Non
     first = await ask(pool)
     hasty = ask(pool, within=0.01)
     patient = await ask_and_wait(pool)
-    with pytest.raises(DialError) as failed:
+    with pytest.raises(ConnectError) as failed:
         await hasty
     assert failed.value.kind is FailureKind.BUSY
     pool.give_back(first)

@@ -1,8 +1,8 @@
-"""Between an upstream's response and the client of the request that owns a key.
+"""Captures an upstream's response on its way to the client of the request that owns a key.
 
-The response is read ahead of its client and kept, as far as that is allowed, so that a
-client that reads slowly, or leaves, costs nobody the result. All of it goes on to the client
-as it comes, but for its end: that waits until the store has the whole.
+The response is read ahead of its client and kept, as far as that is allowed, so that no
+duplicate loses the result to a client that reads slowly, or leaves. All of it is relayed to the
+client as it comes, except for its end, which waits until the store has the whole.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from proxy.policy.idempotency.retention import head_to_keep, is_stream_of_events
 
 
 class ResponseCapture(ABC):
-    """Keeps one response while it is relayed (core.Receiver)."""
+    """Keeps one response while it is relayed (core.ports.Receiver)."""
 
     __slots__ = (
         "_head",
@@ -28,13 +28,13 @@ class ResponseCapture(ABC):
     )
 
     def __init__(self, exchange: Exchange, limit: int) -> None:
-        """Up to *limit* bytes of body are kept."""
+        """Keep up to *limit* bytes of body."""
         self.exchange = exchange
         self._limit = limit
         self.status = 0
-        """Of the response, once it has begun."""
+        """Status of the response, once it has begun; 0 before."""
         self.reads_ahead = True
-        """Whether all of it is being kept."""
+        """Whether all of the response is being kept, ahead of its client."""
         self._head = b""
         self._pieces: list[bytes] = []
         self._size = 0
@@ -43,16 +43,16 @@ class ResponseCapture(ABC):
 
     @abstractmethod
     def overflowed(self) -> None:
-        """The response turns out to be one that is not kept."""
+        """Act on a response that turns out to be too large, or a stream, and is not kept."""
 
     @abstractmethod
     def outlive_client(self) -> bool:
-        """The client has left: whether its request goes on all the same."""
+        """Say whether the request goes on though its client has left."""
 
     # From the upstream.
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """The head, with what has come of the body."""
+        """Relay and keep the head, with what has come of the body."""
         exchange = self.exchange
         self.status = head.status
         if not head.has_date:
@@ -63,12 +63,12 @@ class ResponseCapture(ABC):
         else:
             exchange.relay_head(head, pieces, complete=False)
         if (head.has_body and head.content_length > self._limit) or is_stream_of_events(head.text):
-            self._stop_keeping()
+            self._overflow()
         elif pieces and self.reads_ahead:
             self._keep(pieces)
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
-        """More of the body."""
+        """Relay and keep more of the body."""
         if complete:
             self._withheld_pieces = pieces
         else:
@@ -77,34 +77,34 @@ class ResponseCapture(ABC):
             self._keep(pieces)
 
     def relay_cut(self) -> None:
-        """The body broke off: there is nothing to keep."""
+        """Relay that the body broke off: there is nothing to keep."""
         self.exchange.relay_cut()
 
     def _keep(self, pieces: list[bytes]) -> None:
         self._pieces += pieces
         self._size += sum(map(len, pieces))
         if self._size > self._limit:
-            self._stop_keeping()
+            self._overflow()
 
-    def _stop_keeping(self) -> None:
+    def _overflow(self) -> None:
         if self.reads_ahead:
-            self.let_go()
+            self.stop_keeping()
             self.overflowed()
 
-    def let_go(self) -> None:
-        """Keep nothing of it: from here on it goes at its client's pace."""
+    def stop_keeping(self) -> None:
+        """Keep nothing any more: from here on the client's pace counts (back-pressure)."""
         self.reads_ahead = False
         self._pieces = []
         stream = self.exchange.stream
         if stream is not None and self.exchange.is_behind:
             stream.pause_reading()
 
-    # Once it has ended.
+    # Once the response has ended.
 
     def response(self, *, lasts: bool) -> KeptResponse | None:
-        """What has come, for duplicates; None if not all of it was kept.
+        """Return the response for duplicates; None if not all of it was kept.
 
-        What *lasts* for the time of a key leaves out what was true of one moment.
+        A response that *lasts* for the ttl of a key leaves out what was true of one moment.
         """
         if not self.reads_ahead or self._withheld_pieces is None:
             return None
@@ -112,7 +112,7 @@ class ResponseCapture(ABC):
         return KeptResponse(self.status, head, b"".join(self._pieces))
 
     def deliver(self) -> None:
-        """Let the client have the end of it."""
+        """Relay the withheld end of the response to the client."""
         exchange, head, pieces = self.exchange, self._withheld_head, self._withheld_pieces
         if pieces is None or exchange.client_is_gone:
             return

@@ -1,11 +1,12 @@
-"""Requests with a key that are under way in this process, and those who wait for them.
+"""Idempotency keys in flight: owned by requests of this process, with their local waiters.
 
 A flight outlives the client that began it, so it belongs to the process: a drain waits for
-it, and a reload does not touch it. While it lasts its lease is renewed. It knows until when
-its key is certainly its own (``owned_until``), which is asked before every send.
+it, and a reload does not touch it. While it lasts, a heartbeat renews its lease in the store. It
+knows until when its key is certainly its own (``owned_until``), which is asked before every send.
 
-A store that cannot be told how a flight ended is told again and again. Until then the flight
-stays, with its result and its lease: duplicates here get the result, and those elsewhere wait.
+If the store cannot be reached when a flight ends, the end is reported again until the store
+accepts it. Until then the flight stays, with its result and its lease: duplicates in this process
+get the result, and those elsewhere wait.
 """
 
 import asyncio
@@ -30,52 +31,52 @@ _log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 _RENEWALS = 3
-"""How often a lease is renewed in its own time."""
-_TELL_AGAIN = 0.25
-_TELL_SELDOM = 2.0
-"""Seconds between two attempts to tell a store how a request ended, the first and the longest."""
-_MOST_UNTOLD = 1000
-"""Ends that a store was not told of, beyond which no key is claimed."""
+"""Heartbeats per lease: how often a lease is renewed within its own length."""
+_REPORT_AGAIN = 0.25
+_REPORT_AT_LEAST_EVERY = 2.0
+"""Seconds between two reports of an end to the store, the first and the longest."""
+_MOST_UNREPORTED = 1000
+"""Ends that the store has not accepted, beyond which no key is claimed."""
 _NAMED = 10
-"""Records that are named in the log where many were not told."""
+"""Records that are named in the log where many were never reported."""
 
 _FOR_EVER = math.inf
-"""Until when a key is its owner's that nobody else can get."""
+"""``owned_until`` of a key that no other request can get."""
 _NOT_MINE = -math.inf
-"""Until when a key is its owner's that may send nothing any more."""
+"""``owned_until`` of a key whose owner may send nothing any more."""
 
 _KNOWN_SCOPES = 10_000
-"""Callers that are remembered as known; the rest are told apart by their addresses."""
+"""Callers that are remembered as known; the others are told apart by their addresses."""
 
 
 class Promotion(Enum):
-    """What somebody hears who waited for a flight that brought no result."""
+    """What a waiter gets from a flight that brought no result."""
 
     YOURS = "yours"
-    """Its owner gave up before anything was sent: take its place."""
+    """The owner gave up before anything was sent: the waiter becomes the owner."""
     AGAIN = "again"
-    """The key is not in flight any more: ask for it again."""
+    """The key is not in flight any more: the waiter claims it again."""
 
 
 class ResultMemory(Protocol):
-    """The memory for what is kept of requests, which all of them share."""
+    """The memory for kept bodies and results, which all requests share."""
 
     def take(self, size: int) -> bool:
-        """Count *size* more bytes as kept; False if there is no room for them."""
+        """Count *size* more bytes as kept; False if there is no memory for them."""
 
     def give_back(self, size: int) -> None:
         """Count *size* bytes as kept no longer."""
 
 
 class OwnerToken(Protocol):
-    """The request that runs while it owns a key."""
+    """The running request that owns a key, as far as the flight needs to know it."""
 
     def end_early(self) -> "asyncio.Future[Any]":
-        """Let it go on without its key; the result is done once the store was told."""
+        """Let the request go on without its key; the future is done once the store was told."""
 
 
 class InFlightKey:
-    """One request that owns its key."""
+    """One key that a request of this process owns, and the requests that wait for it."""
 
     __slots__ = (
         "began",
@@ -91,100 +92,100 @@ class InFlightKey:
     def __init__(self, claim: Claim, began: float, owned_until: float) -> None:
         self.claim = claim
         self.began = began
-        """Monotonic seconds; its key was asked for then."""
+        """Monotonic seconds at which the store was asked for the key."""
         self.owned_until = owned_until
-        """Monotonic seconds up to which nobody else can have its key (core.OwnedKey)."""
+        """Monotonic seconds up to which no other request can have the key (core.ports.OwnedKey)."""
         self.is_lost = False
-        """Whether the store said that the key is another's."""
+        """Whether the store said that the key is another request's."""
         self.owner: OwnerToken | None = None
-        """Told if its time is over before it has ended; None while no request runs."""
+        """Told if the ttl is over before the request has ended; None while no request runs."""
         self.recorder: Recorder | None = None
-        """Told if the key was another's when the store heard of the end."""
+        """Told if the key was another request's when the store was told of the end."""
         self.ending: Ending | None = None
-        """How it ended, where the store could not be told yet."""
+        """How the request ended, while the store has not accepted that."""
         self.waiting: deque[asyncio.Future[Result | Promotion]] | None = None
-        """Made for the first who waits, for mostly nobody does."""
+        """Futures of the waiters, oldest first; made for the first, since mostly none waits."""
 
     def __repr__(self) -> str:
-        told = "" if self.ending is None else ", ended untold"
-        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting{told}>"
+        unreported = "" if self.ending is None else ", ended unreported"
+        return f"<flight {self.claim.name}, {len(self.waiting or ())} waiting{unreported}>"
 
     def forbid_to_send(self) -> None:
-        """Let no further attempt be sent."""
+        """Forbid the owner to send any further attempt."""
         self.owned_until = _NOT_MINE
 
     def join(self) -> "asyncio.Future[Result | Promotion]":
-        """Wait for it, behind all who do so already."""
-        turn: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
+        """Add a waiter behind all others; the future gets the result or a promotion."""
+        waiter: asyncio.Future[Result | Promotion] = asyncio.get_running_loop().create_future()
         if self.waiting is None:
             self.waiting = deque()
-        self.waiting.append(turn)
-        return turn
+        self.waiting.append(waiter)
+        return waiter
 
-    def leave(self, turn: "asyncio.Future[Result | Promotion]") -> None:
-        """Wait no longer."""
-        if self.waiting is not None and turn in self.waiting:
-            self.waiting.remove(turn)
-        turn.cancel()
+    def leave(self, waiter: "asyncio.Future[Result | Promotion]") -> None:
+        """Remove *waiter* from the queue."""
+        if self.waiting is not None and waiter in self.waiting:
+            self.waiting.remove(waiter)
+        waiter.cancel()
 
-    def hand_over(self) -> bool:
-        """Let whoever has waited longest take the owner's place; False if nobody waits."""
+    def promote_next(self) -> bool:
+        """Promote the oldest waiter to owner; return False if none waits."""
         while self.waiting:
-            turn = self.waiting.popleft()
-            if not turn.done():
-                turn.set_result(Promotion.YOURS)
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(Promotion.YOURS)
                 return True
         return False
 
-    def conclude(self, result: Result | Promotion) -> None:
-        """Tell all who wait."""
+    def resolve_waiters(self, result: Result | Promotion) -> None:
+        """Give *result* to all waiters."""
         waiting, self.waiting = self.waiting, None
-        for turn in waiting or ():
-            if not turn.done():
-                turn.set_result(result)
+        for waiter in waiting or ():
+            if not waiter.done():
+                waiter.set_result(result)
 
 
 class InFlightKeys:
-    """All flights of the process."""
+    """All keys in flight of the process."""
 
     def __init__(
         self,
-        claims: IdempotencyStore,
+        store: IdempotencyStore,
         clock: Clock,
-        room: ResultMemory,
+        memory: ResultMemory,
         recorder: StoreRecorder | None = None,
     ) -> None:
-        """*room* is where results count that the store could not take.
+        """*memory* counts the results that the store has not accepted yet.
 
-        *recorder* is that of the store, where there is one outside this process.
+        *recorder* is that of the store, if the store is outside this process.
         """
-        self.claims = claims
-        self.at_once = claims.at_once
-        self._room = room
+        self.store = store
+        self.immediate = store.at_once
+        self._memory = memory
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, InFlightKey] = {}
         self.get = self._by_name.get
-        """Called with the name of a record: the flight that owns its key, or None."""
+        """Called with the name of a record; returns the flight that owns its key, or None."""
         self.known_scopes: dict[str, None] = {}
-        """Callers of whom a good response was kept, by their digests: each has a share of its own
-        of the room for keys. Whoever is not among them shares that of its address."""
+        """Digests of callers for whom a good response was kept: each has a share of its own of the
+        room for keys. A caller that is not among them uses the share of its address."""
         self._fetches: dict[tuple[str, str], asyncio.Task[Result | Exception | None]] = {}
-        """Large results that are on their way from the store, by record and owner."""
+        """Large results that are being fetched from the store, by record and owner."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timers: dict[tuple[float, float], asyncio.TimerHandle] = {}
-        """When flights of each lease and ttl are looked after next, as long as there are any."""
+        """Heartbeat timers by lease and ttl, as long as there are flights with these."""
         self._is_over = False
         """Whether the drain has run out of time."""
-        self.untold = 0
-        """Flights that have ended, and the store was not told."""
-        self._is_deaf = False
-        """Whether the log says that the store cannot be told."""
-        self._left_untold: list[str] = []
-        """Names of records of which it never was."""
+        self.unreported = 0
+        """Flights that have ended, and whose end the store has not accepted."""
+        self._is_store_failing = False
+        """Whether the log says that the store accepts no report."""
+        self._never_reported: list[str] = []
+        """Names of records whose end the store never accepted."""
         self.waiting = 0
-        """Requests that wait for another one's result, here or elsewhere."""
+        """Requests that wait for the result of an owner, in this process or elsewhere."""
 
     def __repr__(self) -> str:
         return f"<{len(self._by_name)} flights, {len(self._tasks)} tasks>"
@@ -193,47 +194,48 @@ class InFlightKeys:
         return len(self._by_name)
 
     @property
-    def may_begin(self) -> bool:
-        """Whether another key may be claimed: not while too many ends are untold."""
-        return self.untold < _MOST_UNTOLD
+    def may_claim(self) -> bool:
+        """Whether another key may be claimed: not while too many ends are unreported."""
+        return self.unreported < _MOST_UNREPORTED
 
     def begin(self, claim: Claim, asked: float) -> InFlightKey:
-        """The key was claimed; the store was *asked* for it then."""
-        # In this process nobody gets a key that has a flight, whatever became of its lease.
-        owned_until = asked + claim.lease if self.at_once is None else _FOR_EVER
+        """Add the flight of a key that was claimed; the store was *asked* at that moment."""
+        # In this process no other request gets a key with a flight, whatever became of its lease.
+        owned_until = asked + claim.lease if self.immediate is None else _FOR_EVER
         flight = self._by_name[claim.name] = InFlightKey(claim, asked, owned_until)
-        terms = (claim.lease, claim.ttl)
-        if terms not in self._timers:
-            self._look_after_later(terms, _at_the_latest(*terms))
+        lease_terms = (claim.lease, claim.ttl)
+        if lease_terms not in self._timers:
+            self._schedule_renewal(lease_terms, _next_renewal(*lease_terms))
         return flight
 
-    def learn(self, scope: str) -> None:
-        """A response below 400 was kept for *scope*: it is more than a made-up name."""
+    def remember_scope(self, scope: str) -> None:
+        """Remember *scope* as known: a response below 400 was kept, so it is no made-up name."""
         known = self.known_scopes
         known.pop(scope, None)
         known[scope] = None  # the latest is the last
         if len(known) > _KNOWN_SCOPES:
             del known[next(iter(known))]
 
-    def settle_at_once(
-        self, claims: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
+    def settle_immediately(
+        self, store: ImmediateIdempotencyStore, flight: InFlightKey, ending: Ending
     ) -> bool:
-        """As :meth:`settle`, where the store does not keep us waiting."""
+        """Settle as :meth:`settle` does, in a store that answers without a wait."""
         claim = flight.claim
-        is_kept = claims.settle_at_once(claim.name, claim.owner, ending)
+        is_kept = store.settle_at_once(claim.name, claim.owner, ending)
         self._end(flight, ending.result)
         return is_kept
 
     async def settle(self, flight: InFlightKey, ending: Ending, result: Result | Promotion) -> bool:
-        """Tell the store how it ended, then those who wait; False if the key was lost meanwhile.
+        """Report the end to the store, then to the waiters; False if the key was lost meanwhile.
 
-        If the store cannot be told, those who wait are, and the flight stays until it was.
+        If the store cannot be reached, the waiters still get the *result*, and the flight stays
+        until the store accepts the report.
         """
         try:
-            is_kept = await self._tell(flight.claim, ending)
+            is_kept = await self._report(flight.claim, ending)
         except (StoreError, asyncio.CancelledError) as error:
-            self._keep_untold(flight, ending)
-            flight.conclude(result)
+            self._keep_unreported(flight, ending)
+            flight.resolve_waiters(result)
             if isinstance(error, StoreError):
                 return True
             raise
@@ -251,23 +253,23 @@ class InFlightKeys:
 
     def _end(self, flight: InFlightKey, result: Result | Promotion | bytes) -> None:
         name = flight.claim.name
-        # A lost lease may have brought another one of the same name.
+        # After a lost lease another flight may have the same name.
         if self._by_name.get(name) is flight:
             del self._by_name[name]
         if flight.waiting is not None:
-            flight.conclude(unpack(name, result) if isinstance(result, bytes) else result)
+            flight.resolve_waiters(unpack(name, result) if isinstance(result, bytes) else result)
 
-    # What goes on whoever leaves.
+    # Work that outlives its client.
 
-    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Do *work* in a task of its own, which a drain waits for."""
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start *work* in a task of its own, which a drain waits for."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def adopt(self) -> "asyncio.Task[Any]":
-        """The present task, which goes on though it was cancelled; a drain waits for it, too."""
+    def adopt_current_task(self) -> "asyncio.Task[Any]":
+        """Let the current task go on though it was cancelled; a drain waits for it, too."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         task.uncancel()
@@ -275,97 +277,97 @@ class InFlightKeys:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def see_to(self, work: Coroutine[Any, Any, object]) -> None:
-        """The same for what nobody waits for."""
-        self._tasks.add(self.run(work))
+    def run_detached(self, work: Coroutine[Any, Any, object]) -> None:
+        """Start *work* whose result is not needed; a drain waits for it."""
+        self._tasks.add(self.spawn(work))
 
-    def pass_on(self, flight: InFlightKey) -> None:
-        """The owner gave up before anything was sent: let another one have the key."""
-        if not flight.hand_over():
-            self.see_to(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
+    def hand_over(self, flight: InFlightKey) -> None:
+        """Promote a waiter, or release the key: the owner gave up before anything was sent."""
+        if not flight.promote_next():
+            self.run_detached(self.settle(flight, Ending(None, 0.0), Promotion.AGAIN))
 
-    # Ends that the store was not told of.
+    # Ends that the store has not accepted.
 
-    async def _tell(self, claim: Claim, ending: Ending) -> bool:
-        """Tell the store; what it has no room for it need not keep, but it is to know the rest."""
+    async def _report(self, claim: Claim, ending: Ending) -> bool:
+        """Report the end to the store; without the result, if the store has no room for that."""
         try:
-            return await self.claims.settle(claim.name, claim.owner, ending)
+            return await self.store.settle(claim.name, claim.owner, ending)
         except StoreRefusal:
             if not ending.result:
                 raise
-        return await self.claims.settle(claim.name, claim.owner, _without_result(ending))
+        return await self.store.settle(claim.name, claim.owner, _without_result(ending))
 
-    def _keep_untold(self, flight: InFlightKey, ending: Ending) -> None:
-        """The store did not answer: keep *ending* for it, and tell it again until it does.
+    def _keep_unreported(self, flight: InFlightKey, ending: Ending) -> None:
+        """Keep an *ending* that the store did not accept, and report it until the store does.
 
-        The result of what has ended goes if there is no memory for it; that it ran does not.
+        The result is dropped if there is no memory for it; that the request ran is not.
         """
         size = len(ending.result)
-        if size and not self._room.take(size):
+        if size and not self._memory.take(size):
             ending, size = _without_result(ending), 0
         flight.ending = ending
-        self.untold += 1
-        self.see_to(self._tell_until_told(flight, size))
+        self.unreported += 1
+        self.run_detached(self._report_until_accepted(flight, size))
 
-    async def _tell_until_told(self, flight: InFlightKey, size: int) -> None:
-        is_told = False
+    async def _report_until_accepted(self, flight: InFlightKey, size: int) -> None:
+        is_accepted = False
         try:
-            is_told = await self._has_told(flight)
+            is_accepted = await self._is_accepted(flight)
         finally:
-            self.untold -= 1
-            self._room.give_back(size)
+            self.unreported -= 1
+            self._memory.give_back(size)
             self._end(flight, Promotion.AGAIN)
-            if not is_told:
-                self._left_untold.append(flight.claim.name)
-            if self._is_deaf and not self.untold:
-                self._is_deaf = False
-                self._say_what_was_left()
+            if not is_accepted:
+                self._never_reported.append(flight.claim.name)
+            if self._is_store_failing and not self.unreported:
+                self._is_store_failing = False
+                self._log_never_reported()
 
-    async def _has_told(self, flight: InFlightKey) -> bool:
-        """Tell the store until it answers; False if there is no more time for that."""
+    async def _is_accepted(self, flight: InFlightKey) -> bool:
+        """Report the end until the store accepts it; False if there is no more time for that."""
         claim, ending = flight.claim, flight.ending
-        give_up = self._clock.monotonic() + claim.ttl
-        pause = _TELL_AGAIN
+        report_until = self._clock.monotonic() + claim.ttl
+        delay = _REPORT_AGAIN
         is_last = False
         while ending is not None:
             try:
                 with suppress(StoreError):
-                    if not await self._tell(claim, ending) and await self._is_lost(claim, ending):
+                    if not await self._report(claim, ending) and await self._is_lost(claim, ending):
                         self._count_lost(flight)
                     return True
-                self._say_once(claim)
-                if self._is_over or self._clock.monotonic() > give_up:
+                self._warn_once(claim)
+                if self._is_over or self._clock.monotonic() > report_until:
                     return False
-                await asyncio.sleep(pause * (0.75 + self._clock.roll() / 2))
+                await asyncio.sleep(delay * (0.75 + self._clock.roll() / 2))
             except asyncio.CancelledError:
                 if is_last or not self._is_over:
                     raise
-                is_last = True  # the drain has no more time: once more, and no longer
-            pause = min(pause * 2, _TELL_SELDOM)
-            ending = flight.ending  # a person may have decided otherwise
+                is_last = True  # the drain has no more time: report once more, and then stop
+            delay = min(delay * 2, _REPORT_AT_LEAST_EVERY)
+            ending = flight.ending  # an operator may have revoked the key
         return True
 
     async def _is_lost(self, claim: Claim, ending: Ending) -> bool:
-        """Whether a key that is not our own any more went to another one.
+        """Say whether a key that is not the flight's any more went to another request.
 
-        If not, the store was told the first time, and only its answer was lost.
+        If not, the store accepted the first report, and only its answer was lost.
         """
         if ending.state is None:
             return False  # there was nothing to keep
-        shown = await self.claims.show(claim.name)
+        shown = await self.store.show(claim.name)
         return shown is None or shown.state not in {ending.state, _without_result(ending).state}
 
-    def _say_once(self, claim: Claim) -> None:
-        if not self._is_deaf:
-            self._is_deaf = True
+    def _warn_once(self, claim: Claim) -> None:
+        if not self._is_store_failing:
+            self._is_store_failing = True
             _log.warning(
                 "the store cannot be told how the request with the key %s ended: it is told again "
                 "until it answers, and so of all that follow",
                 claim.name,
             )
 
-    def _say_what_was_left(self) -> None:
-        left, self._left_untold = self._left_untold, []
+    def _log_never_reported(self) -> None:
+        left, self._never_reported = self._never_reported, []
         if not left:
             _log.info("the store was told how all requests with keys ended")
             return
@@ -378,18 +380,17 @@ class InFlightKeys:
             more,
         )
 
-    # Results that were not told with a claim.
+    # Results that did not come with the answer to a claim.
 
     async def fetch(self, name: str, owner: str = "") -> Result | None:
-        """The result of a key; with *owner*, what that one left behind; None if it is gone.
+        """Fetch the result of a key; with *owner*, what that owner left behind; None if it is gone.
 
-        However many ask for it at the same time, it is fetched once, and they share it. Raises
-        StoreError and BadResult.
+        Requests that ask for it at the same time share one fetch. Raises StoreError and BadResult.
         """
         fetching = self._fetches.get((name, owner))
         if fetching is None:
-            fetching = self._fetches[name, owner] = self.run(self._fetch(name, owner))
-        # Whoever leaves takes it away from nobody else.
+            fetching = self._fetches[name, owner] = self.spawn(self._fetch(name, owner))
+        # A cancelled request must not cancel the fetch of the others.
         result = await asyncio.shield(fetching)
         if isinstance(result, Exception):
             raise result
@@ -397,46 +398,46 @@ class InFlightKeys:
 
     async def _fetch(self, name: str, owner: str) -> Result | Exception | None:
         try:
-            data = await self.claims.fetch(name, owner)
+            data = await self.store.fetch(name, owner)
             return None if data is None else unpack(name, data)
         except (StoreError, BadResult) as error:
-            return error  # nobody may be there any more to hear of it
+            return error  # returned, since every request that would get it may be gone
         finally:
             del self._fetches[name, owner]
 
-    # Leases. One timer for all of the same terms, which looks at whatever is there when it fires:
-    # most flights never see it, and cost it nothing.
+    # The heartbeat: leases are renewed. One timer for all flights of the same lease and ttl, which
+    # takes those that are there when it fires: most flights never see it, and cost it nothing.
 
-    def _look_after_later(self, terms: tuple[float, float], seconds: float) -> None:
-        self._timers[terms] = self._loop.call_later(seconds, self._look_after, terms)
+    def _schedule_renewal(self, lease_terms: tuple[float, float], seconds: float) -> None:
+        self._timers[lease_terms] = self._loop.call_later(seconds, self._renew_leases, lease_terms)
 
-    def _look_after(self, terms: tuple[float, float]) -> None:
-        """Renew the leases of all flights on these *terms*; end those that are over."""
-        del self._timers[terms]
-        lease, ttl = terms
-        now, next_look = self._clock.monotonic(), _at_the_latest(lease, ttl)
-        flights = [
+    def _renew_leases(self, lease_terms: tuple[float, float]) -> None:
+        """Renew the leases of all flights on these *lease_terms* (heartbeat); end expired ones."""
+        del self._timers[lease_terms]
+        lease, ttl = lease_terms
+        now, next_look = self._clock.monotonic(), _next_renewal(lease, ttl)
+        in_flight = [
             flight
             for flight in self._by_name.values()
             if flight.claim.lease == lease and flight.claim.ttl == ttl
         ]
-        for flight in flights:
+        for flight in in_flight:
             left = flight.began + ttl - now
             if left > 0:
                 next_look = min(next_look, left)
             elif flight.ending is None and flight.owner is not None:
                 _ = flight.owner.end_early()
             if not flight.is_lost:
-                self.see_to(self._renew(flight))
-        if flights:
-            self._look_after_later(terms, next_look)
+                self.run_detached(self._renew(flight))
+        if in_flight:
+            self._schedule_renewal(lease_terms, next_look)
 
     async def _renew(self, flight: InFlightKey) -> None:
         claim, asked = flight.claim, self._clock.monotonic()
         try:
-            is_mine = await self.claims.renew(claim.name, claim.owner, claim.lease, claim.ttl)
+            is_mine = await self.store.renew(claim.name, claim.owner, claim.lease, claim.ttl)
         except StoreError:
-            return  # there will be another time
+            return  # the next heartbeat tries again
         if not is_mine:
             flight.is_lost = True
             flight.forbid_to_send()
@@ -444,48 +445,48 @@ class InFlightKeys:
             flight.owned_until = max(flight.owned_until, asked + claim.lease)
 
     async def end(self, flight: InFlightKey) -> None:
-        """Take the key away from its owner, by hand: no attempt follows, no result is kept."""
+        """Take a key from its owner for an operator: no attempt follows, no result is kept."""
         if flight.ending is not None:
             flight.ending = _without_result(flight.ending)
         elif flight.owner is not None:
             await asyncio.wait([flight.owner.end_early()])
 
-    def cannot_read(self, name: str, error: BadResult) -> None:
-        """What the store has is no result of ours: as good as no answer."""
+    def count_unreadable(self, name: str, error: BadResult) -> None:
+        """Log and count a stored result that cannot be read, as if the store had not answered."""
         _log.warning("the result of the key %s cannot be read (%s)", name, error)
         if self._recorder is not None:
             self._recorder.failed("claim")
 
-    async def drain(self, patience: float) -> None:
-        """Let all of them end; after *patience* seconds, end them."""
-        deadline = self._clock.monotonic() + patience
+    async def drain(self, grace: float) -> None:
+        """Wait until all flights have ended; after *grace* seconds, cancel them."""
+        deadline = self._clock.monotonic() + grace
         while self._tasks and not self._is_over:
             left = deadline - self._clock.monotonic()
             await asyncio.wait(self._tasks, timeout=max(left, 0.0))
             self._is_over = left <= 0
         self._is_over = True
-        await asyncio.sleep(0)  # who has not begun would not even notice
+        await asyncio.sleep(0)  # a task that has not begun would not run its handlers
         for task in self._tasks:
             task.cancel()
         while self._tasks:
-            # Each of them tells the store how it ended, once more at most, and that has its own
+            # Each task reports its end to the store once more at most, within the store's own
             # time limit.
             await asyncio.wait(self._tasks)
         self.close()
 
     def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop the heartbeat: renew no lease any more."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
 
-def _at_the_latest(lease: float, ttl: float) -> float:
-    """Seconds until flights on these terms are looked after again: those yet to begin, too."""
+def _next_renewal(lease: float, ttl: float) -> float:
+    """Return the seconds until the next heartbeat, for flights that are yet to begin, too."""
     return min(lease / _RENEWALS, ttl)
 
 
 def _without_result(ending: Ending) -> Ending:
-    """Make *ending* small: the request ran, but its result is not to be had."""
+    """Return *ending* without its result: the request ran, but its result is not stored."""
     state = RecordState.UNSTORED if ending.state is RecordState.DONE else ending.state
     return Ending(state, ending.ttl)

@@ -1,4 +1,4 @@
-"""A request that owns its key: run, settle, and let the client have the end of its response."""
+"""The request that owns a key: runs, settles, and relays the end of its response last."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from proxy.policy.reasons import KeyResult
 from proxy.policy.settings import IdempotencySettings
 
 _SOON_READ = 16 * 1024
-"""Bytes that no client is behind with."""
+"""Bytes sent up to which no client is taken to be behind."""
 _DONE = RecordState.DONE  # speed: as in policy/idempotency/record.py
 _FAILED = Refusal(RefusalReason.UNKNOWN, "The request could not be served.")
 
@@ -34,10 +34,10 @@ class KeyOwner(ResponseCapture):
     """One request while it owns its key."""
 
     __slots__ = (
-        "_alone",
-        "_early",
+        "_detached",
+        "_early_settle",
         "_flight",
-        "_flights",
+        "_in_flight",
         "_is_settled",
         "_refused",
         "_settings",
@@ -47,26 +47,26 @@ class KeyOwner(ResponseCapture):
         self,
         exchange: Exchange,
         flight: InFlightKey,
-        flights: InFlightKeys,
+        in_flight: InFlightKeys,
         settings: IdempotencySettings,
         refused: Mapping[str, frozenset[int]],
     ) -> None:
         """*refused*: by upstream the statuses by which it says that it did not do the work."""
         ResponseCapture.__init__(self, exchange, settings.max_response)  # super() takes longer
         self._flight = flight
-        self._flights = flights
+        self._in_flight = in_flight
         self._settings = settings
         self._refused = refused
-        self._early: asyncio.Task[Any] | None = None
-        """Tells the store of the end of a key whose request goes on: its response turned out to
-        be too large, or its time is over."""
+        self._early_settle: asyncio.Task[Any] | None = None
+        """Settles a key whose request goes on: its response turned out to be too large, or its
+        ttl is over."""
         self._is_settled = False
-        """Whether the store has it already, or is being told."""
-        self._alone: asyncio.Task[Any] | None = None
-        """What goes on without its client."""
+        """Whether the end was reported to the store, or is being reported."""
+        self._detached: asyncio.Task[Any] | None = None
+        """The task of the request once it goes on without its client."""
 
     async def run(self, inner: Handler) -> Refusal | None:
-        """Run it to its end, tell the store, and then let the client have the last of it."""
+        """Run the request, settle its key, and then relay the end of the response."""
         exchange, flight = self.exchange, self._flight
         exchange.capture = self
         exchange.owned_key = flight
@@ -76,56 +76,56 @@ class KeyOwner(ResponseCapture):
             try:
                 refusal = await inner(exchange)
             except KeyLost as lost:
-                refusal = await self._lose(lost)
+                refusal = await self._settle_lost(lost)
             except Refused as refused:
                 refusal = refused.refusal
             except asyncio.CancelledError:
                 self._give_up()
                 raise
             except Exception:
-                if not self._is_settled and self._early is None:
-                    await self._settle(self._fate(0), _FAILED)
+                if not self._is_settled and self._early_settle is None:
+                    await self._settle(self._outcome(0), _FAILED)
                 raise
             if not self._is_settled:
                 await self._conclude(refusal)
         finally:
-            # It knows the exchange, and a cycle would have to be found.
+            # Each refers to the other, and the cycle would be left to the garbage collector.
             exchange.capture = exchange.owned_key = None
-            # Whoever took the flight over has its own.
+            # A promoted waiter is the owner by now.
             if flight.owner is self:
                 flight.owner = None
         if exchange.client_is_gone:
-            raise asyncio.CancelledError  # as it would have been but for its key
+            raise asyncio.CancelledError  # as without a key
         if exchange.bytes_sent > _SOON_READ and exchange.is_behind:
-            await exchange.caught_up()  # it was read ahead of its client
+            await exchange.caught_up()  # the response was read ahead of its client
         return refusal
 
     async def _conclude(self, refusal: Refusal | None) -> None:
-        """It has ended: tell the store how, unless it knows."""
-        if self._early is not None:
-            await asyncio.wait((self._early,))
+        """Settle the key of a request that has ended, unless that is done."""
+        if self._early_settle is not None:
+            await asyncio.wait((self._early_settle,))
         else:
             self._is_settled = True
-            fate = self._fate(self.status if refusal is None else 0)
-            response = self.response(lasts=fate is KeyOutcome.KEPT)
-            if fate is KeyOutcome.KEPT and response is None:
-                fate = KeyOutcome.UNSTORED
-            await self._settle(fate, refusal or response or self._without_response())
+            outcome = self._outcome(self.status if refusal is None else 0)
+            response = self.response(lasts=outcome is KeyOutcome.KEPT)
+            if outcome is KeyOutcome.KEPT and response is None:
+                outcome = KeyOutcome.UNSTORED
+            await self._settle(outcome, refusal or response or self._without_response())
         self.deliver()
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
-        """The head; if it is all, and the store does not keep us waiting, it is settled at once.
+        """Relay the head; settle at once if it is complete and the store answers without a wait.
 
-        The client then has its response before this turn of the loop is over, as it would
-        without a key: that saves two more turns, and a tenth of what a key costs.
+        The client then has its response within this iteration of the event loop, as it would
+        without a key: that saves two more iterations, and a tenth of what a key costs.
         """
-        at_once, exchange, settings = self._flights.at_once, self.exchange, self._settings
-        body = b"".join(pieces) if complete and at_once is not None else b""
-        # As the fate of a key is decided, for an attempt that has ended well.
+        immediate, exchange, settings = self._in_flight.immediate, self.exchange, self._settings
+        body = b"".join(pieces) if complete and immediate is not None else b""
+        # speed: what outcome_of_key() comes to, for an attempt that has ended well.
         if (
             not complete
-            or at_once is None
-            or self._early is not None
+            or immediate is None
+            or self._early_settle is not None
             or head.status not in settings.keep
             or exchange.fallback
             or len(body) > settings.max_response
@@ -138,9 +138,9 @@ class KeyOwner(ResponseCapture):
         response = in_hand(head_to_keep(head.text, lasts=True), body)
         scope = self._flight.claim.scope
         if scope:
-            scope = self._known_as(head.status)
+            scope = self._proved_scope(head.status)
         ending = make(Ending, (_DONE, settings.ttl, response, scope))
-        is_kept = self._flights.settle_at_once(at_once, self._flight, ending)
+        is_kept = self._in_flight.settle_immediately(immediate, self._flight, ending)
         self._is_settled = True
         if not is_kept:
             exchange.route.recorder.keyed(KeyResult.LEASE_LOST)
@@ -148,110 +148,110 @@ class KeyOwner(ResponseCapture):
             exchange.relay_head(head, pieces, complete=True)
 
     def outlive_client(self) -> bool:
-        """The client has left after its request was sent: its result is worth having.
+        """Let the request go on after its client left, since its result is worth having.
 
-        Unless nothing will be kept of it, or our own time is up as well.
+        False if nothing of it will be kept, or if the drain is out of time as well.
         """
         exchange = self.exchange
         if exchange.client_is_gone or exchange.was_cut_by_drain or not self.reads_ahead:
             return False
         exchange.detach_client()
-        self._alone = self._flights.adopt()
+        self._detached = self._in_flight.adopt_current_task()
         return True
 
     def overflowed(self) -> None:
-        """The response is too large to keep: nobody needs to wait for its end to know that."""
+        """Settle a key whose response is too large to keep, before the response ends."""
         if self.status in self._settings.keep and not self.exchange.fallback:
-            self._early = self._flights.run(self._settle(KeyOutcome.UNSTORED, NotKept()))
-        self._end_alone()
+            self._early_settle = self._in_flight.spawn(self._settle(KeyOutcome.UNSTORED, NotKept()))
+        self._end_detached()
 
-    def _end_alone(self) -> None:
-        """Nothing is kept of it: if its client has left, nobody would get the rest of it."""
-        if self._alone is not None:
-            self._alone.cancel()
+    def _end_detached(self) -> None:
+        """Cancel a request without a client of which nothing is kept."""
+        if self._detached is not None:
+            self._detached.cancel()
 
     def end_early(self) -> "asyncio.Future[Any]":
-        """Let it go on without its key: no attempt follows, and what comes is its client's alone.
+        """Let the request go on without its key: no attempt follows, only its client is answered.
 
-        The result is done once the store was told, of what is known so far. With a head it has
-        run, and its response is not to be had again; an attempt without one may have run.
+        The future is done once the store was told what is known so far. With a head the request
+        has run, and its response is not stored; an attempt without a head may have run.
         """
-        if self._early is None and not self._is_settled:
+        if self._early_settle is None and not self._is_settled:
             self._flight.forbid_to_send()
-            fate = self._fate(self.status)
-            if fate is KeyOutcome.KEPT:
-                fate = KeyOutcome.UNSTORED
+            outcome = self._outcome(self.status)
+            if outcome is KeyOutcome.KEPT:
+                outcome = KeyOutcome.UNSTORED
             elif not self.status and self.exchange.stream is not None:
-                fate = KeyOutcome.AMBIGUOUS
-            self.let_go()
-            self._early = self._flights.run(self._settle_unheard(fate))
-            self._end_alone()
-        if self._early is not None:
-            return self._early
+                outcome = KeyOutcome.AMBIGUOUS
+            self.stop_keeping()
+            self._early_settle = self._in_flight.spawn(self._settle_without_result(outcome))
+            self._end_detached()
+        if self._early_settle is not None:
+            return self._early_settle
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
-    async def _lose(self, lost: KeyLost) -> Refusal:
-        """The key may be another's: the answer if it turns out not to be, else *lost* is raised."""
-        if self._early is not None:
-            await asyncio.wait((self._early,))
+    async def _settle_lost(self, lost: KeyLost) -> Refusal:
+        """Settle a key that may be lost; return the refusal if it is not, else raise *lost*."""
+        if self._early_settle is not None:
+            await asyncio.wait((self._early_settle,))
             raise lost
         self._is_settled = True
-        if await self._settle_unheard(self._fate(0)):
+        if await self._settle_without_result(self._outcome(0)):
             return lost.refusal
         raise lost
 
-    def _known_as(self, status: int) -> str:
-        """The scope that the record belongs to from now on; empty if that is not known yet.
+    def _proved_scope(self, status: int) -> str:
+        """Return the scope that the record belongs to from now on; empty if that is not known.
 
-        Who was given a good response is more than a made-up name.
+        A caller that got a response below 400 is more than a made-up name.
         """
         scope = self._flight.claim.scope
         if not scope or status >= FIRST_FAILURE:
             return ""
-        self._flights.learn(scope)
+        self._in_flight.remember_scope(scope)
         return scope
 
-    def _fate(self, status: int) -> KeyOutcome:
+    def _outcome(self, status: int) -> KeyOutcome:
         exchange = self.exchange
         return outcome_of_key(
             self._settings, status, exchange.attempts, self._refused, fell_back=exchange.fallback
         )
 
     def _without_response(self) -> Result:
-        """What those get who waited, where there is no response to give them."""
+        """Return the result for waiters where there is no response to give them."""
         return StoredFallback() if self.exchange.fallback and not self.status else NotKept()
 
-    async def _settle(self, fate: KeyOutcome, result: Result) -> None:
-        """Tell the store, and those who wait in this process."""
+    async def _settle(self, outcome: KeyOutcome, result: Result) -> None:
+        """Settle the key with *result*, in the store and for the waiters of this process."""
         flight = self._flight
         flight.recorder = self.exchange.route.recorder
-        state = state_after(fate, self._settings)
+        state = state_after(outcome, self._settings)
         packed = b"" if state is RecordState.UNSTORED else pack(flight.claim.name, result)
-        scope = self._known_as(self.status) if fate is KeyOutcome.KEPT else ""
+        scope = self._proved_scope(self.status) if outcome is KeyOutcome.KEPT else ""
         ending = Ending(state, self._settings.ttl, packed, scope)
-        await self._flights.settle(flight, ending, result)
+        await self._in_flight.settle(flight, ending, result)
 
-    async def _settle_unheard(self, fate: KeyOutcome) -> bool:
-        """Tell the store, without a result: who waits asks it; False if the key was lost."""
+    async def _settle_without_result(self, outcome: KeyOutcome) -> bool:
+        """Settle the key without a result, so that waiters ask the store; False if it was lost."""
         flight = self._flight
         flight.recorder = self.exchange.route.recorder
-        ending = Ending(state_after(fate, self._settings), self._settings.ttl)
-        return await self._flights.settle(flight, ending, Promotion.AGAIN)
+        ending = Ending(state_after(outcome, self._settings), self._settings.ttl)
+        return await self._in_flight.settle(flight, ending, Promotion.AGAIN)
 
     def _give_up(self) -> None:
-        """No attempt is under way, and none is to follow: let somebody else have the key.
+        """Let another request have the key: no attempt is under way, and none is to follow.
 
-        The store is told behind our back: who gives up has no time to wait.
+        The store is told in the background, since a cancelled request has no time to wait.
         """
-        if self._early is not None or self._is_settled:
+        if self._early_settle is not None or self._is_settled:
             return
-        fate = self._fate(self.status)
-        if fate is KeyOutcome.KEPT:
-            fate = KeyOutcome.UNSTORED  # cut off in the middle of it
-        state = state_after(fate, self._settings)
-        if state is None and not self.exchange.was_cut_by_drain and self._flight.hand_over():
+        outcome = self._outcome(self.status)
+        if outcome is KeyOutcome.KEPT:
+            outcome = KeyOutcome.UNSTORED  # cut off in the middle of it
+        state = state_after(outcome, self._settings)
+        if state is None and not self.exchange.was_cut_by_drain and self._flight.promote_next():
             return
         ending = Ending(state, self._settings.ttl)
-        self._flights.see_to(self._flights.settle(self._flight, ending, Promotion.AGAIN))
+        self._in_flight.run_detached(self._in_flight.settle(self._flight, ending, Promotion.AGAIN))

@@ -1,16 +1,16 @@
-"""The outermost stage: a request with an idempotency key runs once, and duplicates get its result.
+"""The idempotency stage: a request with a key runs once, and duplicates get its result.
 
 ::
 
-    key? ──no──► the rest of the chain
+    key? ──no──► the next stage
      │
-     ▼             ┌ new ───────► own it: run, keep the result, tell those who wait
+     ▼             ┌ new ───────► own it: run, keep the result, tell the waiters
     whole body ──► │ in flight ─► wait for its owner, or 409
     and claim      │ done ──────► replay
                    └ another request, unknown outcome, result not kept ─► 422, 409
 
-Who owns a key goes on even if its client leaves, once its request was sent, so that its
-result is kept. Whoever waits holds nothing that somebody else could wait for.
+The owner of a key goes on even if its client leaves, once its request was sent, so that its
+result is kept. A waiting request has reserved nothing that another request could wait for.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ from proxy.policy.reasons import KeyResult
 from proxy.policy.settings import RouteSettings
 from proxy.stores import IdempotencyStore, StoreError
 
-_ASK_AGAIN = 1.0
-"""Seconds after which a store is asked at the latest, should its news have been missed."""
-_GRAIN = 0.01
-"""Seconds to be sure that a lease has ended."""
-_LONGEST_ADVICE = 5
-"""Seconds after which a duplicate is told to come back at the latest."""
+_CLAIM_AGAIN = 1.0
+"""Seconds after which a waiter claims again at the latest, should a notice be missed."""
+_LEASE_MARGIN = 0.01
+"""Seconds added to a lease, to be sure that it has ended."""
+_LONGEST_RETRY_AFTER = 5
+"""The largest Retry-After for a duplicate, in seconds."""
 
 _MISMATCH = "This key belongs to another request. Repeat that one as it was, or send a new key."
 _IN_FLIGHT = "The first request with this key is still running. Send it again later, as it is."
@@ -68,7 +68,7 @@ _NOT_STORED = (
 _NO_STORE = Refusal(
     RefusalReason.STORE, "Whether this key was used before cannot be told now. Send it again later."
 )
-_NOT_HAD = Refusal(
+_RESULT_UNAVAILABLE = Refusal(
     RefusalReason.STORE,
     "The first request with this key has ended, but its result cannot be had now. Send it again "
     "later, as it is.",
@@ -85,23 +85,23 @@ _UNSTORED = Claimed(ClaimAnswer.UNSTORED)
 
 
 class Idempotency:
-    """Sees to it that what carries the same key runs once."""
+    """The idempotency stage of a route: requests with the same key run once."""
 
     def __init__(
         self,
         settings: RouteSettings,
         inner: Handler,
-        flights: InFlightKeys,
+        in_flight: InFlightKeys,
         *,
         refused: Mapping[str, frozenset[int]],
         covers_host: bool,
         time_left: Callable[[Exchange, float], float],
         clock: Clock,
     ) -> None:
-        """*inner* is the rest of the chain.
+        """*inner* is the next stage.
 
         *refused*: by upstream the statuses by which it says that it did not do the work;
-        *covers_host* if an upstream of the chain sees the client's own host, so that a request
+        *covers_host* if an upstream of the route gets the client's own Host, so that a request
         to another host is another request; *time_left* tells how long an exchange may still take.
         """
         assert settings.idempotency is not None  # noqa: S101 - for the type checker
@@ -109,8 +109,8 @@ class Idempotency:
         self._route = settings.name
         self._fallback = settings.fallback
         self._inner = inner
-        self._flights = flights
-        self._claims: IdempotencyStore = flights.claims
+        self._in_flight = in_flight
+        self._store: IdempotencyStore = in_flight.store
         self._refused = refused
         self._covers_host = covers_host
         self._time_left = time_left
@@ -118,8 +118,8 @@ class Idempotency:
         self._reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         self._methods = keys.methods
         takes_over = keys.on_ambiguous == "release"
-        self._terms = (settings.name, keys.lease, keys.ttl, takes_over)
-        """Of a claim: what does not depend on the request."""
+        self._lease_terms = (settings.name, keys.lease, keys.ttl, takes_over)
+        """The parts of a claim that do not depend on the request."""
         self._waits = keys.in_flight == "wait"
         self._scope_required = keys.scope_required
         name = display_name(keys.header)
@@ -138,7 +138,7 @@ class Idempotency:
         )
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
-        """Send on what has no key; let what has one run once."""
+        """Pass on requests without a key; run requests with the same key once."""
         if exchange.method not in self._methods or exchange.upgrade:
             return self._inner(exchange)
         fields = self._reader.read(exchange.raw_headers)
@@ -157,22 +157,22 @@ class Idempotency:
         if body is not None:
             whole = body.whole() or await body.read_whole()
         claim = self._claim(exchange, fields, key, whole)
-        flight, at_once = self._flights.get(claim.name), self._flights.at_once
+        flight, immediate = self._in_flight.get(claim.name), self._in_flight.immediate
         try:
             if flight is not None:
-                return await self._beside(exchange, claim, flight)
-            if at_once is None:
-                return await self._asking(exchange, claim)
-            claimed = at_once.claim_at_once(claim)
+                return await self._follow_local(exchange, claim, flight)
+            if immediate is None:
+                return await self._claim_and_wait(exchange, claim)
+            claimed = immediate.claim_at_once(claim)
             if claimed.answer is not _NEW:
                 return await self._not_new(exchange, claim, claimed)
             asked = exchange.started + exchange.client_wait  # or a little later
-            return await self._own(exchange, self._flights.begin(claim, asked))
+            return await self._run_as_owner(exchange, self._in_flight.begin(claim, asked))
         except KeyLost as lost:
             return await self._after_loss(exchange, claim, lost.refusal)
 
     def _claim(self, exchange: Exchange, fields: KeyFields, key: bytes, body: bytes) -> Claim:
-        """What the store is asked for, by a request with *key* and *body*."""
+        """Return the claim that the store is asked for, by a request with *key* and *body*."""
         scope_fields, content = fields.caller, fields.content
         name = exchange.known_record or record_name(self._route, scope_fields, key)
         exchange.record = name
@@ -182,31 +182,31 @@ class Idempotency:
         scope = caller = ""
         if scope_fields:
             scope = scope_digest(scope_fields)
-            caller = scope if scope in self._flights.known_scopes else ""
+            caller = scope if scope in self._in_flight.known_scopes else ""
         caller = caller or exchange.caller()
-        route, lease, ttl, takes_over = self._terms
+        route, lease, ttl, takes_over = self._lease_terms
         return make(
             Claim, (name, new_owner_token(), same, route, lease, ttl, takes_over, "", caller, scope)
         )
 
-    async def _asking(self, exchange: Exchange, claim: Claim) -> Refusal | None:
-        """Ask a store that keeps us waiting."""
+    async def _claim_and_wait(self, exchange: Exchange, claim: Claim) -> Refusal | None:
+        """Claim the key in a store whose answer takes time."""
         asked = self._clock.monotonic()
-        claimed = await self._ask(claim)
+        claimed = await self._ask_store(claim)
         if claimed is None or claimed.answer is not ClaimAnswer.NEW:
             return await self._not_new(exchange, claim, claimed)
-        return await self._own(exchange, self._flights.begin(claim, asked))
+        return await self._run_as_owner(exchange, self._in_flight.begin(claim, asked))
 
     async def _not_new(
         self, exchange: Exchange, claim: Claim, claimed: Claimed | None
     ) -> Refusal | None:
-        """The key is another request's, or the store did not answer."""
+        """Follow the owner of a key that is another request's; the store may not have answered."""
         if claimed is not None and claimed.answer is ClaimAnswer.BUSY and self._waits:
-            return await self._behind(exchange, claim, claimed.owner)
-        return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
+            return await self._follow_remote(exchange, claim, claimed.owner)
+        return await self._act_on_answer(exchange, claim, claimed, KeyResult.REPLAYED)
 
     def _malformed(self, exchange: Exchange, fields: KeyFields, *, has_key: bool) -> Refusal:
-        """Refuse a request without a key, or that does not say, or says twice, whose it is."""
+        """Refuse a request without a key, or whose caller is missing or given twice."""
         if not has_key and fields.keys:
             return self._refuse(exchange, self._invalid, KeyResult.INVALID)
         if not has_key:
@@ -215,49 +215,49 @@ class Idempotency:
             return self._refuse(exchange, repeated_field(fields.repeated), KeyResult.INVALID)
         return self._refuse(exchange, self._no_caller, KeyResult.MISSING)
 
-    async def _ask(self, claim: Claim) -> Claimed | None:
-        """Ask the store for the key; None if it does not say, or does not hear enough of us."""
-        if not self._flights.may_begin:
+    async def _ask_store(self, claim: Claim) -> Claimed | None:
+        """Ask the store for the key; None if it fails, or if too many ends are unreported."""
+        if not self._in_flight.may_claim:
             return None
         try:
-            return await self._claims.claim(claim)
+            return await self._store.claim(claim)
         except StoreError:
             return None
 
-    async def _follow(
-        self, exchange: Exchange, claim: Claim, claimed: Claimed | None, word: KeyResult
+    async def _act_on_answer(
+        self, exchange: Exchange, claim: Claim, claimed: Claimed | None, key_result: KeyResult
     ) -> Refusal | None:
-        """Do what the store's answer means; *word* says what it is to get a result."""
+        """Act on the store's answer; *key_result* is counted if the duplicate gets a result."""
         if claimed is None:
             return await self._without_store(exchange)
         if claimed.answer not in _WITH_RESULT:
-            return self._turn_away(exchange, claimed)
+            return self._refuse_duplicate(exchange, claimed)
         try:
             result = await self._read(exchange, claim, claimed)
         except Refused as refused:
             return refused.refusal
         if result is None:
             return await self._without_store(exchange)
-        return await self._give(exchange, result, word)
+        return await self._answer_with(exchange, result, key_result)
 
     async def _read(self, exchange: Exchange, claim: Claim, claimed: Claimed) -> Result | None:
-        """The result that belongs to the store's answer; None if it cannot be read.
+        """Return the result that belongs to the store's answer; None if it cannot be read.
 
-        Raises Refused if it is not to be had in time.
+        Raises Refused if the result cannot be fetched in time.
         """
         try:
             if claimed.result:
                 return unpack(claim.name, claimed.result)
             return await self._fetch(exchange, claim, claimed.answer)
         except BadResult as error:
-            self._flights.cannot_read(claim.name, error)
+            self._in_flight.count_unreadable(claim.name, error)
             return None
 
     async def _fetch(self, exchange: Exchange, claim: Claim, answer: ClaimAnswer) -> Result:
-        """A result that the store did not tell with its answer, because it is large.
+        """Fetch a result that did not come with the store's answer, because it is large.
 
-        Raises BadResult, and Refused if it is not to be had in time. That the first one has ended
-        is known, so whatever ``on_store_error`` says, it is not run again.
+        Raises BadResult, and Refused if the result cannot be fetched in time. The first request is
+        known to have ended, so whatever ``on_store_error`` says, it is not run again.
         """
         left = self._time_left(exchange, self._clock.monotonic())
         owner = claim.waited_for if answer is ClaimAnswer.LEFT else ""
@@ -265,7 +265,7 @@ class Idempotency:
         exchange.begin_wait("queue")
         try:
             async with asyncio.timeout(max(left, 0.0)):
-                result = await self._flights.fetch(claim.name, owner)
+                result = await self._in_flight.fetch(claim.name, owner)
         except (TimeoutError, StoreError):
             pass
         except BadResult:
@@ -273,126 +273,128 @@ class Idempotency:
             raise
         exchange.end_wait()
         if result is None:
-            raise Refused(_NOT_HAD)
+            raise Refused(_RESULT_UNAVAILABLE)
         return result
 
-    # Waiting for somebody else's result.
+    # Waiting for the owner's result.
 
-    async def _beside(
+    async def _follow_local(
         self, exchange: Exchange, claim: Claim, flight: InFlightKey
     ) -> Refusal | None:
-        """The owner is in this process."""
+        """Follow an owner that runs in this process."""
         if flight.claim.fingerprint != claim.fingerprint:
-            return self._turn_away(exchange, Claimed(ClaimAnswer.MISMATCH))
+            return self._refuse_duplicate(exchange, Claimed(ClaimAnswer.MISMATCH))
         ending = flight.ending
         if ending is not None and ending.state is not None:
-            # As the store will say once it was told.
+            # The answer that the store will give once it accepts the report.
             claimed = Claimed(ClaimAnswer(ending.state.value), result=ending.result)
-            return await self._follow(exchange, claim, claimed, KeyResult.REPLAYED)
+            return await self._act_on_answer(exchange, claim, claimed, KeyResult.REPLAYED)
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
-            return self._turn_away(exchange, _BUSY)
+            return self._refuse_duplicate(exchange, _BUSY)
         if result is Promotion.YOURS:
             return await self._take_over(exchange, flight)
         if result is Promotion.AGAIN:
-            return await self._behind(exchange, claim)
-        return await self._give(exchange, result, KeyResult.JOINED)
+            return await self._follow_remote(exchange, claim)
+        return await self._answer_with(exchange, result, KeyResult.JOINED)
 
     async def _join(self, exchange: Exchange, flight: InFlightKey) -> Result | Promotion | None:
-        """What comes of *flight*; None if there is no more time to wait for it."""
+        """Wait for the result of *flight*; None if there is no more time."""
         left = self._time_left(exchange, self._clock.monotonic())
-        turn = flight.join()
+        waiter = flight.join()
         result: Result | Promotion | None = None
-        self._flights.waiting += 1
+        self._in_flight.waiting += 1
         exchange.begin_wait("queue")
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(left, 0.0)):
-                    result = await turn
+                    result = await waiter
         finally:
-            self._flights.waiting -= 1
+            self._in_flight.waiting -= 1
             if result is None:
-                self._leave(flight, turn)
+                self._leave(flight, waiter)
         exchange.end_wait()
         return result
 
-    def _leave(self, flight: InFlightKey, turn: "asyncio.Future[Result | Promotion]") -> None:
-        """Wait no longer."""
-        if turn.done() and not turn.cancelled() and turn.result() is Promotion.YOURS:
-            # It has come in the very moment in which we stopped waiting for it.
-            self._flights.pass_on(flight)
-        flight.leave(turn)
+    def _leave(self, flight: InFlightKey, waiter: "asyncio.Future[Result | Promotion]") -> None:
+        """Stop waiting, and hand over a promotion that came too late."""
+        if waiter.done() and not waiter.cancelled() and waiter.result() is Promotion.YOURS:
+            # The promotion came in the very moment in which the wait ended.
+            self._in_flight.hand_over(flight)
+        flight.leave(waiter)
 
-    async def _behind(self, exchange: Exchange, claim: Claim, owner: str = "") -> Refusal | None:
-        """The owner is in another process, or was: ask the store until it is settled."""
-        self._flights.waiting += 1
+    async def _follow_remote(
+        self, exchange: Exchange, claim: Claim, owner: str = ""
+    ) -> Refusal | None:
+        """Follow an owner in another process: claim the key until the owner has settled it."""
+        self._in_flight.waiting += 1
         exchange.begin_wait("queue")
         try:
-            claim, claimed, asked = await self._until_settled(exchange, claim, owner)
+            claim, claimed, asked = await self._claim_until_settled(exchange, claim, owner)
         finally:
-            self._flights.waiting -= 1
+            self._in_flight.waiting -= 1
         exchange.end_wait()
-        flight = self._flights.get(claim.name)
+        flight = self._in_flight.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
-            return await self._beside(exchange, claim, flight)
+            return await self._follow_local(exchange, claim, flight)
         if claimed is not None and claimed.answer is ClaimAnswer.NEW:
-            return await self._take_over(exchange, self._flights.begin(claim, asked))
-        return await self._follow(exchange, claim, claimed, KeyResult.JOINED)
+            return await self._take_over(exchange, self._in_flight.begin(claim, asked))
+        return await self._act_on_answer(exchange, claim, claimed, KeyResult.JOINED)
 
-    async def _until_settled(
+    async def _claim_until_settled(
         self, exchange: Exchange, claim: Claim, owner: str
     ) -> tuple[Claim, Claimed | None, float]:
-        """The last claim, its answer and when it was asked for.
+        """Claim the key until it is settled; return the last claim, its answer and its time.
 
-        It may still be busy if there is no more time to wait.
+        The answer may still be busy if there is no more time to wait.
         """
         awake = asyncio.Event()
-        stop = self._claims.watch(claim.name, awake.set)
+        stop = self._store.watch(claim.name, awake.set)
         busy_until = 0.0
         try:
             while True:
                 awake.clear()
                 claim = claim._replace(owner=new_owner_token(), waited_for=owner)
                 asked = self._clock.monotonic()
-                claimed = await self._ask(claim)
+                claimed = await self._ask_store(claim)
                 now = self._clock.monotonic()
                 left = self._time_left(exchange, now)
                 if claimed is None and now < busy_until:
-                    # The store does not answer, but what it said last still holds.
+                    # The store does not answer, but the lease it last told of still runs.
                     claimed = Claimed(ClaimAnswer.BUSY, owner, busy_until - now)
                 if claimed is None or claimed.answer is not ClaimAnswer.BUSY or left <= 0:
                     return claim, claimed, asked
-                if self._flights.get(claim.name) is not None:
+                if self._in_flight.get(claim.name) is not None:
                     return claim, claimed, asked
                 owner, busy_until = claimed.owner, now + claimed.lease_left
-                await _until(awake, min(left, _ASK_AGAIN, claimed.lease_left + _GRAIN))
+                await _until(awake, min(left, _CLAIM_AGAIN, claimed.lease_left + _LEASE_MARGIN))
         finally:
             stop()
 
     async def _after_loss(
         self, exchange: Exchange, claim: Claim, refusal: Refusal
     ) -> Refusal | None:
-        """Another request has the key that was ours: what that one gets, or else *refusal*.
+        """Follow the request that took over the key of this one; *refusal* if it has no result.
 
-        Nothing is sent any more, whoever has the key by now.
+        Nothing is sent any more, whichever request has the key by now.
         """
-        self._flights.waiting += 1
+        self._in_flight.waiting += 1
         exchange.begin_wait("queue")
         try:
-            claim, claimed, asked = await self._until_settled(exchange, claim, "")
+            claim, claimed, asked = await self._claim_until_settled(exchange, claim, "")
         finally:
-            self._flights.waiting -= 1
+            self._in_flight.waiting -= 1
         exchange.end_wait()
         if claimed is not None and claimed.answer is ClaimAnswer.NEW:
-            # Nobody has it, and perhaps the store has forgotten it: what was sent still counts.
-            begun, ending = self._flights.begin(claim, asked), self._ending_of(exchange)
-            self._flights.see_to(self._flights.settle(begun, ending, Promotion.AGAIN))
+            # No request has the key, and the store may have lost it: what was sent still counts.
+            begun, ending = self._in_flight.begin(claim, asked), self._ending_of(exchange)
+            self._in_flight.run_detached(self._in_flight.settle(begun, ending, Promotion.AGAIN))
             return refusal
-        flight = self._flights.get(claim.name)
+        flight = self._in_flight.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
             result = await self._join(exchange, flight)
             if result is Promotion.YOURS:
-                self._flights.pass_on(flight)
+                self._in_flight.hand_over(flight)
         elif claimed is None:
             result = None
         elif claimed.answer in _WITH_RESULT:
@@ -401,36 +403,36 @@ class Idempotency:
             except Refused as refused:
                 return refused.refusal
         else:
-            return self._turn_away(exchange, claimed)
+            return self._refuse_duplicate(exchange, claimed)
         if result is None or isinstance(result, Promotion):
             return refusal
-        return await self._give(exchange, result, KeyResult.JOINED)
+        return await self._answer_with(exchange, result, KeyResult.JOINED)
 
     def _ending_of(self, exchange: Exchange) -> Ending:
-        """What becomes of the key, by the attempts that were made: none has brought a result."""
-        fate = outcome_of_key(
+        """Return the ending of a key after attempts of which none brought a result."""
+        outcome = outcome_of_key(
             self._settings, 0, exchange.attempts, self._refused, fell_back=exchange.fallback
         )
-        return Ending(state_after(fate, self._settings), self._settings.ttl)
+        return Ending(state_after(outcome, self._settings), self._settings.ttl)
 
-    # Running it.
+    # Running as the owner.
 
     async def _take_over(self, exchange: Exchange, flight: InFlightKey) -> Refusal | None:
-        """The key is ours after a wait, which may have used up all the time there was."""
+        """Run as the owner after a wait, unless that used up all the time there was."""
         if self._time_left(exchange, self._clock.monotonic()) <= 0:
-            self._flights.pass_on(flight)  # it would be sent only to be given up
-            return self._turn_away(exchange, _BUSY)
-        return await self._own(exchange, flight)
+            self._in_flight.hand_over(flight)  # a send would only be given up
+            return self._refuse_duplicate(exchange, _BUSY)
+        return await self._run_as_owner(exchange, flight)
 
-    def _own(self, exchange: Exchange, flight: InFlightKey) -> Awaitable[Refusal | None]:
-        """The key is ours: run, whatever becomes of the client."""
+    def _run_as_owner(self, exchange: Exchange, flight: InFlightKey) -> Awaitable[Refusal | None]:
+        """Run the request as the owner of its key, whatever becomes of the client."""
         exchange.key_result = _RUNS
         exchange.route.recorder.keyed(_RUNS)
-        ownership = KeyOwner(exchange, flight, self._flights, self._settings, self._refused)
-        return ownership.run(self._inner)
+        owner = KeyOwner(exchange, flight, self._in_flight, self._settings, self._refused)
+        return owner.run(self._inner)
 
     async def _without_store(self, exchange: Exchange) -> Refusal | None:
-        """Nobody can tell whether it ran before."""
+        """Refuse or run a request of which the store cannot say whether it ran before."""
         if self._settings.on_store_error == "closed":
             return _NO_STORE
         self._count(exchange, KeyResult.BYPASSED)
@@ -438,56 +440,58 @@ class Idempotency:
 
     # Answers.
 
-    async def _give(self, exchange: Exchange, result: Result, word: KeyResult) -> Refusal | None:
-        """Let a duplicate have what the first one got."""
+    async def _answer_with(
+        self, exchange: Exchange, result: Result, key_result: KeyResult
+    ) -> Refusal | None:
+        """Answer a duplicate with the result of the first request."""
         match result:
             case NotKept():
-                return self._turn_away(exchange, _UNSTORED)
+                return self._refuse_duplicate(exchange, _UNSTORED)
             case KeptResponse():
-                self._count(exchange, word)
+                self._count(exchange, key_result)
                 await exchange.answer_kept(result)
                 return None
             case StoredFallback() if self._fallback is not None:
                 exchange.answer_fallback(self._fallback)
             case StoredFallback():
-                return self._turn_away(exchange, _UNSTORED)  # a reload took it away
-        self._count(exchange, word)
+                return self._refuse_duplicate(exchange, _UNSTORED)  # a reload took it away
+        self._count(exchange, key_result)
         return result if isinstance(result, Refusal) else None
 
-    def _turn_away(self, exchange: Exchange, claimed: Claimed) -> Refusal:
-        """Tell a duplicate why it gets no result."""
+    def _refuse_duplicate(self, exchange: Exchange, claimed: Claimed) -> Refusal:
+        """Refuse a duplicate, and say why it gets no result."""
         record = exchange.record
         match claimed.answer:
             case ClaimAnswer.MISMATCH:
                 status = self._settings.mismatch_status
                 refusal = Refusal(RefusalReason.KEY_MISMATCH, _MISMATCH, other_status=status)
-                word = KeyResult.MISMATCH
+                key_result = KeyResult.MISMATCH
             case ClaimAnswer.BUSY:
-                wait = max(1, min(math.ceil(claimed.lease_left), _LONGEST_ADVICE))
+                wait = max(1, min(math.ceil(claimed.lease_left), _LONGEST_RETRY_AFTER))
                 refusal = Refusal(RefusalReason.KEY_IN_FLIGHT, _IN_FLIGHT, wait=wait, record=record)
-                word = KeyResult.IN_FLIGHT
+                key_result = KeyResult.IN_FLIGHT
             case ClaimAnswer.HELD:
                 refusal = Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=record)
-                word = KeyResult.HELD
+                key_result = KeyResult.HELD
             case ClaimAnswer.UNSTORED:
                 refusal = Refusal(RefusalReason.RESULT_NOT_STORED, _NOT_STORED, record=record)
-                word = KeyResult.UNSTORED
+                key_result = KeyResult.UNSTORED
             case _:
                 return _FULL
-        return self._refuse(exchange, refusal, word)
+        return self._refuse(exchange, refusal, key_result)
 
-    def _refuse(self, exchange: Exchange, refusal: Refusal, word: KeyResult) -> Refusal:
-        self._count(exchange, word)
+    def _refuse(self, exchange: Exchange, refusal: Refusal, key_result: KeyResult) -> Refusal:
+        self._count(exchange, key_result)
         return refusal
 
     @staticmethod
-    def _count(exchange: Exchange, word: KeyResult) -> None:
-        exchange.key_result = word
-        exchange.route.recorder.keyed(word)
+    def _count(exchange: Exchange, key_result: KeyResult) -> None:
+        exchange.key_result = key_result
+        exchange.route.recorder.keyed(key_result)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for it, but not for longer."""
+    """Wait for *event*, for so many seconds at most."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""A bucket with a clock: who waits is woken when its turn comes. One timer per line."""
+"""A rate limiter that requests can await: its wait queue, with one timer for all waiters."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,25 +10,25 @@ from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 
-_GRAIN = 0.001
-"""Seconds: no timer is set for less. The loop counts in these."""
+_SHORTEST_TIMER = 0.001
+"""Seconds: no timer is set for less, since the loop counts in milliseconds."""
 
-_ASKING = 0.005
-"""Seconds that it may take to ask a store for permits before it counts as a wait."""
+_STORE_ROUND_TRIP = 0.005
+"""Seconds that asking a store for permits may take before it counts as a wait."""
 
 MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
-"""Where a gate gets its permits from: this process, or a store that others share."""
+"""Makes the limiter behind a queue: of this process, or of a store that others share."""
 
 
 class AsyncLimiter:
-    """One bucket, and those who wait at it."""
+    """One rate limiter (and concurrency limiter), and the requests that wait for it."""
 
-    __slots__ = ("_clock", "_loop", "_timer", "bucket", "is_known", "recorder")
+    __slots__ = ("_clock", "_loop", "_timer", "is_known", "queue", "recorder")
 
     def __init__(
         self,
         settings: ThrottleSettings,
-        make_permits: MakeLimiter,
+        make_limiter: MakeLimiter,
         recorder: ThrottleRecorder,
         clock: Clock,
     ) -> None:
@@ -37,98 +37,100 @@ class AsyncLimiter:
         self._timer: asyncio.TimerHandle | None = None
         self.recorder = recorder
         self.is_known = False
-        """Whether it is that of one caller, which has proved itself (``caller_table.py``)."""
-        self.bucket: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_permits(settings, self))
+        """Whether the limiter is that of one caller that is known (``caller_table.py``)."""
+        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiter(settings, self))
 
     def __repr__(self) -> str:
-        return f"<gate {self.bucket!r}>"
+        return f"<limiter {self.queue!r}>"
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it is for one caller, and not for all."""
-        return self.bucket.settings.key is not None
+        """Whether the limiter is for one caller, and not for all."""
+        return self.queue.settings.key is not None
 
     # Waiting.
 
-    async def wait_for_turn(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
-        """Stand in line: how many seconds it took, or why one's turn will not come.
+    async def wait_in_queue(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
+        """Wait in the queue; return the seconds that took, or why the request is refused.
 
-        Whose turn has come has its place, and its permit is held.
+        An admitted request has its concurrency slot, and its permit is reserved.
         """
-        turn = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
-        self.bucket.join(turn, turn.entered)
-        asks = turn.is_guess
-        cause = await self._wait(exchange, turn)
+        waiter = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
+        self.queue.join(waiter, waiter.entered)
+        asks_store = waiter.is_guess
+        cause = await self._wait(exchange, waiter)
         if cause is not None:
             self.recorder.refused()
             return cause
-        waited = self._clock.monotonic() - turn.entered
-        if asks and waited < _ASKING:
+        waited = self._clock.monotonic() - waiter.entered
+        if asks_store and waited < _STORE_ROUND_TRIP:
             self.recorder.admitted()
             return 0.0
         self.recorder.delayed(waited)
         return waited
 
-    async def wait_again(self, exchange: Exchange, deadline: float) -> ThrottleCause | None:
-        """The same for one whose turn had come, who has its place and needs another permit."""
+    async def wait_for_permit_again(
+        self, exchange: Exchange, deadline: float
+    ) -> ThrottleCause | None:
+        """Wait for a new permit, with a request that was admitted before and kept its slot."""
         now = self._clock.monotonic()
-        if self.bucket.reserve_again(now):
+        if self.queue.reserve_again(now):
             return None
-        turn = _AsyncWaiter(self._loop, now, deadline, has_place=True)
-        if not self.bucket.come_back(turn):
+        waiter = _AsyncWaiter(self._loop, now, deadline, has_slot=True)
+        if not self.queue.come_back(waiter):
             return ThrottleCause.PAUSED
-        return await self._wait(exchange, turn)
+        return await self._wait(exchange, waiter)
 
-    async def _wait(self, exchange: Exchange, turn: "_AsyncWaiter") -> ThrottleCause | None:
-        line = exchange.queue_entry = _QueueEntry(self, turn)
+    async def _wait(self, exchange: Exchange, waiter: "_AsyncWaiter") -> ThrottleCause | None:
+        entry = exchange.queue_entry = _QueueEntry(self, waiter)
         exchange.begin_wait("queue")
         try:
-            self.look()
-            cause = await turn.called
+            self.serve_queue()
+            cause = await waiter.decision
         except asyncio.CancelledError:
-            if turn.was_let_out:  # in the very moment in which it left
-                self.bucket.lapse()
-                if not turn.has_place:
-                    self.bucket.vacate()
-            line.leave()
+            if waiter.was_admitted:  # admitted in the very moment in which it was cancelled
+                self.queue.lapse()
+                if not waiter.has_slot:
+                    self.queue.vacate()
+            entry.leave()
             raise
         finally:
             exchange.queue_entry = None
-        exchange.end_wait()  # not for one that is cancelled: it shall be known where it was
+        exchange.end_wait()  # not after a cancellation: the log shall say what it waited for
         return cause
 
-    # The line moves.
+    # Moving the queue.
 
-    def look(self) -> None:
-        """See who is next. Called whenever that may have changed."""
-        bucket = self.bucket
+    def serve_queue(self) -> None:
+        """Admit or refuse waiters as far as possible; called whenever that may have changed."""
+        queue = self.queue
         next_look = None
-        if bucket.waiting:
+        if queue.waiting:
             now = self._clock.monotonic()
-            served = bucket.serve(now)
-            for turn in served.out:
-                turn.call(None)
-            for turn, cause in served.refused:
-                turn.call(cause)
-            next_look = bucket.next_look(now)
-        # Only now: permits that were asked may have told us to look already.
+            served = queue.serve(now)
+            for waiter in served.out:
+                waiter.decide(None)
+            for waiter, cause in served.refused:
+                waiter.decide(cause)
+            next_look = queue.next_look(now)
+        # Only now: asking a shared limiter may have called this method already.
         self._stop_timer()
         if next_look is not None:
-            self._timer = self._loop.call_later(max(next_look, _GRAIN), self.look)
+            self._timer = self._loop.call_later(max(next_look, _SHORTEST_TIMER), self.serve_queue)
 
-    def pause(self, now: float, seconds: float, *, is_news: bool = True) -> None:
-        """Let nobody through for so long; see :meth:`WaitQueue.pause`."""
-        for turn in self.bucket.pause(now, seconds, tells_limiter=is_news):
-            turn.call(ThrottleCause.PAUSED)
-        self.look()
+    def pause(self, now: float, seconds: float, *, tells_limiter: bool = True) -> None:
+        """Admit no request for so many seconds; see :meth:`WaitQueue.pause`."""
+        for waiter in self.queue.pause(now, seconds, tells_limiter=tells_limiter):
+            waiter.decide(ThrottleCause.PAUSED)
+        self.serve_queue()
 
     def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Other limits hold from now on, for those in line too."""
-        self.bucket.change(settings, now)
-        self.look()
+        """Apply other limits from now on, to waiting requests too."""
+        self.queue.change(settings, now)
+        self.serve_queue()
 
     def close(self) -> None:
-        """The end of everything: nobody waits any more."""
+        """Stop the timer: no request waits any more."""
         self._stop_timer()
 
     def _stop_timer(self) -> None:
@@ -136,22 +138,22 @@ class AsyncLimiter:
             self._timer.cancel()
             self._timer = None
 
-    # From permits that a store shares (policy.permits.PermitsListener).
+    # From a limiter that a store shares (policy.throttle.limiter.LimiterListener).
 
     def permits_changed(self) -> None:
-        """There may be permits now, or it is clear that there are none."""
-        self.look()
+        """Serve the queue: there may be permits now, or it is clear that there are none."""
+        self.serve_queue()
 
     def permits_paused(self, until: float) -> None:
-        """Another instance was told to wait."""
+        """Pause as well: the upstream told another instance to wait."""
         now = self._clock.monotonic()
-        self.pause(now, until - now, is_news=False)
+        self.pause(now, until - now, tells_limiter=False)
 
 
 class _AsyncWaiter(Waiter):
-    """One who stands in line, and how it gets to know of its turn."""
+    """A request in the queue, which awaits the decision about it."""
 
-    __slots__ = ("called", "has_place")
+    __slots__ = ("decision", "has_slot")
 
     def __init__(
         self,
@@ -159,44 +161,44 @@ class _AsyncWaiter(Waiter):
         entered: float,
         deadline: float,
         *,
-        has_place: bool = False,
+        has_slot: bool = False,
     ) -> None:
         super().__init__(entered, deadline)
-        self.called: asyncio.Future[ThrottleCause | None] = loop.create_future()
-        """None once its turn has come, or why it will not."""
-        self.has_place = has_place
+        self.decision: asyncio.Future[ThrottleCause | None] = loop.create_future()
+        """None once the request is admitted, or why it is refused."""
+        self.has_slot = has_slot
 
     @property
     def is_gone(self) -> bool:
-        """Whether it knows already, or was cancelled."""
-        return self.called.done()
+        """Whether the decision is made, or the waiter was cancelled."""
+        return self.decision.done()
 
     @property
-    def was_let_out(self) -> bool:
-        called = self.called
-        return called.done() and not called.cancelled() and called.result() is None
+    def was_admitted(self) -> bool:
+        decision = self.decision
+        return decision.done() and not decision.cancelled() and decision.result() is None
 
-    def call(self, cause: ThrottleCause | None) -> None:
-        """Its turn has come; or, with a *cause*, it will not."""
-        if not self.called.done():
-            self.called.set_result(cause)
+    def decide(self, cause: ThrottleCause | None) -> None:
+        """Admit the waiter, or refuse it for a *cause*."""
+        if not self.decision.done():
+            self.decision.set_result(cause)
 
 
 class _QueueEntry:
-    """Where an exchange stands in line (core.Place)."""
+    """The entry of one exchange in the queue (core.ports.QueueEntry)."""
 
-    __slots__ = ("_gate", "_turn")
+    __slots__ = ("_limiter", "_waiter")
 
-    def __init__(self, gate: AsyncLimiter, turn: _AsyncWaiter) -> None:
-        self._gate = gate
-        self._turn = turn
+    def __init__(self, limiter: AsyncLimiter, waiter: _AsyncWaiter) -> None:
+        self._limiter = limiter
+        self._waiter = waiter
 
     def give_up(self, cause: ThrottleCause) -> None:
-        """Wait no longer."""
-        self._turn.call(cause)
+        """Refuse the waiter for *cause*, and leave the queue."""
+        self._waiter.decide(cause)
         self.leave()
 
     def leave(self) -> None:
-        """All behind move up."""
-        self._gate.bucket.leave(self._turn)
-        self._gate.look()
+        """Leave the queue, so that all behind move up."""
+        self._limiter.queue.leave(self._waiter)
+        self._limiter.serve_queue()

@@ -1,7 +1,7 @@
-"""Where an attempt waits for its turn: at its route's throttle, then at its upstream's.
+"""The throttles that an attempt must pass: its route's rate limit, then its upstream's.
 
-Mostly nobody waits. Then all that happens is :meth:`ThrottleChain.pass_at_once`, and
-whoever passes sends within the same turn of the loop.
+Mostly no request waits. Then all that happens is :meth:`ThrottleChain.try_acquire`, and
+an admitted attempt is sent within the same iteration of the event loop.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from proxy.policy.throttle.wait_queue import ThrottleCause
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
-_HELD_FOR = 0.1
-"""Seconds for which a permit of one throttle is kept for a call that waits for another's again."""
+_RESERVED_FOR = 0.1
+"""Seconds for which a permit of one throttle stays reserved while another's is waited for again."""
 
 _DETAILS = {
     ThrottleCause.MAX_WAIT: "There are more calls than the limit lets through in time.",
@@ -39,9 +39,17 @@ _NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that do
 
 
 class ThrottleChain:
-    """The throttles between a route and an upstream, in the order in which they are passed."""
+    """The throttles between a route and an upstream, in the order in which they admit."""
 
-    __slots__ = ("_gates", "_new_pass", "clock", "loop", "retry_waits", "throttles", "upstream")
+    __slots__ = (
+        "_limiters",
+        "_new_permit",
+        "clock",
+        "loop",
+        "retry_waits",
+        "throttles",
+        "upstream",
+    )
 
     def __init__(
         self,
@@ -52,213 +60,217 @@ class ThrottleChain:
         *,
         keyed: bool,
     ) -> None:
-        """*keyed* if any of the *throttles* tells callers apart."""
+        """*keyed* if any of the *throttles* has a rate limit per caller."""
         self.upstream = upstream
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.throttles = throttles
         self.retry_waits = retry_waits
-        self._gates = None if keyed else [throttle.common for throttle in throttles]
-        """The same for every request, if they are."""
-        self._new_pass = KeyedPermit if keyed else ChainPermit
+        self._limiters = None if keyed else [throttle.common for throttle in throttles]
+        """The limiters of every request; None if they differ by caller."""
+        self._new_permit = KeyedPermit if keyed else ChainPermit
 
-    def _gates_for(self, exchange: Exchange) -> Iterable[AsyncLimiter]:
-        """One after the other: one that nobody uses for a while is replaced."""
-        return self._gates or (throttle.gate_for(exchange) for throttle in self.throttles)
+    def _limiters_for(self, exchange: Exchange) -> Iterable[AsyncLimiter]:
+        """Return the limiters one after the other: one that is idle for a while is replaced."""
+        return self._limiters or (throttle.limiter_for(exchange) for throttle in self.throttles)
 
-    def pass_at_once(self, exchange: Exchange) -> "ChainPermit | None":
-        """The right to send now, if nobody has to be waited for.
+    def try_acquire(self, exchange: Exchange) -> "ChainPermit | None":
+        """Return a permit to send now, or None if the attempt has to wait.
 
-        Raises :class:`Refused` if no breaker lets it through.
+        Raises :class:`Refused` if every breaker is open.
         """
-        gates = self._gates or list(self._gates_for(exchange))
-        now = self.clock.monotonic()  # not before: to a new gate nothing was before it
+        limiters = self._limiters or list(self._limiters_for(exchange))
+        now = (
+            self.clock.monotonic()
+        )  # not earlier: a new limiter knows no time before its own start
         if self.upstream.endpoints.breakers is not None:
-            self._ask_breakers(now)
-        for gate in gates:
-            if not gate.bucket.take(now):
+            self._check_breakers(now)
+        for limiter in limiters:
+            if not limiter.queue.take(now):
                 break
         else:
-            for gate in gates:
-                gate.recorder.admitted()
-            return self._new_pass(self, exchange, gates)
-        for earlier in gates[: gates.index(gate)]:
-            earlier.bucket.undo(now)
+            for limiter in limiters:
+                limiter.recorder.admitted()
+            return self._new_permit(self, exchange, limiters)
+        for earlier in limiters[: limiters.index(limiter)]:
+            earlier.queue.undo(now)
         return None
 
-    async def enter(self, exchange: Exchange, deadline: float, *, is_retry: bool) -> "ChainPermit":
-        """The right to send now, when its turn has come.
+    async def acquire(
+        self, exchange: Exchange, deadline: float, *, is_retry: bool
+    ) -> "ChainPermit":
+        """Wait for all throttles, and return a permit to send now.
 
-        Raises :class:`Refused` if it will not come, or not before *deadline*.
+        Raises :class:`Refused` if a throttle refuses, or would admit only after *deadline*.
         """
-        passed = self._new_pass(self, exchange, [])
+        permit = self._new_permit(self, exchange, [])
         try:
             with self.retry_waits.watch(exchange) if is_retry else nullcontext():
-                for gate in self._gates_for(exchange):
-                    await self._pass(gate, passed, exchange, deadline)
-                await passed.spend(deadline)
+                for limiter in self._limiters_for(exchange):
+                    await self._acquire_from(limiter, permit, exchange, deadline)
+                await permit.spend(deadline)
         except BaseException:
-            passed.close()
+            permit.close()
             raise
         try:
-            self._ask_breakers(self.clock.monotonic())  # a lot may have happened meanwhile
+            self._check_breakers(self.clock.monotonic())  # they may have opened during the wait
         except Refused:
-            passed.close(sent=False)
+            permit.close(sent=False)
             raise
-        return passed
+        return permit
 
-    async def _pass(
-        self, gate: AsyncLimiter, passed: "ChainPermit", exchange: Exchange, deadline: float
+    async def _acquire_from(
+        self, limiter: AsyncLimiter, permit: "ChainPermit", exchange: Exchange, deadline: float
     ) -> None:
-        """Get a permit of one gate, to be held."""
+        """Reserve a permit of one limiter for *permit*, waiting if need be."""
         now = self.clock.monotonic()
-        if gate.bucket.take(now):
-            gate.bucket.reserve(now)
-            gate.recorder.admitted()
-            passed.hold_at(gate)
+        if limiter.queue.take(now):
+            limiter.queue.reserve(now)
+            limiter.recorder.admitted()
+            permit.add_reserved(limiter)
             return
-        hindrance = gate.bucket.refusal(now, deadline - now - LEAST_ATTEMPT)
-        if hindrance is not None:
-            gate.recorder.refused()
-            raise Refused(self.refusal(gate, hindrance.cause, hindrance.wait))
-        if gate.is_keyed:
-            # One caller's line must not keep all the others of the route waiting. Where the line
-            # is everybody's, the route keeps its permits: with no more of its requests in that
-            # line than it may send at once, those of other routes get their turn.
-            passed.let_go()
-        waited = await gate.wait_for_turn(exchange, deadline - LEAST_ATTEMPT)
+        blocked = limiter.queue.refusal(now, deadline - now - LEAST_ATTEMPT)
+        if blocked is not None:
+            limiter.recorder.refused()
+            raise Refused(self.refusal(limiter, blocked.cause, blocked.wait))
+        if limiter.is_keyed:
+            # One caller's queue must not keep all other callers of the route waiting. Where all
+            # callers share the queue, the route keeps its permits: with no more of its requests
+            # in that queue than it may send at once, other routes are served as well.
+            permit.release()
+        waited = await limiter.wait_in_queue(exchange, deadline - LEAST_ATTEMPT)
         if isinstance(waited, ThrottleCause):
-            raise Refused(self.refusal(gate, waited))
-        passed.queued += waited
-        passed.hold_at(gate)
+            raise Refused(self.refusal(limiter, waited))
+        permit.queued += waited
+        permit.add_reserved(limiter)
 
     def would_admit(self, exchange: Exchange, now: float, later: float, time_left: float) -> bool:
-        """Whether an attempt that comes *later* would be let in line, as things stand."""
+        """Say whether an attempt *later* seconds from now would be admitted or queued."""
         time_left -= later + LEAST_ATTEMPT
         return not any(
-            gate.bucket.refusal(now, time_left, later) for gate in self._gates_for(exchange)
+            limiter.queue.refusal(now, time_left, later) for limiter in self._limiters_for(exchange)
         )
 
     def refusal(
-        self, gate: AsyncLimiter, cause: ThrottleCause, wait: float | None = None
+        self, limiter: AsyncLimiter, cause: ThrottleCause, wait: float | None = None
     ) -> Refusal:
-        """What to tell a client that does not get through *gate*."""
+        """Return the answer for a client that *limiter* refuses."""
         if cause is ThrottleCause.DRAINING:
             return DRAINING
         now = self.clock.monotonic()
         if wait is None:
-            wait = gate.bucket.wait(now)
+            wait = limiter.queue.wait(now)
         if cause is ThrottleCause.STORE or wait == NEVER:
             return _NO_STORE
-        # Whoever comes back then finds that all who are in line now have passed.
+        # A client that comes back then finds the present queue served.
         seconds = max(1, math.ceil(wait))
-        quotas = gate.bucket.limiter.quotas(now)
+        quotas = limiter.queue.limiter.quotas(now)
         if cause is ThrottleCause.PAUSED and all(quota.remaining for quota in quotas):
-            # There is no rate that would tell of it.
+            # No rate limit tells the client of the pause, so a quota of its own does.
             pause = QuotaLeft("pause", limit=0, window=seconds, remaining=0, reset=seconds)
             quotas = (*quotas, pause)
         return Refusal(
             RefusalReason.THROTTLED, _DETAILS[cause], wait=seconds, cause=cause.value, quotas=quotas
         )
 
-    def _ask_breakers(self, now: float) -> None:
+    def _check_breakers(self, now: float) -> None:
         endpoints = self.upstream.endpoints
         if not endpoints.admits(now):
-            raise Refused(endpoints.left_alone(now))
+            raise Refused(endpoints.open_refusal(now))
 
-    def heed(self, head: ResponseHead, gates: list[AsyncLimiter]) -> None:
-        """If the upstream refused a call and said for how long, leave it alone for so long."""
+    def pause_for_hint(self, head: ResponseHead, limiters: list[AsyncLimiter]) -> None:
+        """Pause the limiters for as long as the upstream asked when it refused a call."""
         wait = read_hint(head.status, head.fields(), self.clock.wall()).wait
         if wait:
             now = self.clock.monotonic()
-            # A caller's own limit is none of the others' business.
-            for gate in [gate for gate in gates if gate.is_keyed] or gates:
-                gate.pause(now, wait)
+            # The limit of one caller does not concern the others.
+            for limiter in [limiter for limiter in limiters if limiter.is_keyed] or limiters:
+                limiter.pause(now, wait)
 
 
 class ChainPermit:
-    """An attempt whose turn has come (core.Pass).
+    """The permit of one attempt to send, from all throttles of its chain (core.ports.SendPermit).
 
-    Its permits are spent; or left to others, while a connection is made for it, until they are
-    needed again; or held, while it waits for those that it lacks.
+    A permit of each limiter is *spent*; or left to other attempts, while a connection is made for
+    this one, until it is needed again; or *reserved*, while the attempt waits for the others.
     """
 
     __slots__ = (
-        "_entrance",
+        "_chain",
         "_exchange",
-        "_gates",
-        "_is_aside",
+        "_is_connecting",
         "_is_spent",
+        "_limiters",
         "_reserved",
         "_timer",
+        "next_judge",
         "queued",
-        "then",
     )
 
     def __init__(
-        self, throttle_chain: ThrottleChain, exchange: Exchange, gates: list[AsyncLimiter]
+        self, throttle_chain: ThrottleChain, exchange: Exchange, limiters: list[AsyncLimiter]
     ) -> None:
-        """It has spent a permit at each of the *gates*."""
-        self._entrance = throttle_chain
+        """A permit of each of the *limiters* is spent."""
+        self._chain = throttle_chain
         self._exchange = exchange
-        self._gates = gates
+        self._limiters = limiters
         self._reserved: list[AsyncLimiter] = []
-        """Where its permit is held."""
+        """The limiters whose permit is reserved."""
         self._is_spent = True
-        self._is_aside = False
-        """Whether a connection is made for it."""
+        self._is_connecting = False
+        """Whether a connection is being made for the attempt."""
         self._timer: asyncio.TimerHandle | None = None
         self.queued = 0.0
-        self.then: Judge | None = None
-        """Who else wants to see the response of a failure."""
+        self.next_judge: Judge | None = None
+        """Judges the response of a failure next."""
 
     def judge(self, attempt: Attempt, head: ResponseHead) -> bool:
-        """See whether everybody shall wait (upstream.call.Judge)."""
-        if head.status in self._entrance.upstream.settings.refused:
-            self._entrance.heed(head, self._gates)
-        return self.then is not None and self.then(attempt, head)
+        """Pause the limiters if the upstream asks for it (upstream.call.Judge)."""
+        if head.status in self._chain.upstream.settings.refused:
+            self._chain.pause_for_hint(head, self._limiters)
+        return self.next_judge is not None and self.next_judge(attempt, head)
 
-    def hold_at(self, gate: AsyncLimiter) -> None:
-        """Its permit of one more gate is held."""
+    def add_reserved(self, limiter: AsyncLimiter) -> None:
+        """Add a limiter whose permit is reserved."""
         self._is_spent = False
-        self._gates.append(gate)
-        self._reserved.append(gate)
+        self._limiters.append(limiter)
+        self._reserved.append(limiter)
 
     def reserve(self) -> None:
-        """The request is not sent yet: nothing is spent on it (core.Pass)."""
+        """Unspend the permits while a connection is made (core.ports.SendPermit)."""
         if not self._is_spent:
             return
         self._is_spent = False
-        self._is_aside = True
-        now = self._entrance.clock.monotonic()
-        for gate in self._gates:
-            gate.bucket.set_aside(now)
+        self._is_connecting = True
+        now = self._chain.clock.monotonic()
+        for limiter in self._limiters:
+            limiter.queue.set_aside(now)
 
-    def _rejoin(self) -> None:
-        """No connection is made for it any more."""
-        self._is_aside = False
-        for gate in self._gates:
-            gate.bucket.rejoin()
+    def _end_connecting(self) -> None:
+        """Note that no connection is being made for the attempt any more."""
+        self._is_connecting = False
+        for limiter in self._limiters:
+            limiter.queue.rejoin()
 
-    def _take_back(self) -> None:
-        """What was spent in this very turn was not used after all."""
+    def _unspend(self) -> None:
+        """Reserve again what was spent in this iteration of the loop and not used after all."""
         self._is_spent = False
-        now = self._entrance.clock.monotonic()
-        for gate in self._gates:
-            gate.bucket.reserve(now)
-        self._reserved = self._gates.copy()
+        now = self._chain.clock.monotonic()
+        for limiter in self._limiters:
+            limiter.queue.reserve(now)
+        self._reserved = self._limiters.copy()
 
-    def _hold_for_a_while(self) -> None:
+    def _release_later(self) -> None:
         if self._reserved and self._timer is None:
-            self._timer = self._entrance.loop.call_later(_HELD_FOR, self.let_go)
+            self._timer = self._chain.loop.call_later(_RESERVED_FOR, self.release)
 
-    def let_go(self) -> None:
-        """Let others have its permits; it keeps its places."""
+    def release(self) -> None:
+        """Leave the reserved permits to other attempts; the concurrency slots stay taken."""
         self._stop_timer()
         reserved, self._reserved = self._reserved, []
-        for gate in reserved:
-            gate.bucket.lapse()
-            gate.look()
+        for limiter in reserved:
+            limiter.queue.lapse()
+            limiter.serve_queue()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -266,63 +278,63 @@ class ChainPermit:
             self._timer = None
 
     async def use(self, deadline: float) -> None:
-        """The request is sent now; if that is not allowed any more, when it is again."""
-        if self._is_aside:
-            self._rejoin()
+        """Spend the permits for a send right now; wait if the limits forbid it meanwhile."""
+        if self._is_connecting:
+            self._end_connecting()
         is_retry = len(self._exchange.attempts) > 1  # the present one is on record
-        with self._entrance.retry_waits.watch(self._exchange) if is_retry else nullcontext():
+        with self._chain.retry_waits.watch(self._exchange) if is_retry else nullcontext():
             await self.spend(deadline)
 
     async def spend(self, deadline: float) -> None:
-        """Wait where a permit has lapsed, until all of them can be spent."""
-        while not self._spend(self._entrance.clock.monotonic()):
-            gate = next(gate for gate in self._gates if gate not in self._reserved)
-            self._hold_for_a_while()
-            cause = await gate.wait_again(self._exchange, deadline - LEAST_ATTEMPT)
+        """Wait where a permit has lapsed, until all permits can be spent."""
+        while not self._spend(self._chain.clock.monotonic()):
+            limiter = next(limiter for limiter in self._limiters if limiter not in self._reserved)
+            self._release_later()
+            cause = await limiter.wait_for_permit_again(self._exchange, deadline - LEAST_ATTEMPT)
             if cause is not None:
-                raise Refused(self._entrance.refusal(gate, cause))
-            self._reserved.append(gate)
+                raise Refused(self._chain.refusal(limiter, cause))
+            self._reserved.append(limiter)
         self._stop_timer()
 
     def _spend(self, now: float) -> bool:
-        """Spend all permits in one moment, or none."""
-        if len(self._reserved) < len(self._gates):
+        """Spend all permits in one moment, or none; return whether they were spent."""
+        if len(self._reserved) < len(self._limiters):
             return False
         spent: list[AsyncLimiter] = []
-        for gate in self._gates:
-            self._reserved.remove(gate)
-            if not gate.bucket.spend(now):
+        for limiter in self._limiters:
+            self._reserved.remove(limiter)
+            if not limiter.queue.spend(now):
                 for earlier in spent:
-                    earlier.bucket.reserve(now)
+                    earlier.queue.reserve(now)
                     self._reserved.append(earlier)
                 return False
-            spent.append(gate)
+            spent.append(limiter)
         self._is_spent = True
         return True
 
     def close(self, *, sent: bool = True) -> None:
-        """The attempt is over: its places are free, and what it did not spend (core.Pass)."""
-        if self._is_aside:
-            self._rejoin()
+        """Free the slots of an attempt that is over, and what it did not spend (core.ports)."""
+        if self._is_connecting:
+            self._end_connecting()
         if not sent and self._is_spent:
-            self._take_back()
+            self._unspend()
         if self._reserved or self._timer is not None:
-            self.let_go()
-        for gate in self._gates:
-            if gate.bucket.vacate():
-                gate.look()
+            self.release()
+        for limiter in self._limiters:
+            if limiter.queue.vacate():
+                limiter.serve_queue()
 
 
 class KeyedPermit(ChainPermit):
-    """A pass where a throttle tells callers apart: it hears whose calls are answered well."""
+    """A permit where a throttle has a limit per caller: records whose calls succeed."""
 
     __slots__ = ()
 
     def close(self, *, sent: bool = True) -> None:
-        """The attempt is over; if its answer was good, its caller has proved itself."""
+        """Close the permit; an answer below 400 proves that its caller is real."""
         super().close(sent=sent)
         attempts = self._exchange.attempts
         if not attempts or not 0 < attempts[-1].status < FIRST_FAILURE:
             return
-        for throttle, gate in zip(self._entrance.throttles, self._gates, strict=False):
-            throttle.answered_well(self._exchange, gate)
+        for throttle, limiter in zip(self._chain.throttles, self._limiters, strict=False):
+            throttle.record_success(self._exchange, limiter)

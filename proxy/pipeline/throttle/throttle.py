@@ -1,4 +1,4 @@
-"""The throttle of one route or upstream: a gate for all, or one for each caller."""
+"""The throttle of one route or upstream: a rate limiter for all callers, or one for each."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,21 +13,21 @@ from proxy.policy.throttle.caller_table import CallerTable
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 
 _SWEEP_EVERY = 10.0
-"""Seconds after which callers are looked for that nobody would miss."""
+"""Seconds between two searches for idle callers whose limiters can be forgotten."""
 
 NewLimiter = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
-"""The permits of the bucket with that name."""
+"""Makes the limiter with that name."""
 
 
 class Throttle:
-    """What limits the calls of one route, or to one upstream."""
+    """Limits the calls of one route, or to one upstream."""
 
     __slots__ = (
         "_callers",
         "_clock",
         "_digest_key",
         "_loop",
-        "_new_permits",
+        "_make_limiter",
         "_recorder",
         "_sweeper",
         "common",
@@ -39,63 +39,63 @@ class Throttle:
         self,
         label: tuple[str, str],
         settings: ThrottleSettings,
-        new_permits: NewLimiter,
+        make_limiter: NewLimiter,
         recorder: ThrottleRecorder,
         clock: Clock,
         *,
         digest_key: bytes = b"",
     ) -> None:
-        """*digest_key* is the secret part of the names that callers' buckets have in the store."""
+        """*digest_key* is the secret part of the names of callers' buckets in the store."""
         self.label = label
-        """Its scope (``route`` or ``upstream``) and the name in the configuration."""
+        """The scope (``route`` or ``upstream``) and the name in the configuration."""
         self.settings = settings
-        self._new_permits = new_permits
+        self._make_limiter = make_limiter
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
         self._digest_key = digest_key
         self._callers: CallerTable[AsyncLimiter] = CallerTable(settings.max_keys)
-        """By the digest of the key's value."""
-        self.common = self._gate("")
-        """For all; with a key for those without a value."""
+        """Limiters of callers, by the digest of the key's value."""
+        self.common = self._create_limiter("")
+        """The limiter of all callers; with a key, of the callers without a value."""
 
     def __repr__(self) -> str:
-        return f"<throttle {':'.join(self.label)}, {len(self._callers) + 1} gates>"
+        return f"<throttle {':'.join(self.label)}, {len(self._callers) + 1} limiters>"
 
-    def _gate(self, key: str) -> AsyncLimiter:
+    def _create_limiter(self, key: str) -> AsyncLimiter:
         name = ":".join((*self.label, key)) if key else ":".join(self.label)
         return AsyncLimiter(
             self.settings,
-            lambda settings, gate: self._new_permits(name, settings, gate),
+            lambda settings, limiter: self._make_limiter(name, settings, limiter),
             self._recorder,
             self._clock,
         )
 
-    def _gates(self) -> Iterator[AsyncLimiter]:
+    def _limiters(self) -> Iterator[AsyncLimiter]:
         yield self.common
         yield from self._callers.buckets()
 
-    def gate_for(self, exchange: Exchange) -> AsyncLimiter:
-        """Where a request has to pass."""
-        name = self._name_of(exchange)
+    def limiter_for(self, exchange: Exchange) -> AsyncLimiter:
+        """Return the limiter that a request has to pass."""
+        name = self._caller_digest(exchange)
         if name is None:
             return self.common
         callers = self._callers
-        gate = callers.find(name)
-        if gate is not None:
-            return gate
+        limiter = callers.find(name)
+        if limiter is not None:
+            return limiter
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep)
         if not callers.make_room(name, self._idle_at(self._clock.monotonic())):
-            return callers.shared(name, lambda number: self._gate(f"{number:02x}"))
-        gate = self._gate(name.hex())
-        gate.is_known = callers.is_known(name)
-        callers.add(name, gate)
-        return gate
+            return callers.shared(name, lambda number: self._create_limiter(f"{number:02x}"))
+        limiter = self._create_limiter(name.hex())
+        limiter.is_known = callers.is_known(name)
+        callers.add(name, limiter)
+        return limiter
 
-    def _name_of(self, exchange: Exchange) -> bytes | None:
-        """The digest of what tells the request's caller from others; None if nothing does."""
+    def _caller_digest(self, exchange: Exchange) -> bytes | None:
+        """Return the digest that identifies the request's caller; None if nothing does."""
         key = self.settings.key
         if key is None:
             return None
@@ -103,18 +103,18 @@ class Throttle:
         value = value_of(key, exchange.raw_headers, exchange.target, client_ip)
         return None if value is None else digest(value, self._digest_key)
 
-    def answered_well(self, exchange: Exchange, gate: AsyncLimiter) -> None:
-        """A call that passed *gate* was answered below 400: its caller is known from now on."""
-        if gate.is_known or gate is self.common:
+    def record_success(self, exchange: Exchange, limiter: AsyncLimiter) -> None:
+        """Note that a call was answered below 400: the caller of *limiter* is known from now on."""
+        if limiter.is_known or limiter is self.common:
             return
-        name = self._name_of(exchange)
+        name = self._caller_digest(exchange)
         if name is not None:
             self._callers.prove(name)
-            gate.is_known = self._callers.find(name) is gate
+            limiter.is_known = self._callers.find(name) is limiter
 
     @staticmethod
     def _idle_at(now: float) -> Callable[[AsyncLimiter], bool]:
-        return lambda gate: gate.bucket.is_idle(now)
+        return lambda limiter: limiter.queue.is_idle(now)
 
     def _sweep(self) -> None:
         self._callers.sweep(self._idle_at(self._clock.monotonic()))
@@ -122,32 +122,32 @@ class Throttle:
         self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep) if again else None
 
     def state(self, now: float) -> ThrottleState:
-        """What goes on here."""
-        retry_waits = [pause for gate in self._gates() if (pause := gate.bucket.paused_for(now))]
+        """Return the present counts of the throttle, for metrics and status."""
+        pauses = [pause for limiter in self._limiters() if (pause := limiter.queue.paused_for(now))]
         return ThrottleState(
-            waiting=sum(gate.bucket.waiting for gate in self._gates()),
-            under_way=sum(gate.bucket.under_way for gate in self._gates()),
+            waiting=sum(limiter.queue.waiting for limiter in self._limiters()),
+            under_way=sum(limiter.queue.under_way for limiter in self._limiters()),
             buckets=len(self._callers) + 1,
-            paused=len(retry_waits),
-            paused_for=max(retry_waits, default=0.0),
+            paused=len(pauses),
+            paused_for=max(pauses, default=0.0),
         )
 
     def change(self, settings: ThrottleSettings) -> None:
-        """Other limits hold from now on, for those in line too."""
+        """Apply other limits from now on, to waiting requests too."""
         if settings == self.settings:
             return
         old, self.settings = self.settings, settings
         now = self._clock.monotonic()
-        for gate in self._gates():
-            gate.change(settings, now)
+        for limiter in self._limiters():
+            limiter.change(settings, now)
         self._callers.most = settings.max_keys
         if settings.key != old.key:
-            self._callers.clear()  # those in line there go on, but no others will come
+            self._callers.clear()  # requests waiting there go on, but no others will come
 
     def close(self) -> None:
-        """The end of everything."""
+        """Stop all timers."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for gate in self._gates():
-            gate.close()
+        for limiter in self._limiters():
+            limiter.close()

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.clock import SystemClock
 from proxy.observe.logs.attempt_json import attempt_json, attempt_text
-from proxy.pipeline.dead_letters import described
+from proxy.pipeline.dead_letters import attempt_records
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
 from tests.observe.conftest import MakeAttempt
@@ -37,7 +37,7 @@ def test_the_text_of_the_log_is_the_json_of_the_ring(one: Attempt) -> None:
 
 
 def test_a_dead_letter_has_the_same_fields_but_a_date_and_a_url(one: Attempt) -> None:
-    (record,) = described([one], SystemClock())
+    (record,) = attempt_records([one], SystemClock())
     shared = {name: value for name, value in record.items() if name not in {"start", "url"}}
     expected = attempt_json(one, STARTED)
     del expected["start_ms"]

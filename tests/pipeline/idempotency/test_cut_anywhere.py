@@ -65,7 +65,7 @@ async def test_clients_that_leave_at_any_moment(store: str, tmp_path: Path) -> N
                     )
                 )
             await nothing_left(proxy)
-            assert proxy.app._in_flight_keys.untold == 0
+            assert proxy.app._in_flight_keys.unreported == 0
             # Each of them is free, done, or held because it may have run; none is in flight.
             for key in keys:
                 got = await post(proxy, key)

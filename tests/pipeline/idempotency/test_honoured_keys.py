@@ -119,7 +119,7 @@ async def test_a_stale_connection_is_replaced_where_it_was() -> None:
 
 
 async def test_nor_is_it_replaced_once_its_key_may_be_forgotten() -> None:
-    """Its turn would come half a second later, and it must begin within a tenth of one."""
+    """The throttle would admit it half a second later, and it must begin within a tenth of one."""
     throttled = ", throttle: 2/s"
     async with two("{for: 1s}", "attempts: 4, attempt_timeout: 900ms", route=throttled) as (
         proxy,
@@ -186,12 +186,12 @@ async def dead_lettered(proxy: RunningProxy) -> str:
 async def test_a_letter_goes_where_its_key_is_known(retry: str) -> None:
     async with two(retry=retry, route=", dead_letter: true") as (proxy, first, second):
         first.usual = unavailable
-        letter = await dead_lettered(proxy)
+        dead_letter_id = await dead_lettered(proxy)
         sent = len(first.requests)
-        assert (await replay(proxy, letter)).status == 409, "it may have run"
+        assert (await replay(proxy, dead_letter_id)).status == 409, "it may have run"
         first.usual = answer(ok())
         # In turn it would be the other one's:
-        assert (await replayed(proxy, letter, force=True))["result"] == "succeeded"
+        assert (await replayed(proxy, dead_letter_id, force=True))["result"] == "succeeded"
         assert (len(first.requests), len(second.requests)) == (sent + 1, 0)
 
 
@@ -200,12 +200,12 @@ async def test_a_letter_whose_key_is_forgotten_is_sent_once() -> None:
     route = ", dead_letter: true"
     async with two("{for: 1h}", "attempts: 3", route=route, clock=clock) as (proxy, first, second):
         first.usual = second.usual = unavailable
-        letter = await dead_lettered(proxy)
+        dead_letter_id = await dead_lettered(proxy)
         assert len(first.requests) == 3
         clock.advance(3600)
-        found = await replayed(proxy, letter, force=True)
+        found = await replayed(proxy, dead_letter_id, force=True)
         assert (found["result"], found["attempts"]) == ("failed", 1)
-        answered = await proxy.admin("GET", f"/dead-letters/{letter}")
+        answered = await proxy.admin("GET", f"/dead-letters/{dead_letter_id}")
         run = json.loads(answered.body)["runs"][-1]
         assert [attempt["why"] for attempt in run["attempts"]] == ["key_expired"]
 

@@ -356,7 +356,7 @@ async def test_nor_is_what_another_upstream_said() -> None:
 
 @pytest.mark.parametrize("on_ambiguous", ["release", "hold"])
 async def test_a_key_that_the_upstream_does_not_honour_proves_nothing(on_ambiguous: str) -> None:
-    """It books the payment and then answers 503, as a gateway in front of a worker does."""
+    """Book the payment and then answer 503, as a gateway in front of a worker does."""
     async with keyed(f"{{on_ambiguous: {on_ambiguous}}}", QUICK) as (upstream, proxy):
         upstream.script(answer(response(503)))
         first = await post(proxy)

@@ -24,7 +24,7 @@ from tests.support.proxies import ServedBy
 CALLERS, KEYS = (200, 50) if DEEP else (40, 12)
 ROUTE = "idempotency: true"
 IN_LINE = "throttle: {concurrency: 2, max_wait: none}\nidempotency: true"
-"""Who leaves while it waits for its turn at the upstream has sent nothing: another one goes on."""
+"""An owner that leaves the throttle's queue has sent nothing: another request goes on."""
 LONG = 600 if DEEP else 60
 
 with_several_seeds = pytest.mark.parametrize("seed", range(5 if DEEP else 1))

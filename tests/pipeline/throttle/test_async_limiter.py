@@ -1,4 +1,4 @@
-"""A gate: whoever waits is woken in turn, and whoever stops waiting leaves nothing behind."""
+"""A limiter: waiters are woken in order, and one that stops waiting leaves nothing behind."""
 
 import asyncio
 import math
@@ -20,12 +20,12 @@ from tests.support.clock import FakeClock
 
 QUICK = ThrottleSettings((Rate(200, 1.0),), burst=1)
 """One each 5 ms."""
-ONE_PLACE = ThrottleSettings(concurrency=1)
+ONE_SLOT = ThrottleSettings(concurrency=1)
 SLOW = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
 
 
 class Stage:
-    """A gate and what it decided."""
+    """A limiter and what it decided."""
 
     def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
         self.clock = FakeClock()
@@ -34,38 +34,38 @@ class Stage:
         def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
             return permits or textbook_limiter(settings, self.clock.monotonic())
 
-        self.gate = AsyncLimiter(settings, make, self.decisions, self.clock)
-        self.bucket = self.gate.bucket
+        self.limiter = AsyncLimiter(settings, make, self.decisions, self.clock)
+        self.queue = self.limiter.queue
 
     @property
     def now(self) -> float:
         return self.clock.monotonic()
 
     def take(self) -> None:
-        """Somebody passes before the story begins."""
-        assert self.bucket.take(self.now)
+        """Take a permit before the story begins."""
+        assert self.queue.take(self.now)
 
-    async def pass_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
-        """Stand in line, send, and be done."""
-        waited = await self.gate.wait_for_turn(exchange, math.inf)
+    async def acquire_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
+        """Wait in the queue, send, and be done."""
+        waited = await self.limiter.wait_in_queue(exchange, math.inf)
         if not isinstance(waited, ThrottleCause):
-            assert self.bucket.spend(self.now)
+            assert self.queue.spend(self.now)
             self.vacate()
         return waited
 
     def vacate(self) -> None:
         """A call is over."""
-        self.bucket.vacate()
-        self.gate.look()
+        self.queue.vacate()
+        self.limiter.serve_queue()
 
     async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | ThrottleCause]":
-        """Somebody who stands in line now."""
-        return await begun(self.gate.wait_for_turn(exchange or visitor(), math.inf))
+        """Start a request that waits in the queue now."""
+        return await begun(self.limiter.wait_in_queue(exchange or visitor(), math.inf))
 
     def assert_clean(self, *, under_way: int = 0) -> None:
-        """Nobody waits, holds a permit or has a place, and no timer runs."""
-        assert repr(self.bucket) == "<bucket, 0 waiting, 0 held>"
-        assert self.bucket.under_way == under_way
+        """No request waits, has a reserved permit or a slot, and no timer runs."""
+        assert repr(self.queue) == "<bucket, 0 waiting, 0 held>"
+        assert self.queue.under_way == under_way
         assert timers() == 0
 
 
@@ -80,7 +80,7 @@ async def test_they_are_woken_in_the_order_in_which_they_came() -> None:
     woken: list[int] = []
 
     async def visit(number: int) -> float:
-        waited = await stage.pass_and_finish(visitor())
+        waited = await stage.acquire_and_finish(visitor())
         assert not isinstance(waited, ThrottleCause)
         woken.append(number)
         return waited
@@ -102,9 +102,9 @@ async def test_one_timer_is_enough_for_all() -> None:
     stage.vacate()
     waiting = [await stage.wait() for _ in range(100)]
     assert timers() == 1
-    stage.gate.look()
-    stage.gate.permits_changed()
-    stage.gate.pause(stage.now, 10.0)
+    stage.limiter.serve_queue()
+    stage.limiter.permits_changed()
+    stage.limiter.pause(stage.now, 10.0)
     assert timers() == 1
     for task in waiting:
         await cancelled(task)
@@ -118,16 +118,16 @@ async def test_without_anything_to_come_by_itself_there_is_no_timer() -> None:
     assert timers() == 0
     stage.vacate()
     assert not isinstance(await waiting, ThrottleCause)
-    stage.bucket.lapse()
+    stage.queue.lapse()
     stage.vacate()
     stage.assert_clean()
 
 
 async def test_the_exchange_knows_that_it_waits() -> None:
-    stage = Stage(ONE_PLACE)
+    stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()
-    waiting = await begun(stage.pass_and_finish(exchange))
+    waiting = await begun(stage.acquire_and_finish(exchange))
     assert exchange.waiting_for == "queue"
     assert exchange.queue_entry is not None
     stage.vacate()
@@ -140,7 +140,7 @@ async def test_who_has_waited_long_enough_is_told() -> None:
     stage = Stage(ThrottleSettings(concurrency=1, max_wait=0.01))
     stage.take()
     began = stage.now
-    assert await gather(stage.pass_and_finish(visitor())) == [ThrottleCause.MAX_WAIT]
+    assert await gather(stage.acquire_and_finish(visitor())) == [ThrottleCause.MAX_WAIT]
     assert stage.now - began >= 0.01
     assert stage.decisions.told == ["refused"]
     stage.assert_clean(under_way=1)
@@ -151,45 +151,45 @@ async def test_who_has_waited_long_enough_is_told() -> None:
 
 @both_loops
 async def test_who_is_cancelled_in_line_leaves_nothing() -> None:
-    stage = Stage(ONE_PLACE)
+    stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()
     leaving, staying = await stage.wait(exchange), await stage.wait()
     await cancelled(leaving)
     assert exchange.queue_entry is None
-    assert stage.bucket.waiting == 1
+    assert stage.queue.waiting == 1
     stage.vacate()
     assert not isinstance(await staying, ThrottleCause)
-    stage.bucket.lapse()
+    stage.queue.lapse()
     stage.vacate()
     stage.assert_clean()
 
 
 @both_loops
 async def test_who_is_cancelled_in_the_very_turn_in_which_it_is_let_out_passes_it_on() -> None:
-    stage = Stage(ONE_PLACE)
+    stage = Stage(ONE_SLOT)
     stage.take()
     leaving, next_one = await stage.wait(), await stage.wait()
     stage.vacate()
-    assert stage.bucket.under_way == 1
+    assert stage.queue.under_way == 1
     await cancelled(leaving)
     assert not isinstance(await next_one, ThrottleCause)
     assert stage.decisions.told == ["delayed"]
-    stage.bucket.lapse()
+    stage.queue.lapse()
     stage.vacate()
     stage.assert_clean()
 
 
 @both_loops
 async def test_who_is_cancelled_just_before_its_turn_costs_nothing() -> None:
-    stage = Stage(ONE_PLACE)
+    stage = Stage(ONE_SLOT)
     stage.take()
     leaving, next_one = await stage.wait(), await stage.wait()
     leaving.cancel()
     stage.vacate()  # it has not noticed yet
     assert not isinstance(await next_one, ThrottleCause)
     assert leaving.cancelled()
-    stage.bucket.lapse()
+    stage.queue.lapse()
     stage.vacate()
     stage.assert_clean()
 
@@ -200,22 +200,22 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
     stage = Stage(QUICK)
     loop = asyncio.get_running_loop()
     for microseconds in range(0, 7000, 350):
-        await eventually(lambda: stage.bucket.limiter.wait(stage.now, 1) == 0)
+        await eventually(lambda: stage.queue.limiter.wait(stage.now, 1) == 0)
         stage.take()
         if comes_back:
-            waiting = await begun(stage.gate.wait_again(visitor(), math.inf))
+            waiting = await begun(stage.limiter.wait_for_permit_again(visitor(), math.inf))
         else:
-            waiting = await begun(stage.gate.wait_for_turn(visitor(), math.inf))  # type: ignore[arg-type]  # either is awaited alike
+            waiting = await begun(stage.limiter.wait_in_queue(visitor(), math.inf))  # type: ignore[arg-type]  # either is awaited alike
         loop.call_later(microseconds / 1_000_000, waiting.cancel)
         await asyncio.wait([waiting])
         if not waiting.cancelled():
-            stage.bucket.lapse()
+            stage.queue.lapse()
             if not comes_back:
                 stage.vacate()
         stage.vacate()
         await asyncio.sleep(0)
-        assert repr(stage.bucket) == "<bucket, 0 waiting, 0 held>"
-        assert stage.bucket.under_way == 0
+        assert repr(stage.queue) == "<bucket, 0 waiting, 0 held>"
+        assert stage.queue.under_way == 0
     await eventually(lambda: timers() <= 1, what="no more than the timer of this very wait")
 
 
@@ -223,8 +223,8 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
 async def test_who_comes_back_and_is_cancelled_in_its_turn_keeps_its_place_only() -> None:
     stage = Stage(SLOW)
     stage.take()
-    waiting = await begun(stage.gate.wait_again(visitor(), math.inf))
-    stage.gate.change(ThrottleSettings(), stage.now)
+    waiting = await begun(stage.limiter.wait_for_permit_again(visitor(), math.inf))
+    stage.limiter.change(ThrottleSettings(), stage.now)
     await cancelled(waiting)
     stage.assert_clean(under_way=1)
 
@@ -246,13 +246,13 @@ async def test_a_crowd_that_leaves_at_once_leaves_nothing() -> None:
 @both_loops
 @pytest.mark.parametrize("cause", [ThrottleCause.DEADLINE, ThrottleCause.DRAINING])
 async def test_who_gives_up_is_told_why_and_all_move_up(cause: ThrottleCause) -> None:
-    stage = Stage(ONE_PLACE)
+    stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()
     leaving, staying = await stage.wait(exchange), await stage.wait()
     assert exchange.queue_entry is not None
     exchange.queue_entry.give_up(cause)
-    assert stage.bucket.waiting == 1
+    assert stage.queue.waiting == 1
     assert await leaving is cause
     assert stage.decisions.told == ["refused"]
     stage.vacate()
@@ -276,7 +276,7 @@ def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]"
 
 
 def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
-    stage.gate.pause(stage.now, 30.0)
+    stage.limiter.pause(stage.now, 30.0)
 
 
 @both_loops
@@ -300,8 +300,8 @@ def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") 
 async def test_what_comes_first_counts_and_nothing_is_left(
     deeds: list[Deed], end: ThrottleCause | str | None
 ) -> None:
-    """All of it in one turn of the loop, in which nobody can be told."""
-    stage = Stage(ONE_PLACE)
+    """All of it in one iteration of the loop, in which no waiter can be woken."""
+    stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()
     waiting = await stage.wait(exchange)
@@ -314,7 +314,7 @@ async def test_what_comes_first_counts_and_nothing_is_left(
         assert waiting.result() is end
     else:
         assert end is None
-        stage.bucket.lapse()
+        stage.queue.lapse()
         stage.vacate()
     if let_out not in deeds:
         stage.vacate()
@@ -327,11 +327,11 @@ async def test_what_comes_first_counts_and_nothing_is_left(
 
 async def test_a_pause_tells_those_who_cannot_wait_and_keeps_the_others() -> None:
     stage = Stage(ThrottleSettings(concurrency=5, max_wait=None))
-    stage.gate.pause(stage.now, 0.02)
-    hurried = await begun(stage.gate.wait_for_turn(visitor(), stage.now + 0.03))
-    calm = await begun(stage.pass_and_finish(visitor()))
+    stage.limiter.pause(stage.now, 0.02)
+    hurried = await begun(stage.limiter.wait_in_queue(visitor(), stage.now + 0.03))
+    calm = await begun(stage.acquire_and_finish(visitor()))
     began = stage.now
-    stage.gate.pause(began, 0.05)
+    stage.limiter.pause(began, 0.05)
     assert await hurried is ThrottleCause.PAUSED
     assert not calm.done()
     assert not isinstance(await calm, ThrottleCause)
@@ -344,7 +344,7 @@ async def test_a_change_wakes_those_who_may_go_now() -> None:
     stage = Stage(SLOW)
     stage.take()
     waiting = [await stage.wait() for _ in range(3)]
-    stage.gate.change(ThrottleSettings(), stage.now)
+    stage.limiter.change(ThrottleSettings(), stage.now)
     assert all(not isinstance(waited, ThrottleCause) for waited in await gather(*waiting))
     assert timers() == 0
 
@@ -354,7 +354,7 @@ async def test_a_clock_that_was_late_lets_out_no_more_than_it_should() -> None:
     stage.take()
     waiting = [await stage.wait() for _ in range(3)]
     stage.clock.advance(3 * 3600.0)
-    stage.gate.look()
+    stage.limiter.serve_queue()
     await waiting[0]
     assert [task.done() for task in waiting] == [True, False, False]
     for task in waiting[1:]:
@@ -365,7 +365,7 @@ async def test_the_end_stops_the_timer() -> None:
     stage = Stage(SLOW)
     stage.take()
     waiting = await stage.wait()
-    stage.gate.close()
+    stage.limiter.close()
     assert timers() == 0
     await cancelled(waiting)
     assert timers() == 0
@@ -381,12 +381,12 @@ async def test_who_comes_back_goes_first_and_is_not_counted_as_another_decision(
     order: list[str] = []
 
     async def newcomer() -> None:
-        await stage.pass_and_finish(visitor())
+        await stage.acquire_and_finish(visitor())
         order.append("newcomer")
 
     async def late() -> None:
-        assert await stage.gate.wait_again(visitor(), math.inf) is None
-        assert stage.bucket.spend(stage.now)
+        assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is None
+        assert stage.queue.spend(stage.now)
         order.append("late")
 
     first = await begun(newcomer())
@@ -400,15 +400,15 @@ async def test_who_comes_back_goes_first_and_is_not_counted_as_another_decision(
 async def test_who_comes_back_passes_at_once_if_there_is_a_permit() -> None:
     stage = Stage(ThrottleSettings((Rate(1, 3600.0),), burst=2, concurrency=1))
     stage.take()
-    assert await stage.gate.wait_again(visitor(), math.inf) is None
-    assert repr(stage.bucket) == "<bucket, 0 waiting, 1 held>"
+    assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is None
+    assert repr(stage.queue) == "<bucket, 0 waiting, 1 held>"
 
 
 async def test_who_comes_back_to_a_long_pause_is_told_at_once() -> None:
     stage = Stage(QUICK)
     stage.take()
-    stage.gate.pause(stage.now, 6.0)
-    assert await stage.gate.wait_again(visitor(), math.inf) is ThrottleCause.PAUSED
+    stage.limiter.pause(stage.now, 6.0)
+    assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is ThrottleCause.PAUSED
     stage.assert_clean(under_way=1)
 
 
@@ -428,7 +428,7 @@ async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str
     waiting = await stage.wait()
     stage.clock.advance(took)
     far.answer(1, next_at=None)
-    stage.gate.permits_changed()
+    stage.limiter.permits_changed()
     waited = await waiting
     assert not isinstance(waited, ThrottleCause)
     assert (waited > 0) == (told == "delayed")
@@ -440,14 +440,14 @@ async def test_a_pause_that_another_instance_was_told_of() -> None:
     stage = Stage(QUICK, far)
     waiting = await stage.wait()
     far.answer(7, next_at=None)
-    stage.gate.permits_paused(stage.now + 9.0)
+    stage.limiter.permits_paused(stage.now + 9.0)
     assert await waiting is ThrottleCause.PAUSED
     assert far.at_hand == 7, "the permits knew"
     stage.assert_clean()
 
 
 class HastyPermits(RemoteLimiter):
-    """They answer while they are being asked."""
+    """A limiter that answers while it is being asked."""
 
     listener: LimiterListener
 
@@ -467,8 +467,8 @@ async def test_permits_that_tell_us_to_look_while_we_look() -> None:
         hasty.listener = listener
         return hasty
 
-    gate = AsyncLimiter(settings, make, Decisions(), SystemClock())
-    waiting = await begun(gate.wait_for_turn(visitor(), math.inf))
+    limiter = AsyncLimiter(settings, make, Decisions(), SystemClock())
+    waiting = await begun(limiter.wait_in_queue(visitor(), math.inf))
     assert hasty.asked == [1, 1]
     assert timers() == 1
     await cancelled(waiting)

@@ -43,12 +43,12 @@ FREE = ThrottleSettings()
 QUICK = ThrottleSettings((Rate(100, 1.0),), burst=1)
 """One each 10 ms."""
 HOURLY = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
-ONE_PLACE = ThrottleSettings(concurrency=1)
+ONE_SLOT = ThrottleSettings(concurrency=1)
 IMPATIENT = ThrottleSettings((Rate(1, 3600.0),), max_wait=0.0)
 
 
 class Stage:
-    """A route's throttle and an upstream's, and the entrance between them."""
+    """A route's throttle and an upstream's, and the chain of both."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Stage:
         breaker: BreakerSettings | None = None,
         permits: Limiter | None = None,
     ) -> None:
-        """*permits* are what its gates give out, unless each has its own."""
+        """*permits* is the limiter of both throttles, unless each has its own."""
         self.clock = FakeClock()
         self.retry_waits = RetryWaits()
         self.decisions = Decisions()
@@ -89,7 +89,7 @@ class Stage:
         return self.clock.monotonic()
 
     @property
-    def gates(self) -> list[AsyncLimiter]:
+    def limiters(self) -> list[AsyncLimiter]:
         return [throttle.common for throttle in self.throttles]
 
     @property
@@ -100,24 +100,24 @@ class Stage:
     def waiting(self) -> list[int]:
         return [throttle.state(self.now).waiting for throttle in self.throttles]
 
-    def at_once(self, exchange: Exchange | None = None) -> ChainPermit:
-        """Somebody who passes at once, and sends."""
-        passed = self.throttle_chain.pass_at_once(exchange or visitor())
-        assert passed is not None
-        return passed
+    def try_acquire(self, exchange: Exchange | None = None) -> ChainPermit:
+        """Get a permit at once, for a request that is sent."""
+        permit = self.throttle_chain.try_acquire(exchange or visitor())
+        assert permit is not None
+        return permit
 
-    async def enter(
+    async def acquire(
         self, exchange: Exchange | None = None, within: float = math.inf, *, retry: bool = False
     ) -> "asyncio.Task[ChainPermit]":
-        """Somebody who is on its way in."""
+        """Start a request that waits for its permit."""
         made = exchange or visitor()
-        return await begun(self.throttle_chain.enter(made, self.now + within, is_retry=retry))
+        return await begun(self.throttle_chain.acquire(made, self.now + within, is_retry=retry))
 
     def assert_clean(self) -> None:
-        """Nobody waits, holds a permit or has a place, and no timer runs."""
-        for gate in self.gates:
-            assert repr(gate.bucket) == "<bucket, 0 waiting, 0 held>"
-            assert gate.bucket.under_way == 0
+        """No request waits, has a reserved permit or a slot, and no timer runs."""
+        for limiter in self.limiters:
+            assert repr(limiter.queue) == "<bucket, 0 waiting, 0 held>"
+            assert limiter.queue.under_way == 0
         assert len(self.retry_waits) == 0
         assert timers() == 0
 
@@ -143,37 +143,37 @@ async def _nothing_left() -> AsyncIterator[None]:
 
 
 async def test_who_passes_at_once_has_a_place_everywhere_until_it_is_over() -> None:
-    stage = Stage(ONE_PLACE, ONE_PLACE)
-    passed = stage.at_once()
+    stage = Stage(ONE_SLOT, ONE_SLOT)
+    permit = stage.try_acquire()
     assert stage.under_way == [1, 1]
-    assert passed.queued == 0
-    assert stage.throttle_chain.pass_at_once(visitor()) is None
-    passed.close()
+    assert permit.queued == 0
+    assert stage.throttle_chain.try_acquire(visitor()) is None
+    permit.close()
     assert stage.decisions.told == ["passed", "passed"]
     stage.assert_clean()
 
 
 async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> None:
-    stage = Stage(HOURLY, ONE_PLACE)
-    place = stage.gates[1].bucket
-    assert place.take(stage.now)
-    assert stage.throttle_chain.pass_at_once(visitor()) is None
+    stage = Stage(HOURLY, ONE_SLOT)
+    queue = stage.limiters[1].queue
+    assert queue.take(stage.now)
+    assert stage.throttle_chain.try_acquire(visitor()) is None
     assert stage.under_way == [0, 1]
-    place.vacate()
-    assert stage.throttle_chain.pass_at_once(visitor()) is not None, "the only permit for an hour"
+    queue.vacate()
+    assert stage.throttle_chain.try_acquire(visitor()) is not None, "the only permit for an hour"
 
 
 @both_loops
 async def test_they_pass_both_gates_in_order_and_each_takes_its_time() -> None:
     stage = Stage(QUICK, QUICK)
-    stage.at_once().close()
+    stage.try_acquire().close()
     order: list[int] = []
 
     async def visit(number: int) -> None:
-        passed = await stage.throttle_chain.enter(visitor(), math.inf, is_retry=False)
+        permit = await stage.throttle_chain.acquire(visitor(), math.inf, is_retry=False)
         order.append(number)
-        assert passed.queued > 0
-        passed.close()
+        assert permit.queued > 0
+        permit.close()
 
     began = stage.now
     await gather(*(visit(number) for number in range(8)))
@@ -184,10 +184,10 @@ async def test_they_pass_both_gates_in_order_and_each_takes_its_time() -> None:
 
 async def test_a_line_is_passed_without_waiting_if_it_is_empty_by_then() -> None:
     stage = Stage(FREE, FREE)
-    [passed] = await gather(await stage.enter())
-    assert passed.queued == 0
+    [permit] = await gather(await stage.acquire())
+    assert permit.queued == 0
     assert stage.decisions.told == ["passed", "passed"]
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
@@ -200,15 +200,15 @@ async def test_a_line_is_passed_without_waiting_if_it_is_empty_by_then() -> None
         pytest.param(IMPATIENT, None, id="the only one"),
         pytest.param(IMPATIENT, QUICK, id="the route's"),
         pytest.param(QUICK, IMPATIENT, id="the upstream's"),
-        pytest.param(ONE_PLACE, IMPATIENT, id="the upstream's, with a place at the route's"),
+        pytest.param(ONE_SLOT, IMPATIENT, id="the upstream's, with a place at the route's"),
     ],
 )
 async def test_who_is_refused_gives_everything_back(
     route: ThrottleSettings, upstream: ThrottleSettings | None
 ) -> None:
     stage = Stage(route, upstream)
-    stage.at_once().close()
-    refusal = await refusal_of(await stage.enter())
+    stage.try_acquire().close()
+    refusal = await refusal_of(await stage.acquire())
     assert (refusal.reason, refusal.cause) == (RefusalReason.THROTTLED, "max_wait")
     assert refusal.retry_after == 3600
     assert refusal.quotas
@@ -218,9 +218,9 @@ async def test_who_is_refused_gives_everything_back(
 
 @both_loops
 async def test_who_is_refused_at_the_second_gate_lets_the_next_pass_the_first() -> None:
-    stage = Stage(ONE_PLACE, IMPATIENT)
-    holder = stage.at_once()
-    first, second = await stage.enter(), await stage.enter()
+    stage = Stage(ONE_SLOT, IMPATIENT)
+    holder = stage.try_acquire()
+    first, second = await stage.acquire(), await stage.acquire()
     assert stage.waiting == [2, 0]
     holder.close()
     for task in (first, second):
@@ -232,17 +232,17 @@ async def test_who_is_refused_at_the_second_gate_lets_the_next_pass_the_first() 
 async def test_a_deadline_that_comes_before_its_turn(waiting: list[int]) -> None:
     patient = replace(HOURLY, max_wait=None)
     stage = Stage(*((patient, FREE) if waiting[0] else (FREE, patient)))
-    stage.at_once().close()
-    assert (await refusal_of(await stage.enter(within=10.0))).cause == "deadline"
+    stage.try_acquire().close()
+    assert (await refusal_of(await stage.acquire(within=10.0))).cause == "deadline"
     stage.assert_clean()
 
 
 @both_loops
 @pytest.mark.parametrize("waiting", [[1, 0], [0, 1]], ids=["the route's", "the upstream's"])
 async def test_a_client_that_leaves_in_line_leaves_nothing(waiting: list[int]) -> None:
-    stage = Stage(*((HOURLY, ONE_PLACE) if waiting[0] else (ONE_PLACE, HOURLY)))
-    stage.at_once().close()
-    task = await stage.enter()
+    stage = Stage(*((HOURLY, ONE_SLOT) if waiting[0] else (ONE_SLOT, HOURLY)))
+    stage.try_acquire().close()
+    task = await stage.acquire()
     assert stage.waiting == waiting
     await cancelled(task)
     stage.assert_clean()
@@ -250,9 +250,9 @@ async def test_a_client_that_leaves_in_line_leaves_nothing(waiting: list[int]) -
 
 @both_loops
 async def test_a_client_that_leaves_in_the_very_turn_in_which_it_passes() -> None:
-    stage = Stage(FREE, ONE_PLACE)
-    holder = stage.at_once()
-    task = await stage.enter()
+    stage = Stage(FREE, ONE_SLOT)
+    holder = stage.try_acquire()
+    task = await stage.acquire()
     holder.close()
     assert stage.under_way == [1, 1]
     await cancelled(task)
@@ -261,30 +261,30 @@ async def test_a_client_that_leaves_in_the_very_turn_in_which_it_passes() -> Non
 
 async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() -> None:
     breaker = BreakerSettings(min_requests=1)
-    stage = Stage(ThrottleSettings((Rate(1, 0.05),)), ONE_PLACE, breaker=breaker)
+    stage = Stage(ThrottleSettings((Rate(1, 0.05),)), ONE_SLOT, breaker=breaker)
     pool = await eventually(lambda: stage.upstream.endpoints.pick(stage.now, ()), what="an address")
-    holder = stage.at_once()
-    task = await stage.enter()
+    holder = stage.try_acquire()
+    task = await stage.acquire()
     assert pool is not None
-    report = stage.upstream.endpoints.admitted(pool, stage.now)
+    report = stage.upstream.endpoints.admit(pool, stage.now)
     assert report is not None
     report.answered(500)
     holder.close()
     assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
     stage.assert_clean()
-    assert stage.gates[0].bucket.limiter.wait(stage.now, 1) == 0
+    assert stage.limiters[0].queue.limiter.wait(stage.now, 1) == 0
 
 
-# One caller's line is nobody else's.
+# The queue of one caller does not delay the others.
 
 
 async def test_who_waits_in_its_own_line_does_not_keep_others_from_passing_the_first() -> None:
     own = replace(HOURLY, key=ACCOUNT)
     stage = Stage(ThrottleSettings((Rate(1000, 1.0),), burst=1), own)
-    stage.at_once(of("greedy")).close()
-    waiting = [await stage.enter(of("greedy")) for _ in range(3)]
+    stage.try_acquire(of("greedy")).close()
+    waiting = [await stage.acquire(of("greedy")) for _ in range(3)]
     await eventually(lambda: stage.waiting == [0, 3])
-    [other] = await gather(await stage.enter(of("modest")))
+    [other] = await gather(await stage.acquire(of("modest")))
     other.close()
     for task in waiting:
         await cancelled(task)
@@ -296,37 +296,37 @@ async def test_who_waits_in_its_own_line_does_not_keep_others_from_passing_the_f
 
 async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
     """Else there would be two buckets for one caller."""
-    stage = Stage(ONE_PLACE, replace(QUICK, key=ACCOUNT, max_keys=1))
+    stage = Stage(ONE_SLOT, replace(QUICK, key=ACCOUNT, max_keys=1))
     route, keyed = stage.throttles
-    assert route.common.bucket.take(stage.now)
-    task = await stage.enter(of("a"))
-    assert keyed.gate_for(of("b")) is not keyed.common, "a is not missed"
-    route.common.bucket.vacate()
-    route.common.look()
-    [passed] = await gather(task)
-    assert keyed.gate_for(of("a")).bucket.under_way == 1
-    passed.close()
+    assert route.common.queue.take(stage.now)
+    task = await stage.acquire(of("a"))
+    assert keyed.limiter_for(of("b")) is not keyed.common, "a is not missed"
+    route.common.queue.vacate()
+    route.common.serve_queue()
+    [permit] = await gather(task)
+    assert keyed.limiter_for(of("a")).queue.under_way == 1
+    permit.close()
     keyed.close()
 
 
-# Between one's turn and sending.
+# Between the permit and the send.
 
 
 @both_loops
 async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
-    stage = Stage(HOURLY, ONE_PLACE)
-    slow = stage.at_once()
+    stage = Stage(HOURLY, ONE_SLOT)
+    slow = stage.try_acquire()
     slow.reserve()
-    stage.gates[1].change(replace(ONE_PLACE, concurrency=2), stage.now)
+    stage.limiters[1].change(replace(ONE_SLOT, concurrency=2), stage.now)
     began = stage.now
-    task = await stage.enter()
+    task = await stage.acquire()
     assert stage.waiting == [1, 0]
     [quick] = await gather(task)
     assert 0.09 <= stage.now - began < 2
     assert stage.under_way == [2, 2], "it kept its places"
     late = await begun(slow.use(math.inf))
     assert stage.waiting == [1, 0], "the permit is gone"
-    stage.gates[0].change(FREE, stage.now)
+    stage.limiters[0].change(FREE, stage.now)
     await gather(late)
     slow.close()
     quick.close()
@@ -335,47 +335,47 @@ async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
 
 async def test_what_is_used_in_time_is_spent() -> None:
     stage = Stage(HOURLY, HOURLY)
-    passed = stage.at_once()
-    passed.reserve()
-    passed.reserve()  # means nothing
-    assert stage.throttle_chain.pass_at_once(visitor()) is None
-    await passed.use(math.inf)
+    permit = stage.try_acquire()
+    permit.reserve()
+    permit.reserve()  # means nothing
+    assert stage.throttle_chain.try_acquire(visitor()) is None
+    await permit.use(math.inf)
     assert timers() == 0
-    passed.close()
-    assert stage.throttle_chain.pass_at_once(visitor()) is None, "it is spent"
+    permit.close()
+    assert stage.throttle_chain.try_acquire(visitor()) is None, "it is spent"
     stage.assert_clean()
 
 
 async def test_what_was_held_and_not_used_is_there_for_others() -> None:
     stage = Stage(HOURLY, HOURLY)
-    passed = stage.at_once()
-    passed.reserve()
-    passed.close()
+    permit = stage.try_acquire()
+    permit.reserve()
+    permit.close()
     stage.assert_clean()
-    stage.at_once().close()
+    stage.try_acquire().close()
 
 
 @both_loops
-@pytest.mark.parametrize("gate", [0, 1], ids=["the route's", "the upstream's"])
-async def test_a_pause_that_begins_before_it_is_sent_is_waited_for(gate: int) -> None:
+@pytest.mark.parametrize("limiter", [0, 1], ids=["the route's", "the upstream's"])
+async def test_a_pause_that_begins_before_it_is_sent_is_waited_for(limiter: int) -> None:
     stage = Stage(QUICK, QUICK)
-    passed = stage.at_once()
-    passed.reserve()
+    permit = stage.try_acquire()
+    permit.reserve()
     began = stage.now
-    stage.gates[gate].pause(began, 0.15)
-    await gather(await begun(passed.use(math.inf)))
+    stage.limiters[limiter].pause(began, 0.15)
+    await gather(await begun(permit.use(math.inf)))
     assert stage.now - began >= 0.15
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
 @both_loops
 async def test_who_comes_back_is_first() -> None:
     stage = Stage(QUICK, QUICK)
-    slow = stage.at_once()
+    slow = stage.try_acquire()
     slow.reserve()
-    stage.gates[0].pause(stage.now, 0.03)
-    other = await stage.enter()
+    stage.limiters[0].pause(stage.now, 0.03)
+    other = await stage.acquire()
     await gather(await begun(slow.use(math.inf)))
     assert not other.done()
     slow.close()
@@ -387,10 +387,10 @@ async def test_who_comes_back_is_first() -> None:
 @both_loops
 async def test_two_who_hold_what_the_other_needs_do_not_wait_for_ever() -> None:
     stage = Stage(QUICK, QUICK)
-    slow = stage.at_once()
+    slow = stage.try_acquire()
     slow.reserve()
-    stage.gates[1].pause(stage.now, 0.15)
-    other = await stage.enter()
+    stage.limiters[1].pause(stage.now, 0.15)
+    other = await stage.acquire()
     await gather(await begun(slow.use(math.inf)), other)
     slow.close()
     other.result().close()
@@ -399,31 +399,31 @@ async def test_two_who_hold_what_the_other_needs_do_not_wait_for_ever() -> None:
 
 async def test_while_it_waits_for_one_permit_it_does_not_keep_the_other_for_long() -> None:
     stage = Stage(HOURLY, replace(QUICK, max_wait=None))
-    passed = stage.at_once()
-    passed.reserve()
-    stage.gates[1].pause(stage.now, 50.0)
-    late = await begun(passed.use(math.inf))
-    assert repr(stage.gates[0].bucket) == "<bucket, 0 waiting, 1 held>"
-    await eventually(lambda: "0 held" in repr(stage.gates[0].bucket), within=2.0)
+    permit = stage.try_acquire()
+    permit.reserve()
+    stage.limiters[1].pause(stage.now, 50.0)
+    late = await begun(permit.use(math.inf))
+    assert repr(stage.limiters[0].queue) == "<bucket, 0 waiting, 1 held>"
+    await eventually(lambda: "0 held" in repr(stage.limiters[0].queue), within=2.0)
     assert not late.done()
     await cancelled(late)
-    passed.close()
-    for gate in stage.gates:
-        assert repr(gate.bucket) == "<bucket, 0 waiting, 0 held>"
+    permit.close()
+    for limiter in stage.limiters:
+        assert repr(limiter.queue) == "<bucket, 0 waiting, 0 held>"
     assert stage.under_way == [0, 0]
     assert timers() == 0
 
 
 async def test_a_pause_that_is_too_long_refuses_it() -> None:
     stage = Stage(QUICK, QUICK)
-    passed = stage.at_once()
-    passed.reserve()
-    stage.gates[1].pause(stage.now, 30.0)
+    permit = stage.try_acquire()
+    permit.reserve()
+    stage.limiters[1].pause(stage.now, 30.0)
     with pytest.raises(Refused) as refused:
-        await passed.use(math.inf)
+        await permit.use(math.inf)
     assert refused.value.refusal.cause == "paused"
     assert refused.value.refusal.retry_after == 30
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
@@ -431,14 +431,14 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
     far = RemoteLimiter()
     stage = Stage(QUICK, permits=far)
     far.answer(1, next_at=None)
-    passed = stage.at_once()
-    passed.reserve()
-    stage.gates[0].pause(stage.now, 30.0)
+    permit = stage.try_acquire()
+    permit.reserve()
+    stage.limiters[0].pause(stage.now, 30.0)
     far.answer(0, next_at=NEVER)
     with pytest.raises(Refused) as refused:
-        await passed.use(math.inf)
+        await permit.use(math.inf)
     assert refused.value.refusal.reason is RefusalReason.STORE
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
@@ -446,16 +446,16 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
 @pytest.mark.parametrize("granted", [False, True], ids=["in line", "in the very turn"])
 async def test_who_is_cancelled_while_it_comes_back_leaves_nothing(*, granted: bool) -> None:
     stage = Stage(HOURLY, HOURLY)
-    passed = stage.at_once()
-    passed.reserve()
-    [quick] = await gather(await stage.enter())
+    permit = stage.try_acquire()
+    permit.reserve()
+    [quick] = await gather(await stage.acquire())
     quick.close()
-    late = await begun(passed.use(math.inf))
+    late = await begun(permit.use(math.inf))
     assert stage.waiting == [1, 0]
     if granted:
-        stage.gates[0].change(FREE, stage.now)
+        stage.limiters[0].change(FREE, stage.now)
     await cancelled(late)
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
@@ -464,18 +464,18 @@ async def test_who_is_cancelled_while_it_comes_back_leaves_nothing(*, granted: b
 
 @both_loops
 async def test_a_drain_ends_the_waits_of_retries_only() -> None:
-    stage = Stage(FREE, ONE_PLACE)
-    holder = stage.at_once()
-    first, retry = await stage.enter(), await stage.enter(retry=True)
+    stage = Stage(FREE, ONE_SLOT)
+    holder = stage.try_acquire()
+    first, retry = await stage.acquire(), await stage.acquire(retry=True)
     assert len(stage.retry_waits) == 1
     stage.retry_waits.end()
     assert await refusal_of(retry) is DRAINING
     assert len(stage.retry_waits) == 0
     assert stage.waiting == [0, 1]
-    assert await refusal_of(await stage.enter(retry=True)) is DRAINING
+    assert await refusal_of(await stage.acquire(retry=True)) is DRAINING
     holder.close()
-    [passed] = await gather(first)
-    passed.close()
+    [permit] = await gather(first)
+    permit.close()
     stage.assert_clean()
 
 
@@ -483,22 +483,22 @@ async def test_a_drain_ends_the_wait_of_a_retry_that_has_its_connection() -> Non
     stage = Stage(QUICK, QUICK)
     retry = visitor()
     retry.attempts = [Attempt(number, "", stage.now) for number in (1, 2)]
-    passed = stage.at_once(retry)
-    passed.reserve()
-    stage.gates[1].pause(stage.now, 0.5)
-    sending = await begun(passed.use(math.inf))
+    permit = stage.try_acquire(retry)
+    permit.reserve()
+    stage.limiters[1].pause(stage.now, 0.5)
+    sending = await begun(permit.use(math.inf))
     stage.retry_waits.end()
     assert await refusal_of(sending) is DRAINING
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
 async def test_a_retry_that_passed_is_not_watched_any_more() -> None:
     stage = Stage(FREE, FREE)
-    [passed] = await gather(await stage.enter(retry=True))
+    [permit] = await gather(await stage.acquire(retry=True))
     assert len(stage.retry_waits) == 0
     stage.retry_waits.end()
-    passed.close()
+    permit.close()
     stage.assert_clean()
 
 
@@ -507,7 +507,7 @@ async def test_a_retry_that_passed_is_not_watched_any_more() -> None:
 
 async def test_whether_another_attempt_would_be_let_in() -> None:
     stage = Stage(QUICK, replace(IMPATIENT, rates=(Rate(1, 10.0),)))
-    stage.at_once().close()
+    stage.try_acquire().close()
     now = stage.now
     admits = stage.throttle_chain.would_admit
     assert not admits(visitor(), now, 9.0, 60.0)
@@ -542,13 +542,13 @@ async def test_a_pause_closes_what_is_the_callers_own(
     route: ThrottleSettings, upstream: ThrottleSettings, closed: list[int]
 ) -> None:
     stage = Stage(route, upstream)
-    passed = stage.at_once(of("a"))
-    assert not passed.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
+    permit = stage.try_acquire(of("a"))
+    assert not permit.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
     states = [throttle.state(stage.now) for throttle in stage.throttles]
     assert [state.paused for state in states] == closed
     assert all(6 < state.paused_for <= 7 for state in states if state.paused)
-    passed.close()
-    others = stage.throttle_chain.pass_at_once(of("b"))
+    permit.close()
+    others = stage.throttle_chain.try_acquire(of("b"))
     assert (others is None) == (route.key is None and upstream.key is None)
     for throttle in stage.throttles:
         throttle.close()
@@ -557,10 +557,10 @@ async def test_a_pause_closes_what_is_the_callers_own(
 async def test_a_throttle_that_has_no_key_any_more_is_everybodys() -> None:
     stage = Stage(replace(FREE, key=ACCOUNT), FREE)
     stage.throttles[0].change(FREE)
-    passed = stage.at_once(of("a"))
-    passed.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
+    permit = stage.try_acquire(of("a"))
+    permit.judge(Attempt(1, "a", 0.0), head(429, PLEASE_WAIT))
     assert [throttle.state(stage.now).paused for throttle in stage.throttles] == [1, 1]
-    passed.close()
+    permit.close()
 
 
 @pytest.mark.parametrize(
@@ -574,15 +574,15 @@ async def test_a_throttle_that_has_no_key_any_more_is_everybodys() -> None:
 )
 async def test_what_is_a_request_to_wait(response: ResponseHead, *, pauses: bool) -> None:
     stage = Stage(FREE)
-    passed = stage.at_once()
+    permit = stage.try_acquire()
     seen: list[ResponseHead] = []
 
     def judge(_: Attempt, head: ResponseHead) -> bool:
         seen.append(head)
         return True
 
-    passed.then = judge
-    assert passed.judge(Attempt(1, "a", 0.0), response)
+    permit.next_judge = judge
+    assert permit.judge(Attempt(1, "a", 0.0), response)
     assert seen == [response]
     assert bool(stage.throttles[0].state(stage.now).paused) is pauses
-    passed.close()
+    permit.close()

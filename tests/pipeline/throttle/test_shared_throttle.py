@@ -62,7 +62,7 @@ async def test_so_many_come_through_together_and_no_more(
     scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # To ask the store is no wait in line, even where a busy machine takes longer to do so.
-    monkeypatch.setattr("proxy.pipeline.gate._ASKING", 2.0)
+    monkeypatch.setattr("proxy.pipeline.throttle.async_limiter._STORE_ROUND_TRIP", 2.0)
     async with redis_server() as server, ScriptedUpstream() as upstream:
         limit = {"route": burst(5)} if scope == "route" else {"options": burst(5)}
         async with two(sharing(upstream, server.port, **limit, store=PATIENT)) as (one, other):
@@ -117,13 +117,13 @@ async def test_each_caller_has_one_bucket_wherever_it_calls_and_the_store_knows_
         instances, *buckets = await names(client)
         assert instances == "holdfast:instances"
         assert len(buckets) == 3
-        for bucket in buckets:
-            scope = bucket.split(":")
+        for queue in buckets:
+            scope = queue.split(":")
             assert scope[:3] == ["holdfast", "route", "all"]
             assert [len(digest) for digest in scope[3:]] in ([], [32])
         for name in (instances, *buckets):
             assert 0 < await client.ttl(name) <= 2 * 3600 + 6, name
-        kept = [str(await client.hgetall(bucket)) for bucket in buckets]
+        kept = [str(await client.hgetall(queue)) for queue in buckets]
         assert SECRET not in "".join((*buckets, *kept))
 
 
@@ -141,9 +141,9 @@ async def test_who_sees_the_names_of_buckets_cannot_try_credentials_on_them() ->
                     for proxy, expected in zip(proxies, ([200], [200, 429]), strict=True):
                         key = f"X-Api-Key: {caller.decode()}"
                         assert await statuses(proxy, len(expected), "/", key) == expected
-                (bucket,) = [name for name in await names(client) if name.count(":") == 3]
+                (queue,) = [name for name in await names(client) if name.count(":") == 3]
                 await client.flushall()
-            return bucket.rpartition(":")[2]
+            return queue.rpartition(":")[2]
 
         own = await bucket_of(SECRET)
         assert own == await bucket_of(SECRET), "the same after a restart"

@@ -188,7 +188,7 @@ class Strict:
 
 @pytest.mark.parametrize("algorithm", ["gcra", "window"])
 async def test_80_calls_for_an_api_that_is_limited_to_20_a_second(algorithm: str) -> None:
-    """As a new user tried it (margin aside: here everything shares one loop)."""
+    """Tried as a new user did (margin aside: here everything shares one loop)."""
     strict = Strict()
     config = (
         "upstreams: {{search: {{urls: ['http://127.0.0.1:{port}'],"

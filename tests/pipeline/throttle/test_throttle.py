@@ -1,4 +1,4 @@
-"""A throttle: a gate for all, or one for each caller, as many as are needed and no more."""
+"""A throttle: a limiter for all, or one for each caller, as many as are needed and no more."""
 
 import asyncio
 import math
@@ -49,8 +49,8 @@ class Stage:
     def now(self) -> float:
         return self.clock.monotonic()
 
-    def gate(self, account: str) -> AsyncLimiter:
-        return self.throttle.gate_for(of(account))
+    def limiter(self, account: str) -> AsyncLimiter:
+        return self.throttle.limiter_for(of(account))
 
     def state(self) -> ThrottleState:
         return self.throttle.state(self.now)
@@ -65,7 +65,7 @@ def of(account: str) -> Exchange:
 
 async def test_without_a_key_there_is_one_gate() -> None:
     stage = Stage(replace(BY_ACCOUNT, key=None))
-    assert {stage.gate(account) for account in "abc"} == {stage.throttle.common}
+    assert {stage.limiter(account) for account in "abc"} == {stage.throttle.common}
     assert not stage.throttle.common.is_keyed
     assert stage.names == ["route:api"]
 
@@ -100,17 +100,17 @@ async def test_each_value_has_a_gate(
     key: ThrottleKey, one: Exchange, same: Exchange, other: Exchange
 ) -> None:
     throttle = Stage(replace(BY_ACCOUNT, key=key)).throttle
-    gates = [throttle.gate_for(exchange) for exchange in (one, same, other)]
-    assert gates[0] is gates[1]
-    assert len({*gates, throttle.common}) == 3
-    assert all(gate.is_keyed for gate in gates)
-    assert throttle.gate_for(visitor()) is throttle.common, "it has no value"
+    limiters = [throttle.limiter_for(exchange) for exchange in (one, same, other)]
+    assert limiters[0] is limiters[1]
+    assert len({*limiters, throttle.common}) == 3
+    assert all(limiter.is_keyed for limiter in limiters)
+    assert throttle.limiter_for(visitor()) is throttle.common, "it has no value"
     throttle.close()
 
 
 async def test_buckets_are_named_after_a_digest() -> None:
     stage = Stage()
-    stage.gate("secret")
+    stage.limiter("secret")
     common, own = stage.names
     assert common == "route:api"
     assert own.startswith("route:api:")
@@ -120,15 +120,15 @@ async def test_buckets_are_named_after_a_digest() -> None:
 
 async def test_beyond_the_most_new_ones_share() -> None:
     stage = Stage()
-    gates = [stage.gate(account) for account in "abc"]
-    for gate in gates:
-        assert gate.bucket.take(stage.now)
-    shared = {stage.gate(str(number)) for number in range(5000)}
+    limiters = [stage.limiter(account) for account in "abc"]
+    for limiter in limiters:
+        assert limiter.queue.take(stage.now)
+    shared = {stage.limiter(str(number)) for number in range(5000)}
     assert len(shared) == 256
-    assert shared.isdisjoint({*gates, stage.throttle.common})
-    assert all(gate.is_keyed for gate in shared)
-    assert stage.gate("d") is stage.gate("d")
-    assert stage.gate("b") is gates[1], "who has one keeps it"
+    assert shared.isdisjoint({*limiters, stage.throttle.common})
+    assert all(limiter.is_keyed for limiter in shared)
+    assert stage.limiter("d") is stage.limiter("d")
+    assert stage.limiter("b") is limiters[1], "who has one keeps it"
     assert stage.state().buckets == 1 + 3 + 256
     assert set(stage.names[4:]) == {f"route:api:{number:02x}" for number in range(256)}
     stage.throttle.close()
@@ -137,17 +137,17 @@ async def test_beyond_the_most_new_ones_share() -> None:
 async def test_who_was_answered_well_gets_its_own_again() -> None:
     stage = Stage()
     for account in "abc":
-        assert stage.gate(account).bucket.take(stage.now)
-    own, shared = stage.gate("b"), stage.gate("d")
-    stage.throttle.answered_well(of("b"), own)
-    stage.throttle.answered_well(of("d"), shared)
+        assert stage.limiter(account).queue.take(stage.now)
+    own, shared = stage.limiter("b"), stage.limiter("d")
+    stage.throttle.record_success(of("b"), own)
+    stage.throttle.record_success(of("d"), shared)
     assert own.is_known
     assert not shared.is_known, "it is not of one caller"
-    mine = stage.gate("d")
+    mine = stage.limiter("d")
     assert mine not in (shared, stage.throttle.common)
     assert mine.is_known
-    assert stage.gate("b") is own
-    assert stage.gate("a") is not own, "the oldest that is not known has lost its place"
+    assert stage.limiter("b") is own
+    assert stage.limiter("a") is not own, "the oldest that is not known has lost its place"
     assert stage.state().buckets >= 5
     stage.throttle.close()
 
@@ -156,7 +156,7 @@ async def test_digests_depend_on_a_key() -> None:
     names = []
     for key in (b"one", b"other", b"one"):
         stage = Stage(digest_key=key)
-        stage.gate("a")
+        stage.limiter("a")
         names.append(stage.names[1])
         stage.throttle.close()
     assert names[0] == names[2] != names[1]
@@ -164,25 +164,25 @@ async def test_digests_depend_on_a_key() -> None:
 
 async def test_who_is_not_missed_makes_room_wherever_it_stands() -> None:
     stage = Stage()
-    gates = {account: stage.gate(account) for account in "abc"}
-    for gate in gates.values():
-        assert gate.bucket.take(stage.now)
-    shared = stage.gate("d")
-    gates["b"].bucket.vacate()
-    assert stage.gate("d") is shared, "a new one would have more permits"
+    limiters = {account: stage.limiter(account) for account in "abc"}
+    for limiter in limiters.values():
+        assert limiter.queue.take(stage.now)
+    shared = stage.limiter("d")
+    limiters["b"].queue.vacate()
+    assert stage.limiter("d") is shared, "a new one would have more permits"
     stage.clock.advance(1.0)
-    assert stage.gate("d") is not shared
-    assert (stage.gate("a"), stage.gate("c")) == (gates["a"], gates["c"])
-    assert stage.gate("b") is not gates["b"]
+    assert stage.limiter("d") is not shared
+    assert (stage.limiter("a"), stage.limiter("c")) == (limiters["a"], limiters["c"])
+    assert stage.limiter("b") is not limiters["b"]
     stage.throttle.close()
 
 
 async def test_who_was_here_last_stays_longest() -> None:
     stage = Stage()
-    first, *_ = [stage.gate(account) for account in "abc"]
-    assert stage.gate("a") is first
-    stage.gate("d")  # in the place of b
-    assert stage.gate("a") is first
+    first, *_ = [stage.limiter(account) for account in "abc"]
+    assert stage.limiter("a") is first
+    stage.limiter("d")  # in the place of b
+    assert stage.limiter("a") is first
     assert stage.state().buckets == 4
     stage.throttle.close()
 
@@ -216,23 +216,23 @@ def test_idle_callers_are_forgotten_after_a_while() -> None:
         assert isinstance(loop, JumpingLoop)
         stage = Stage()
         assert timers() == 0
-        busy, paused, idle = (stage.gate(account) for account in "abc")
+        busy, paused, idle = (stage.limiter(account) for account in "abc")
         assert timers() == 1, "one looks after all of them"
-        assert busy.bucket.take(stage.now)
-        assert idle.bucket.take(stage.now)
-        idle.bucket.vacate()
+        assert busy.queue.take(stage.now)
+        assert idle.queue.take(stage.now)
+        idle.queue.vacate()
         paused.pause(stage.now, 60.0)
         stage.clock.advance(10.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 3
-        assert (stage.gate("a"), stage.gate("b")) == (busy, paused)
-        assert stage.gate("c") is not idle
-        busy.bucket.vacate()
+        assert (stage.limiter("a"), stage.limiter("b")) == (busy, paused)
+        assert stage.limiter("c") is not idle
+        busy.queue.vacate()
         stage.clock.advance(61.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 1
         assert timers() == 0, "there is nobody to look after"
-        stage.gate("a")
+        stage.limiter("a")
         assert timers() == 1
         stage.throttle.close()
         assert timers() == 0
@@ -246,12 +246,13 @@ def test_idle_callers_are_forgotten_after_a_while() -> None:
 async def test_its_state_is_that_of_all_buckets() -> None:
     stage = Stage(replace(BY_ACCOUNT, concurrency=1))
     for account in "ab":
-        assert stage.gate(account).bucket.take(stage.now)
+        assert stage.limiter(account).queue.take(stage.now)
     waiting = [
-        await begun(stage.gate(account).wait_for_turn(of(account), math.inf)) for account in "aab"
+        await begun(stage.limiter(account).wait_in_queue(of(account), math.inf))
+        for account in "aab"
     ]
     now = stage.now
-    stage.gate("a").pause(now, 2.0)
+    stage.limiter("a").pause(now, 2.0)
     stage.throttle.common.pause(now, 3.0)
     state = stage.throttle.state(now)
     assert replace(state, paused_for=round(state.paused_for, 6)) == ThrottleState(
@@ -268,8 +269,8 @@ async def test_its_state_is_that_of_all_buckets() -> None:
 
 async def test_it_tells_where_it_stands() -> None:
     stage = Stage()
-    stage.gate("a")
-    assert repr(stage.throttle) == "<throttle route:api, 2 gates>"
+    stage.limiter("a")
+    assert repr(stage.throttle) == "<throttle route:api, 2 limiters>"
     stage.throttle.close()
 
 
@@ -280,8 +281,8 @@ async def test_other_limits_hold_for_every_caller_and_its_line() -> None:
     stage = Stage(replace(BY_ACCOUNT, rates=(Rate(1, 3600.0),), burst=1, max_wait=None))
     waiting = []
     for account in "ab":
-        assert stage.gate(account).bucket.take(stage.now)
-        waiting.append(await begun(stage.gate(account).wait_for_turn(of(account), math.inf)))
+        assert stage.limiter(account).queue.take(stage.now)
+        waiting.append(await begun(stage.limiter(account).wait_in_queue(of(account), math.inf)))
     stage.throttle.change(replace(BY_ACCOUNT, rates=()))
     assert all(not isinstance(waited, ThrottleCause) for waited in await gather(*waiting))
     stage.throttle.close()
@@ -289,23 +290,23 @@ async def test_other_limits_hold_for_every_caller_and_its_line() -> None:
 
 async def test_the_same_settings_change_nothing() -> None:
     stage = Stage()
-    gate = stage.gate("a")
-    assert gate.bucket.take(stage.now)
-    before = repr(gate.bucket.limiter)
+    limiter = stage.limiter("a")
+    assert limiter.queue.take(stage.now)
+    before = repr(limiter.queue.limiter)
     stage.throttle.change(replace(BY_ACCOUNT))
-    assert stage.gate("a") is gate
-    assert repr(gate.bucket.limiter) == before
+    assert stage.limiter("a") is limiter
+    assert repr(limiter.queue.limiter) == before
     stage.throttle.close()
 
 
 async def test_with_another_key_all_begin_anew_and_those_in_line_get_their_turn() -> None:
     stage = Stage(replace(BY_ACCOUNT, rates=(Rate(100, 1.0),), burst=1))
-    before = stage.gate("a")
-    assert before.bucket.take(stage.now)
-    waiting = await begun(before.wait_for_turn(of("a"), math.inf))
+    before = stage.limiter("a")
+    assert before.queue.take(stage.now)
+    waiting = await begun(before.wait_in_queue(of("a"), math.inf))
     stage.throttle.change(replace(BY_ACCOUNT, key=ThrottleKey("query", "k")))
-    assert stage.gate("a") is stage.throttle.common
-    assert stage.throttle.gate_for(visitor(target="/?k=a")) is not before
+    assert stage.limiter("a") is stage.throttle.common
+    assert stage.throttle.limiter_for(visitor(target="/?k=a")) is not before
     assert stage.state().buckets == 2
     [waited] = await gather(waiting)
     assert not isinstance(waited, ThrottleCause)
@@ -316,8 +317,8 @@ async def test_with_another_key_all_begin_anew_and_those_in_line_get_their_turn(
 async def test_a_gate_knows_whether_it_is_one_callers(*, has_key: bool) -> None:
     keyless = replace(BY_ACCOUNT, key=None)
     stage = Stage(keyless if has_key else BY_ACCOUNT)
-    stage.gate("a")
+    stage.limiter("a")
     stage.throttle.change(BY_ACCOUNT if has_key else keyless)
-    assert stage.gate("a").is_keyed is has_key
+    assert stage.limiter("a").is_keyed is has_key
     assert stage.throttle.common.is_keyed is has_key
     stage.throttle.close()

@@ -1,4 +1,4 @@
-"""``concurrency``: a place is taken from the sending to the last byte, however that comes."""
+"""``concurrency``: a slot is taken from the sending to the last byte, however that comes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -208,16 +208,16 @@ async def test_no_place_is_left_taken_by_failures() -> None:
 async def test_leaving_in_the_very_moment_of_ones_turn_loses_no_place() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, ONE)) as proxy:
         for _ in range(20):
-            door = upstream.usual = Doorkeeper()
+            doorkeeper = upstream.usual = Doorkeeper()
             first = asyncio.create_task(proxy.get("/first"))
             await eventually(lambda: throttle(proxy)["under_way"] == 1)
             async with proxy.client() as leaving:
                 await leaving.send(request("GET", "/leaving"))
                 await in_line(proxy, 1)
-                door.let_through(2)
+                doorkeeper.let_through(2)
                 leaving.wire.reset()
                 assert (await first).body == b"/first"
             await nothing_left(proxy)
-        # Whatever the race came to each time, the one place is still there.
-        door.let_through()
+        # Whatever the race came to each time, the one slot is still there.
+        doorkeeper.let_through()
         assert (await proxy.get("/after")).status == 200

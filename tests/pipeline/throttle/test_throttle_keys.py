@@ -239,20 +239,20 @@ async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
 async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> None:
     route = "throttle: {rate: 20/s, burst: 1}"
     options = "throttle: {concurrency: 1, key: 'header:X-Tenant'}"
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=options)) as proxy,
         proxy.client() as waiting,
     ):
-        upstream.script(door)
+        upstream.script(doorkeeper)
         first = asyncio.create_task(proxy.get("/first", "X-Tenant: a"))
         await upstream.seen()
         await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
         await in_line(proxy, 1, "upstream", "scripted")
         assert (await proxy.get("/other", "X-Tenant: b")).status == 200
         assert waiting.is_silent
-        door.let_through()
+        doorkeeper.let_through()
         assert (await first).status == 200
         assert (await waiting.response()).status == 200
         await nothing_left(proxy)
@@ -325,14 +325,14 @@ async def test_a_caller_that_nobody_would_miss_makes_room_for_another() -> None:
 
 async def test_a_caller_with_a_call_under_way_is_not_forgotten() -> None:
     route = "throttle: {concurrency: 1, key: 'header:X-Tenant', max_wait: 0s, max_keys: 1}"
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
-        upstream.script(door)
+        upstream.script(doorkeeper)
         first = asyncio.create_task(proxy.get("/", "X-Tenant: a"))
         await upstream.seen()
         assert (await proxy.get("/", "X-Tenant: b")).status == 200
         assert (await proxy.get("/", "X-Tenant: a")).status == 429
-        door.let_through()
+        doorkeeper.let_through()
         assert (await first).status == 200
         await nothing_left(proxy)
 

@@ -1,4 +1,4 @@
-"""Who is asked before an attempt, in which order, and what is given back.
+"""Which limits are asked before an attempt, in which order, and what is given back.
 
 With a rate of one an hour and a burst of N, exactly N requests reach the upstream during
 a test: each that was spent for nothing is missed at the end.
@@ -120,17 +120,17 @@ async def test_an_open_breaker_refuses_before_a_permit_is_taken() -> None:
 async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> None:
     route = "throttle: {rate: 1/h, burst: 3, concurrency: 1, max_wait: 1s}"
     clock = FakeClock()
-    door = Doorkeeper(response(500))
+    doorkeeper = Doorkeeper(response(500))
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=BREAKER), clock=clock) as proxy,
     ):
-        upstream.script(door)
+        upstream.script(doorkeeper)
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         second = asyncio.create_task(proxy.get())
         await in_line(proxy, 1)
-        door.let_through()
+        doorkeeper.let_through()
         assert (await first).status == 500
         refused = await second
         assert (refused.status, refused.reason_word) == (503, "breaker_open")
@@ -140,7 +140,7 @@ async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> No
         assert len(upstream.requests) == 3
 
 
-# The route's bucket, then the upstream's.
+# The route's limiter, then the upstream's.
 
 
 async def test_what_the_upstream_s_throttle_refuses_costs_the_route_nothing() -> None:
@@ -217,26 +217,26 @@ async def _in_place_of(port: int, proxy: RunningProxy) -> ScriptedUpstream:
 
 
 async def test_no_free_connection_costs_nothing() -> None:
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     options = "max_connections: 1\nconnect_timeout: 20ms"
     async with (
-        ScriptedUpstream(door) as upstream,
+        ScriptedUpstream(doorkeeper) as upstream,
         running(one_route(upstream, burst(2), options=options)) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         busy = await proxy.get()
         assert (busy.status, busy.reason_word) == (503, "busy")
-        door.let_through(9)
+        doorkeeper.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         assert len(upstream.requests) == 2
 
 
 async def test_a_client_that_leaves_in_line_for_the_upstream_costs_the_route_nothing() -> None:
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     async with (
-        ScriptedUpstream(door) as upstream,
+        ScriptedUpstream(doorkeeper) as upstream,
         running(one_route(upstream, burst(2), options="throttle: {concurrency: 1}")) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
@@ -246,7 +246,7 @@ async def test_a_client_that_leaves_in_line_for_the_upstream_costs_the_route_not
             await in_line(proxy, 1, "upstream", "scripted")
             assert throttle(proxy)["under_way"] == 2
         await in_line(proxy, 0, "upstream", "scripted")
-        door.let_through(9)
+        doorkeeper.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         await nothing_left(proxy)

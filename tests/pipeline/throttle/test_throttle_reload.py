@@ -123,21 +123,24 @@ async def test_those_in_line_go_by_the_new_limit(route: str, before: str, after:
 
 
 async def test_more_places_are_taken_at_once_and_fewer_when_they_are_free() -> None:
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     route = "throttle: {concurrency: 1}"
-    async with ScriptedUpstream(door) as upstream, running(one_route(upstream, route)) as proxy:
+    async with (
+        ScriptedUpstream(doorkeeper) as upstream,
+        running(one_route(upstream, route)) as proxy,
+    ):
         callers = [asyncio.create_task(proxy.get(f"/{n}")) for n in range(4)]
         await in_line(proxy, 3)
         assert (await reload(proxy, "concurrency: 1", "concurrency: 3")).status == 200
         await in_line(proxy, 1)
         await upstream.seen(3)
         assert (await reload(proxy, "concurrency: 3", "concurrency: 2")).status == 200
-        door.let_through()
+        doorkeeper.let_through()
         await asyncio.wait(callers, return_when=asyncio.FIRST_COMPLETED)
         # Two are under way, as many as may be: the fourth still waits.
         assert throttle(proxy)["waiting"] == 1
         assert throttle(proxy)["under_way"] == 2
-        door.let_through(3)
+        doorkeeper.let_through(3)
         assert {(await caller).status for caller in callers} == {200}
         await nothing_left(proxy)
 
@@ -177,15 +180,18 @@ async def test_a_bad_file_changes_nothing(before: str, after: str) -> None:
 
 
 async def test_a_call_that_outlives_its_throttle_gives_its_place_back() -> None:
-    door = Doorkeeper()
+    doorkeeper = Doorkeeper()
     route = "throttle: {concurrency: 1}"
-    async with ScriptedUpstream(door) as upstream, running(one_route(upstream, route)) as proxy:
+    async with (
+        ScriptedUpstream(doorkeeper) as upstream,
+        running(one_route(upstream, route)) as proxy,
+    ):
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         assert (await reload(proxy, route, "")).status == 200
         second = asyncio.create_task(proxy.get())
         await upstream.seen(2)
-        door.let_through(2)
+        doorkeeper.let_through(2)
         assert {(await caller).status for caller in (first, second)} == {200}
         await nothing_left(proxy)
 

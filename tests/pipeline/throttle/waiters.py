@@ -1,4 +1,4 @@
-"""Requests that only stand in line, for tests of gates, throttles and entrances."""
+"""Requests that only wait in queues, for tests of limiters, throttles and chains."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Strangers who fill the room for keys: neighbours keep theirs, and find room for more."""
+"""Unknown callers fill the room for keys: known callers keep theirs, and find room for more."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A result that the store could not take stays with its owner until the store was told."""
+"""A result that the store could not take stays with its owner until the store accepts it."""
 
 import asyncio
 import logging
@@ -156,7 +156,7 @@ async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> 
 async def test_too_many_untold_ends_and_no_key_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(in_flight, "_MOST_UNTOLD", 1)
+    monkeypatch.setattr(in_flight, "_MOST_UNREPORTED", 1)
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
@@ -175,7 +175,7 @@ async def test_too_many_untold_ends_and_no_key_is_claimed(
                 assert (await post(proxy, new_key())).reason_word == "store"
                 assert is_replayed(await post(proxy)), "what is known here is given"
                 await client.rename("elsewhere", key)
-            await eventually(lambda: proxy.app._in_flight_keys.untold == 0)
+            await eventually(lambda: proxy.app._in_flight_keys.unreported == 0)
             assert (await post(proxy, new_key())).status == 200
             assert is_replayed(await post(proxy))
 

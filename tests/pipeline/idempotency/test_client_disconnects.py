@@ -1,6 +1,6 @@
 """Clients of keyed requests that leave, wherever they are, and a proxy that shuts down.
 
-Who has sent nothing yet gives its key to the one who has waited longest, or sets it free.
+An owner that has sent nothing yet gives its key to the oldest waiter, or releases it.
 Who has sent finishes, and its result is kept. Nobody is left behind, and every request has
 one line in the log.
 """
@@ -45,7 +45,7 @@ PAY = request("POST", "/", KEY, body=b"pay")
 unavailable = answer(response(503, b"not now"))
 
 
-class House:
+class KeyedProxy:
     """A proxy, what is behind it, and who has come to it."""
 
     def __init__(self, upstream: ScriptedUpstream, proxy: RunningProxy) -> None:
@@ -78,8 +78,8 @@ class House:
     async def until_waiting(self, count: int) -> None:
         await eventually(lambda: self.proxy.waiting_for_keys == count)
 
-    async def somebody_else(self) -> None:
-        """Its request is at the upstream, until the gate is opened."""
+    async def other_request(self) -> None:
+        """Send another request, which stays at the upstream until the gate is opened."""
         self.upstream.script(self.gate.behaviour)
         client = await self.client()
         await client.send(request("POST", "/other", new_key(), body=b"pay"))
@@ -92,20 +92,20 @@ class House:
 
 
 @asynccontextmanager
-async def house(
+async def keyed_proxy(
     settings: str = "true", route: str = "", *, options: str = "", top: str = ""
-) -> AsyncIterator[House]:
+) -> AsyncIterator[KeyedProxy]:
     async with ScriptedUpstream() as upstream:
         config = one_route(upstream, f"idempotency: {settings}\n{route}", options=options, top=top)
         async with running(config) as proxy:
-            there = House(upstream, proxy)
+            there = KeyedProxy(upstream, proxy)
             async with there.stack:
                 yield there
 
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Nobody else gets to write to the store meanwhile."""
+    """Lock the store: no other process can write to it meanwhile."""
     db = sqlite3.connect(file, isolation_level=None)
     try:
         db.execute("BEGIN IMMEDIATE")
@@ -128,7 +128,7 @@ def patient(file: Path) -> str:
     return f"store: {{url: 'sqlite:{file}', timeout: 5s}}"
 
 
-async def departed(there: House, phase: str, count: int = 1) -> None:
+async def departed(there: KeyedProxy, phase: str, count: int = 1) -> None:
     """So many clients have left, during that *phase*, and nothing is left of them."""
     await nothing_left(there.proxy)
     metrics = await there.proxy.metrics()
@@ -136,7 +136,7 @@ async def departed(there: House, phase: str, count: int = 1) -> None:
     assert metrics.total("holdfast_client_disconnects_total") == count
 
 
-async def codes(there: House, lines: int) -> list[int]:
+async def codes(there: KeyedProxy, lines: int) -> list[int]:
     """What the log says, once it has so many lines; checks that the metrics say the same."""
     await told(there.proxy, lines)
     return sorted(record["code"] for record in there.proxy.log)
@@ -147,7 +147,7 @@ async def codes(there: House, lines: int) -> list[int]:
 
 @pytest.mark.parametrize("leave", ["reset", "close"])
 async def test_who_leaves_while_its_body_is_read_has_claimed_nothing(leave: str) -> None:
-    async with house() as there:
+    async with keyed_proxy() as there:
         client = await there.client()
         await client.send(PAY[:-1])
         await eventually(lambda: leftovers(there.proxy).get("requests in flight"))
@@ -160,7 +160,7 @@ async def test_who_leaves_while_its_body_is_read_has_claimed_nothing(leave: str)
 
 async def test_who_leaves_during_the_claim_leaves_the_key_free(tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    async with house(top=patient(file)) as there:
+    async with keyed_proxy(top=patient(file)) as there:
         with locked(file):
             client = await there.pays()
             await asyncio.sleep(0.05)
@@ -173,21 +173,21 @@ async def test_who_leaves_during_the_claim_leaves_the_key_free(tmp_path: Path) -
         assert there.paid == 1
 
 
-async def in_line(there: House) -> RawClient:
-    await there.somebody_else()
+async def in_line(there: KeyedProxy) -> RawClient:
+    await there.other_request()
     owner = await there.pays()
     await eventually(lambda: leftovers(there.proxy).get("requests in line"))
     return owner
 
 
-async def between_attempts(there: House) -> RawClient:
+async def between_attempts(there: KeyedProxy) -> RawClient:
     there.upstream.script(unavailable)
     owner = await there.pays()
     await eventually(lambda: there.proxy.waiting_requests == 1)
     return owner
 
 
-async def with_a_failure_in_hand(there: House) -> RawClient:
+async def with_a_failure_in_hand(there: KeyedProxy) -> RawClient:
     """The response is given up, and its rest is being read."""
     there.upstream.script(answer_and_hang(b"HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\npart"))
     owner = await there.pays()
@@ -197,15 +197,15 @@ async def with_a_failure_in_hand(there: House) -> RawClient:
     return owner
 
 
-async def without_a_connection(there: House) -> RawClient:
+async def without_a_connection(there: KeyedProxy) -> RawClient:
     """There may be one only, and somebody else has it."""
-    await there.somebody_else()
+    await there.other_request()
     owner = await there.pays()
     await eventually(lambda: len(there.proxy.app._in_flight_keys) == 2)
     return owner
 
 
-Owner = Callable[[House], Awaitable[RawClient]]
+Owner = Callable[[KeyedProxy], Awaitable[RawClient]]
 
 NOTHING_UNDER_WAY = [
     pytest.param(in_line, ONE_AT_A_TIME, "", "queue", id="in line"),
@@ -222,7 +222,7 @@ NOTHING_UNDER_WAY = [
 async def test_who_leaves_with_no_attempt_under_way_sets_its_key_free(
     stage: Owner, route: str, options: str, phase: str
 ) -> None:
-    async with house("{on_ambiguous: hold}", route, options=options) as there:
+    async with keyed_proxy("{on_ambiguous: hold}", route, options=options) as there:
         owner = await stage(there)
         asked, others = there.paid, len(there.upstream.requests) - there.paid
         owner.wire.reset()
@@ -240,7 +240,7 @@ async def test_who_leaves_with_no_attempt_under_way_sets_its_key_free(
 async def test_who_has_waited_longest_takes_its_place(
     stage: Owner, route: str, options: str, phase: str
 ) -> None:
-    async with house("true", route, options=options) as there:
+    async with keyed_proxy("true", route, options=options) as there:
         owner = await stage(there)
         asked, others = there.paid, len(there.upstream.requests) - there.paid
         waiters = await there.waiters(3)
@@ -256,7 +256,7 @@ async def test_who_has_waited_longest_takes_its_place(
 
 
 async def test_one_after_the_other_they_take_its_place() -> None:
-    async with house(route=ONE_AT_A_TIME) as there:
+    async with keyed_proxy(route=ONE_AT_A_TIME) as there:
         owner = await in_line(there)
         waiters = await there.waiters(20)
         for number, leaving in enumerate((owner, *waiters[:-1]), start=1):
@@ -271,7 +271,7 @@ async def test_one_after_the_other_they_take_its_place() -> None:
 
 @both_loops
 async def test_all_of_them_leave_at_once() -> None:
-    async with house(route=ONE_AT_A_TIME) as there:
+    async with keyed_proxy(route=ONE_AT_A_TIME) as there:
         everybody = [await in_line(there), *await there.waiters(20)]
         for client in everybody:
             client.wire.reset()
@@ -285,8 +285,8 @@ async def test_all_of_them_leave_at_once() -> None:
 
 async def test_whose_time_is_up_in_the_moment_of_its_turn_passes_it_on() -> None:
     # In whatever order the two come: again and again around the same moment.
-    async with house(route=f"{ONE_AT_A_TIME}\ntimeout: 20s") as there:
-        await there.somebody_else()
+    async with keyed_proxy(route=f"{ONE_AT_A_TIME}\ntimeout: 20s") as there:
+        await there.other_request()
         for early in range(-3, 4):
             key = new_key()
             async with there.proxy.client() as owner:
@@ -318,7 +318,7 @@ async def test_whose_turn_comes_too_late_sends_nothing() -> None:
         route = f"idempotency: true\n{LONG_WAIT}\ntimeout: 30s"
         config = one_route(upstream, route, options=REFUSES_503)
         async with running(config, clock=clock) as proxy:
-            there = House(upstream, proxy)
+            there = KeyedProxy(upstream, proxy)
             async with there.stack:
                 owner = await between_attempts(there)
                 [waiter] = await there.waiters(1)
@@ -336,7 +336,7 @@ async def test_whose_turn_comes_too_late_sends_nothing() -> None:
 
 @both_loops
 async def test_who_waits_and_leaves_is_missed_by_nobody() -> None:
-    async with house() as there:
+    async with keyed_proxy() as there:
         there.upstream.script(there.gate.behaviour)
         owner = await there.pays()
         first, second = await there.waiters(2)
@@ -399,14 +399,14 @@ async def test_an_owner_that_gives_up_is_followed_by_who_waits_elsewhere(tmp_pat
 # Those who have sent.
 
 
-async def at_work(there: House) -> RawClient:
+async def at_work(there: KeyedProxy) -> RawClient:
     there.upstream.script(there.gate.behaviour)
     owner = await there.pays()
     await there.gate.reached.wait()
     return owner
 
 
-async def half_answered(there: House) -> RawClient:
+async def half_answered(there: KeyedProxy) -> RawClient:
     there.gate = Gate(b"two\r\n0\r\n\r\n")
 
     async def behave(visit: Visit) -> None:
@@ -429,7 +429,7 @@ async def half_answered(there: House) -> RawClient:
     ],
 )
 async def test_what_was_sent_is_finished_and_kept(stage: Owner, phase: str, body: bytes) -> None:
-    async with house("{on_ambiguous: hold}") as there:
+    async with keyed_proxy("{on_ambiguous: hold}") as there:
         owner = await stage(there)
         waiters = await there.waiters(2)
         owner.wire.reset()
@@ -449,7 +449,7 @@ async def test_what_was_sent_is_finished_and_kept(stage: Owner, phase: str, body
 
 async def test_no_attempt_follows_the_one_under_way() -> None:
     fallback = "fallback: {status: 202, body: later}"
-    async with house(route=f"{LONG_WAIT}\n{fallback}") as there:
+    async with keyed_proxy(route=f"{LONG_WAIT}\n{fallback}") as there:
         there.gate = Gate(response(503, b"not now"))
         owner = await at_work(there)
         [waiter] = await there.waiters(1)
@@ -465,7 +465,7 @@ async def test_no_attempt_follows_the_one_under_way() -> None:
 @pytest.mark.parametrize("route", ["", LONG_WAIT])
 @pytest.mark.parametrize("settings", ["max_response: 1000B", "max_response: 5B"])
 async def test_what_turns_out_too_large_is_not_read_to_its_end(route: str, settings: str) -> None:
-    async with house(f"{{{settings}, on_ambiguous: release}}", route) as there:
+    async with keyed_proxy(f"{{{settings}, on_ambiguous: release}}", route) as there:
         there.gate = Gate(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 
         async def behave(visit: Visit) -> None:
@@ -492,7 +492,7 @@ async def test_what_turns_out_too_large_is_not_read_to_its_end(route: str, setti
 
 
 async def test_what_is_too_large_to_keep_ends_with_its_client() -> None:
-    async with house("{max_response: 5B, on_ambiguous: release}") as there:
+    async with keyed_proxy("{max_response: 5B, on_ambiguous: release}") as there:
         there.upstream.script(answer_and_hang(ok(b"x" * 500)[:400]))
         owner = await there.pays()
         await eventually(lambda: b"xxx" in owner.wire.unread)
@@ -504,7 +504,7 @@ async def test_what_is_too_large_to_keep_ends_with_its_client() -> None:
 
 async def test_who_leaves_while_the_store_is_told_has_its_result_kept(tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    async with house(top=patient(file)) as there:
+    async with keyed_proxy(top=patient(file)) as there:
         owner = await at_work(there)
         with locked(file):
             there.gate.open()
@@ -519,7 +519,7 @@ async def test_who_leaves_while_the_store_is_told_has_its_result_kept(tmp_path: 
 
 @pytest.mark.parametrize("size", [3000, 6 << 20])
 async def test_who_leaves_while_it_gets_the_end_has_its_result_kept(size: int) -> None:
-    async with house("{max_response: 8MiB}") as there:
+    async with keyed_proxy("{max_response: 8MiB}") as there:
         there.upstream.script(answer(ok(b"x" * size)))
         owner = await there.client(receive_buffer=4096)
         owner.wire.stall()
@@ -541,7 +541,7 @@ async def test_who_leaves_while_it_gets_the_end_has_its_result_kept(size: int) -
 @pytest.mark.parametrize("route", ["", "retry: {backoff: {base: 1ms}}", ONE_AT_A_TIME])
 async def test_whenever_it_leaves_it_runs_once(store: str, route: str, tmp_path: Path) -> None:
     top = "" if store == "memory" else patient(tmp_path / "keys.db")
-    async with house("{on_ambiguous: hold}", route, top=top) as there:
+    async with keyed_proxy("{on_ambiguous: hold}", route, top=top) as there:
         proxy, upstream = there.proxy, there.upstream
         upstream.usual = answer(chunked(b"one", last=False), b"3\r\ntwo\r\n0\r\n\r\n")
         for turns in range(0, 50, 2):
@@ -565,7 +565,7 @@ async def test_whenever_it_leaves_it_runs_once(store: str, route: str, tmp_path:
 # We shut down.
 
 
-async def cut_off(there: House) -> None:
+async def cut_off(there: KeyedProxy) -> None:
     """The drain runs out of time."""
     await there.proxy.app.drain()
     await nothing_left(there.proxy)
@@ -580,7 +580,7 @@ async def test_cut_off_with_no_attempt_under_way_a_key_is_free(
 ) -> None:
     file = tmp_path / "keys.db"
     top = f"{CUT}\n{patient(file)}"
-    async with house("{on_ambiguous: hold}", route, options=options, top=top) as there:
+    async with keyed_proxy("{on_ambiguous: hold}", route, options=options, top=top) as there:
         owner = await stage(there)
         others = len(there.upstream.requests) - there.paid
         [waiter] = await there.waiters(1)
@@ -614,7 +614,7 @@ async def test_cut_off_at_work_a_key_is_what_its_policy_says(
 ) -> None:
     file = tmp_path / "keys.db"
     top = f"{CUT}\n{patient(file)}"
-    async with house(f"{{on_ambiguous: {policy}}}", top=top) as there:
+    async with keyed_proxy(f"{{on_ambiguous: {policy}}}", top=top) as there:
         owner = await stage(there)
         if leaves:
             owner.wire.reset()
@@ -637,7 +637,7 @@ async def test_cut_off_while_the_store_is_told_a_result_is_kept(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "keys.db"
-    async with house(top=f"{CUT}\n{patient(file)}") as there:
+    async with keyed_proxy(top=f"{CUT}\n{patient(file)}") as there:
         owner = await at_work(there)
         with locked(file):
             there.gate.open()
@@ -653,7 +653,7 @@ async def test_cut_off_while_the_store_is_told_a_result_is_kept(
 
 async def test_a_drain_waits_for_those_whose_clients_have_left(tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    async with house(top=patient(file)) as there:
+    async with keyed_proxy(top=patient(file)) as there:
         owner = await at_work(there)
         owner.wire.reset()
         await eventually(lambda: there.proxy.client_connections == 0)
@@ -674,7 +674,7 @@ async def test_a_store_that_does_not_answer_does_not_hold_up_the_end(
 ) -> None:
     file = tmp_path / "keys.db"
     top = f"{CUT}\nstore: {{url: 'sqlite:{file}', timeout: 100ms}}"
-    async with house(top=top) as there:
+    async with keyed_proxy(top=top) as there:
         owner = await at_work(there)
         if leaves:
             owner.wire.reset()

@@ -1,4 +1,4 @@
-"""Who waits for another one's result gets it promptly, and troubles the store little meanwhile."""
+"""A waiter gets the owner's result promptly, and asks the store seldom meanwhile."""
 
 import asyncio
 import json

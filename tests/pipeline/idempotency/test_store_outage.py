@@ -1,4 +1,4 @@
-"""The store goes away, or forgets, while keys are in use: nobody gets what is not its own.
+"""The store goes away, or forgets, while keys are in use: no client gets another's result.
 
 A key runs a second time only where that was chosen (``on_store_error: open``, and counted) or
 where the store has forgotten that it ran.
@@ -38,12 +38,12 @@ DEADLINE = 5.0
 TIMEOUT = 0.2
 """Seconds that the store is given."""
 SOON = TIMEOUT + 0.5
-"""The same on a busy machine."""
+"""Seconds that the store is given on a busy machine."""
 
 
 @asynccontextmanager
 async def flushed(server: RedisServer) -> AsyncIterator[None]:
-    """It is there all the time, and forgets everything."""
+    """Have the store forget everything, without going away."""
     async with server.client() as client:
         await client.flushall()
     yield
@@ -192,7 +192,7 @@ async def test_who_knows_that_the_first_is_under_way_waits_for_it_though_redis_h
             await gate.reached.wait()
             waiters = [asyncio.create_task(post(second)) for _ in range(5)]
             await eventually(lambda: second.waiting_for_keys == 5)
-            await eventually(lambda: second.app._in_flight_keys.claims._watched)  # type: ignore[attr-defined]  # of Redis
+            await eventually(lambda: second.app._in_flight_keys.store._watched)  # type: ignore[attr-defined]  # of Redis
             await asyncio.sleep(0.05)  # it has heard that the key is busy
             server.stall()
             await asyncio.sleep(3 * TIMEOUT)
