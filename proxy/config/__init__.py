@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from proxy.config.diagnostics.diagnostics import CheckReport, ConfigError, Fault
 from proxy.config.loaded import Loaded
 
-if TYPE_CHECKING:  # no cycle: __getattr__ below imports these when they are first used
+if TYPE_CHECKING:
+    # No cycle: __getattr__ below imports these when they are first used.
     from proxy.config.loader import load, load_with_origins
     from proxy.config.read.provenance import Provenance, Setting
 

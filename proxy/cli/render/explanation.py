@@ -11,7 +11,7 @@ from proxy.cli.request_args import ParsedRequest
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.forecast import AttemptForecast, Ending, Forecast, forecast
+from proxy.policy.explain.forecast import AttemptForecast, PossibleEnding, Forecast, forecast
 from proxy.policy.explain.subject import Subject
 from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.idempotency.record import RecordState
@@ -170,7 +170,7 @@ class Explanation:
         leave = rules.permission(subject, attempts, attempts[-1].started)
         return isinstance(leave, RepeatPermission) and bool(leave.url)
 
-    def _end(self, subject: Subject, way: Ending) -> str:
+    def _end(self, subject: Subject, way: PossibleEnding) -> str:
         course = way.timeline
         made = len(course.attempts)
         if course.delay is not None:
@@ -182,7 +182,7 @@ class Explanation:
         rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
         return f"The client gets {_response_text(subject, way)} {after}.{rest}"
 
-    def _suggestions(self, subject: Subject, way: Ending) -> list[str]:
+    def _suggestions(self, subject: Subject, way: PossibleEnding) -> list[str]:
         course = way.timeline
         if not course.attempts or not course.is_over:
             return []
@@ -352,7 +352,7 @@ def _throttle_text(settings: ThrottleSettings, request: ParsedRequest) -> str:
     return "; ".join(parts) or "no rate, only pauses"
 
 
-def _response_text(subject: Subject, way: Ending) -> str:
+def _response_text(subject: Subject, way: PossibleEnding) -> str:
     course = way.timeline
     made = len(course.attempts)
     count = f" with Holdfast-Attempts: {made}" if made > 1 else ""
@@ -371,7 +371,7 @@ def _response_text(subject: Subject, way: Ending) -> str:
     return f"the upstream's {last.status}{count}"
 
 
-def _key_text(subject: Subject, way: Ending) -> str:
+def _key_text(subject: Subject, way: PossibleEnding) -> str:
     """Describe what happens to the request's idempotency key; empty if it has none."""
     course, keys = way.timeline, subject.route.idempotency
     if keys is None or subject.method not in keys.methods or not course.is_over:

@@ -30,7 +30,7 @@ class AttemptForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class PossibleEnding:
     """One way in which the request may end."""
 
     timeline: Timeline
@@ -44,7 +44,7 @@ class Forecast:
     """The attempts of a request and its possible endings, with bounds."""
 
     attempts: tuple[AttemptForecast, ...]
-    endings: tuple[Ending, ...]
+    endings: tuple[PossibleEnding, ...]
     """How the request may end; the first with the most attempts, others only by chance."""
 
 
@@ -70,7 +70,7 @@ def forecast(
     return Forecast(attempts, _endings(timelines))
 
 
-def _endings(timelines: list[Timeline]) -> tuple[Ending, ...]:
+def _endings(timelines: list[Timeline]) -> tuple[PossibleEnding, ...]:
     alike: dict[tuple[object, ...], list[Timeline]] = {}
     for timeline in timelines:
         last = timeline.attempts[-1].verdict if timeline.attempts else None
@@ -78,7 +78,7 @@ def _endings(timelines: list[Timeline]) -> tuple[Ending, ...]:
         ending = (made, last, timeline.falls_back, answer, timeline.is_kept)
         alike.setdefault(ending, []).append(timeline)
     return tuple(
-        Ending(those[0], (min(t.ended for t in those), max(t.ended for t in those)))
+        PossibleEnding(those[0], (min(t.ended for t in those), max(t.ended for t in those)))
         for those in alike.values()
     )
 
