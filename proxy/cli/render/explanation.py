@@ -11,7 +11,7 @@ from proxy.cli.request_args import ParsedRequest
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.forecast import AttemptForecast, PossibleEnding, Forecast, forecast
+from proxy.policy.explain.forecast import AttemptForecast, Forecast, PossibleEnding, forecast
 from proxy.policy.explain.subject import Subject
 from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.idempotency.record import RecordState
