@@ -7,6 +7,7 @@ file                            made from
 ``README.md``, tables of keys   the sections of the configuration (``readme/tables.py``)
 ``README.md``, performance      ``bench/results/published.json`` (``bench/readme.py``)
 ``bench/results/published.md``  the same
+``docs/architecture.md``        the docstring of the exchange (``docs/exchange_table.py``)
 ==============================  ===================================================
 
 A new generator gets a line in :func:`generated`, and one in this table.
@@ -23,6 +24,7 @@ from bench.readme import with_section
 from bench.report import markdown
 from bench.results import read
 from proxy.cli import main as holdfast
+from tests.docs.exchange_table import with_exchange_table
 from tests.readme.tables import with_tables
 
 ROOT = Path(__file__).parent.parent
@@ -31,11 +33,13 @@ ROOT = Path(__file__).parent.parent
 def generated(root: Path) -> dict[Path, str]:
     """What each generated file under *root* should hold."""
     readme, results = root / "README.md", root / "bench" / "results"
+    architecture = root / "docs" / "architecture.md"
     run = read(results / "published.json")
     return {
         root / "config" / "schema.json": _schema(),
         readme: with_section(with_tables(readme.read_text(encoding="utf-8")), run),
         results / "published.md": markdown(run),
+        architecture: with_exchange_table(architecture.read_text(encoding="utf-8")),
     }
 
 
