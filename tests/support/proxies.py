@@ -167,6 +167,12 @@ class RunningProxy(ServedBy):
         return keys["waiting"]
 
     @property
+    def store_state(self) -> str:
+        """``up`` or ``down``, as the proxy sees its store; memory is always up."""
+        shared = self.app._store.shared
+        return "up" if shared is None else shared.state
+
+    @property
     def client_connections(self) -> int:
         """Connections of clients."""
         connections: int = self.status()["connections"]  # type: ignore[assignment]  # JSON

@@ -17,6 +17,7 @@ something should take decides only the second of these, which a very busy machin
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -55,6 +56,8 @@ class Hardships:
     """The store answered nobody."""
     hard: list[Span] = field(default_factory=list)
     """It may not have answered, or nothing ran in this process."""
+    down: list[Span] = field(default_factory=list)
+    """An instance took it for down, so it renewed nothing before it looked again."""
 
     def longest_step(self, begin: float, end: float) -> float:
         """Seconds by which the store's date moved on at most between two moments of this span."""
@@ -77,14 +80,24 @@ class Hardships:
             error = new
         return error
 
+    @cached_property
+    def _spans(self) -> list[Span]:
+        """All of them, once each, in order; asked for when nothing is done any more."""
+        spans: list[Span] = []
+        for since, until in sorted(self.hard + self.cut_off + self.down):
+            if spans and since <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(until, spans[-1][1]))
+            else:
+                spans.append((since, until))
+        return spans
+
     def hard_for(self, begin: float, end: float) -> float:
         """Seconds of this span in which a lease may not have been renewed."""
-        spans = self.hard + self.cut_off
-        return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in spans)
+        return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self._spans)
 
     def hardest(self, begin: float, end: float, length: float) -> float:
         """The same for the worst *length* seconds of a span."""
-        ends = [until for _, until in self.hard + self.cut_off if begin < until < end]
+        ends = [until for _, until in self._spans if begin < until < end]
         return max(self.hard_for(max(until - length, begin), until) for until in (*ends, end))
 
 

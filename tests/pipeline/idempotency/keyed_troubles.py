@@ -6,7 +6,7 @@ What is done is noted, so that a judge can tell which windows were open when.
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from random import Random
 
 from tests.pipeline.idempotency.keyed_judge import Hardships, Span
 from tests.pipeline.idempotency.keyed_scripts import ATTEMPT_TIMEOUT, SHORT_LEASE
+from tests.support import RunningProxy
 from tests.support.clock import FakeClock
 from tests.support.disks import fill, small_disk_if_possible
 from tests.support.redis_server import redis_server
@@ -159,14 +160,26 @@ async def _notice(spans: list[Span]) -> None:
         last = now()
 
 
+async def _notice_links(proxies: Sequence[RunningProxy], spans: list[Span]) -> None:
+    """Note when an instance takes its store for down: it renews nothing before it looks again."""
+    while True:
+        since = now()
+        await asyncio.sleep(0.02)
+        if any(proxy.store_state == "down" for proxy in proxies):
+            spans.append((since, now()))
+
+
 @asynccontextmanager
-async def troubled(ground: Ground, clock: FakeClock, seed: str) -> AsyncIterator[None]:
+async def troubled(
+    ground: Ground, proxies: Sequence[RunningProxy], clock: FakeClock, seed: str
+) -> AsyncIterator[None]:
     """Let everything happen that can, for as long as this lasts."""
     chance, hardships = Random(seed), ground.hardships
     works: list[Awaitable[None]] = [
         _set_dates(clock, hardships, Random(f"dates {seed}")),
         _stand_still(Random(f"still {seed}")),
         _notice(hardships.hard),
+        _notice_links(proxies, hardships.down),
         *(trouble(chance) for trouble in ground.troubles),
     ]
     async with AsyncExitStack() as stack:

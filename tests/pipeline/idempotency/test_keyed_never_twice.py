@@ -6,7 +6,7 @@ back, and nothing runs for a while.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -31,12 +31,16 @@ AT_ONCE = 120
 MANY = 8_400
 """Scripts of one deep run; each of the runs has others."""
 RUNS = 2
+MOST_ROUNDS = 5
+EXTRA = 10_000_000
+"""Where the numbers of further scripts begin: no other run has them."""
 
 
 def runs() -> Iterator[object]:
     """Which scripts are played on which store: a few, and many others on each."""
     for store in STORES:
-        yield pytest.param(store, 0, QUICK, id=f"{store}-{QUICK}")
+        quick = pytest.mark.timeout(240)
+        yield pytest.param(store, 0, QUICK, marks=quick, id=f"{store}-{QUICK}")
     first = QUICK
     marks = [pytest.mark.deep, pytest.mark.timeout(600)]
     for run in range(RUNS):
@@ -55,22 +59,35 @@ async def test_a_key_runs_once_whatever_happens(
         await stack.enter_async_context(stage.upstream)
         configs = [stage.config(ground.line)] * ground.instances
         proxies = await stack.enter_async_context(running_together(*configs, clock=clock))
-        async with troubled(ground, clock, f"{store} {first}"), asyncio.TaskGroup() as group:
-            for begin in range(first, first + AT_ONCE):
-                numbers = range(begin, first + count, AT_ONCE)
-                group.create_task(play_all(proxies, stage, numbers, ground.there))
+        seed = f"{store} {first}"
+        async with troubled(ground, proxies, clock, seed):
+            numbers = range(first, first + count)
+            for _ in range(MOST_ROUNDS):
+                await play_together(proxies, stage, numbers, ground.there)
+                if has_met_all(stage.scripts.values()):
+                    break
+                # A busy machine may miss a situation that hangs on milliseconds: a few more.
+                numbers = range(numbers.stop + EXTRA, numbers.stop + EXTRA + QUICK)
         facts = Facts(ground.hardships)
         for proxy in proxies:
             await gather(proxy, facts)
             # That its store did not answer is logged, as it should be.
             proxy.complaints[:] = [line for line in proxy.complaints if "store" not in line]
     scripts = stage.scripts.values()
-    assert len(scripts) == count
+    assert len(scripts) >= count
     wrong = [f"{what}: {script}" for script in scripts for what in complaints(script, facts)]
     assert not wrong, f"{len(wrong)} complaints\n" + "\n".join(wrong[:5])
-    assert sum(bool(script.arrivals) for script in scripts) > 0.6 * count, "the rest got a 503"
-    met = Counter(situation for script in scripts for situation in situations(script))
-    assert met.keys() >= EXPECTED, met
+    assert has_met_all(scripts), situations_met(scripts)
+
+
+async def play_together(
+    proxies: list[RunningProxy], stage: Stage, numbers: range, there: asyncio.Event
+) -> None:
+    """Play these scripts, many at a time."""
+    async with asyncio.TaskGroup() as group:
+        for begin in numbers[:AT_ONCE]:
+            some = range(begin, numbers.stop, AT_ONCE)
+            group.create_task(play_all(proxies, stage, some, there))
 
 
 async def gather(proxy: RunningProxy, facts: Facts) -> None:
@@ -124,6 +141,16 @@ EXPECTED = {
     "longer than its ttl",
     "longer than its lease",
 }
+
+
+def has_met_all(scripts: Collection[Script]) -> bool:
+    """Whether each situation was met, and most scripts got past a store that was not there."""
+    reached = sum(bool(script.arrivals) for script in scripts)
+    return reached > 0.6 * len(scripts) and situations_met(scripts).keys() >= EXPECTED
+
+
+def situations_met(scripts: Collection[Script]) -> Counter[str]:
+    return Counter(situation for script in scripts for situation in situations(script))
 
 
 def situations(script: Script) -> Iterator[str]:
