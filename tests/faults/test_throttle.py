@@ -144,7 +144,7 @@ async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str, tmp_p
     async with (
         ScriptedUpstream() as upstream,
         subprocess_proxy(
-            one_route(upstream, limit), program=("tests.pipeline.timed_sends", str(sent))
+            one_route(upstream, limit), program=("tests.pipeline.throttle.timed_sends", str(sent))
         ) as proxy,
     ):
         waiting = asyncio.create_task(at_once(proxy, 40))

@@ -2,7 +2,7 @@
 
 Never earlier than told, whatever the form; never asleep past the deadline: what cannot
 be waited for goes to the client at once, as the upstream wrote it. How each form is
-read is the business of ``tests/policy/test_hints.py``.
+read is the business of ``tests/policy/retry/test_hints.py``.
 """
 
 import math
