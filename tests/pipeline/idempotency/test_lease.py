@@ -172,6 +172,7 @@ async def test_who_cannot_reach_the_store_sends_nothing_after_its_lease() -> Non
         server.resume()
         await eventually(lambda: len(proxies[0].app._in_flight_keys) == 0)
         assert len(upstream.requests) == 1
+        await eventually(lambda: proxies[1].store_state == "up", within=15.0)
         assert (await post(proxies[1])).status == 200, "the store was told: it did not run"
 
 
