@@ -431,7 +431,7 @@ async def test_no_memory_for_a_body() -> None:
         given = await post(proxy, KEY, body=b"x" * 20)
         assert given.reason_word == "overload"
         letter = await only_letter(proxy, given)
-        assert (letter.summary.error, letter.summary.missing) == ("overload", Missing.NO_ROOM)
+        assert (letter.summary.error, letter.summary.missing) == ("overload", Missing.BUFFER_FULL)
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ async def test_without_memory_for_it_a_letter_has_no_body() -> None:
         running(one_route(upstream, KEEPS, top=top)) as proxy,
     ):
         letter = await only_letter(proxy, await post(proxy, body=b"x" * 20))
-        assert letter.summary.missing is Missing.NO_ROOM
+        assert letter.summary.missing is Missing.BUFFER_FULL
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

@@ -109,18 +109,18 @@ def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
 
 def test_places() -> None:
     limiter = limiter_of(concurrency=2)
-    assert limiter.has_room()
+    assert limiter.has_capacity()
     limiter.occupy()
     assert limiter.take(START, 1)
-    assert not limiter.has_room()
+    assert not limiter.has_capacity()
     assert not limiter.take(START, 1)
     assert limiter.wait(START, 7) == 0, "nobody knows when a place becomes free"
     limiter.vacate()
-    assert limiter.has_room()
+    assert limiter.has_capacity()
     limiter.reserve(START)
     assert limiter.take(START, 2), "where there is no rate there is nothing to hold"
     limiter.undo(START)
-    assert limiter.has_room()
+    assert limiter.has_capacity()
 
 
 # When there is more.
@@ -309,10 +309,10 @@ def test_places_in_use_stay_in_use() -> None:
     take_all(limiter, START)
     limiter.change(limits(concurrency=2), START)
     for _ in range(2):
-        assert not limiter.has_room()
+        assert not limiter.has_capacity()
         assert limiter.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
         limiter.vacate()
-    assert limiter.has_room()
+    assert limiter.has_capacity()
 
 
 def test_places_count_before_there_is_a_limit_to_them() -> None:
@@ -436,7 +436,7 @@ class Run:
             self.reserved += 1
 
     def queue(self) -> None:
-        if self.limiter.has_room() and self.limiter.wait(self.now, self.reserved + 1) == 0:
+        if self.limiter.has_capacity() and self.limiter.wait(self.now, self.reserved + 1) == 0:
             self.limiter.occupy()
             self.slots += 1
             self.reserved += 1

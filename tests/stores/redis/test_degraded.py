@@ -239,7 +239,7 @@ async def test_calls_under_way_are_counted_throughout() -> None:
         await calls_out(line, 3)
         await server.stop()
         await eventually(lambda: store.state == "down")
-        assert not line.limiter.has_room()
+        assert not line.limiter.has_capacity()
         await server.start()
         await eventually(lambda: store.state == "up")
         async with server.client() as client:
