@@ -12,7 +12,8 @@
 4.  A full disk can be cleared: some space is set aside for commands that free space, and what is
     free in the file is given back (``reserve.py``).
 
-It imports ``core``, ``policy`` and ``stores/sqlite_file``; others use :class:`DeadLetterStore`.
+It imports ``core``, ``policy``, ``http`` and ``stores/sqlite_file``; others use
+:class:`DeadLetterStore`.
 """
 
 from proxy.stores.dead_letters.store import FILE, DeadLetterStore
