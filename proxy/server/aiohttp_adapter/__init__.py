@@ -1,4 +1,5 @@
 """Every hook of aiohttp that is not documented, each pinned by a contract test.
+
 aiohttp parses requests, queues pipelined ones and runs the handler; what it leaves open is done
 here by overriding methods of its ``RequestHandler`` and by reading names that begin with an
 underscore. Nowhere else in ``proxy/`` is that done. The rest of ``server/`` builds on these classes
