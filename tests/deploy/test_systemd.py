@@ -35,7 +35,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
 
 
 def test_it_is_told_when_the_proxy_serves() -> None:
-    """The messages themselves are tested in tests/cli/test_notify.py."""
+    """The messages themselves are tested in tests/runtime/test_systemd.py."""
     assert unit()["Service"]["Type"] == "notify"
 
 

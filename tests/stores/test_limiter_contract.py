@@ -116,7 +116,7 @@ async def test_a_held_permit_is_kept_free_until_it_is_spent(store: LimiterStore)
     assert not line.limiter.take(now, 0)
 
 
-async def test_places_are_taken_and_given_back(store: LimiterStore) -> None:
+async def test_slots_are_taken_and_given_back(store: LimiterStore) -> None:
     line = Callers(store, ThrottleSettings(concurrency=2))
     assert await take(line, 3) == 2
     assert not line.limiter.has_capacity()
@@ -126,7 +126,7 @@ async def test_places_are_taken_and_given_back(store: LimiterStore) -> None:
     assert not line.limiter.has_capacity()
 
 
-async def test_a_permit_and_a_place_or_neither(store: LimiterStore) -> None:
+async def test_a_permit_and_a_slot_or_neither(store: LimiterStore) -> None:
     line = Callers(store, per_hour(60, 5, concurrency=1))
     assert await take(line, 3) == 1
     line.limiter.vacate()

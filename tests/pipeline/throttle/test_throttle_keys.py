@@ -19,7 +19,7 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
-from tests.support.throttles import Doorkeeper, in_line, statuses, throttle
+from tests.support.throttles import Doorkeeper, in_queue, statuses, throttle
 
 TRUSTING = "trusted_proxies: [127.0.0.1]"
 
@@ -220,7 +220,7 @@ async def test_the_key_is_read_as_it_arrived_whatever_the_route_makes_of_it() ->
         assert [seen.get("X-Tenant") for seen in upstream.requests] == ["all", "all"]
 
 
-async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
+async def test_one_caller_in_queue_does_not_keep_another_waiting() -> None:
     route = "throttle: {rate: 5/s, burst: 1, key: 'header:X-Tenant'}"
     async with (
         ScriptedUpstream() as upstream,
@@ -229,14 +229,16 @@ async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
     ):
         await proxy.get("/", "X-Tenant: a")
         await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         assert (await proxy.get("/", "X-Tenant: b")).status == 200
         assert waiting.is_silent
         assert (await waiting.response()).status == 200
         assert upstream.requests[-1].target == "/waiting"
 
 
-async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> None:
+async def test_one_caller_in_queue_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> (
+    None
+):
     route = "throttle: {rate: 20/s, burst: 1}"
     options = "throttle: {concurrency: 1, key: 'header:X-Tenant'}"
     doorkeeper = Doorkeeper()
@@ -249,7 +251,7 @@ async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_rout
         first = asyncio.create_task(proxy.get("/first", "X-Tenant: a"))
         await upstream.seen()
         await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
-        await in_line(proxy, 1, "upstream", "scripted")
+        await in_queue(proxy, 1, "upstream", "scripted")
         assert (await proxy.get("/other", "X-Tenant: b")).status == 200
         assert waiting.is_silent
         doorkeeper.let_through()

@@ -34,7 +34,7 @@ from tests.support.throttles import (
     Doorkeeper,
     at_once,
     decisions,
-    in_line,
+    in_queue,
     most_within,
     statuses,
     throttle,
@@ -117,7 +117,7 @@ async def test_an_open_breaker_refuses_before_a_permit_is_taken() -> None:
         assert await decisions(proxy) == {"passed": 3, "refused": 1}
 
 
-async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> None:
+async def test_a_breaker_that_opens_meanwhile_refuses_who_waits_in_queue() -> None:
     route = "throttle: {rate: 1/h, burst: 3, concurrency: 1, max_wait: 1s}"
     clock = FakeClock()
     doorkeeper = Doorkeeper(response(500))
@@ -129,7 +129,7 @@ async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> No
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         second = asyncio.create_task(proxy.get())
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         doorkeeper.let_through()
         assert (await first).status == 500
         refused = await second
@@ -233,7 +233,7 @@ async def test_no_free_connection_costs_nothing() -> None:
         assert len(upstream.requests) == 2
 
 
-async def test_a_client_that_leaves_in_line_for_the_upstream_costs_the_route_nothing() -> None:
+async def test_a_client_that_leaves_in_queue_for_the_upstream_costs_the_route_nothing() -> None:
     doorkeeper = Doorkeeper()
     async with (
         ScriptedUpstream(doorkeeper) as upstream,
@@ -243,9 +243,9 @@ async def test_a_client_that_leaves_in_line_for_the_upstream_costs_the_route_not
         await upstream.seen()
         async with proxy.client() as leaving:
             await leaving.send(request("GET", "/leaving"))
-            await in_line(proxy, 1, "upstream", "scripted")
+            await in_queue(proxy, 1, "upstream", "scripted")
             assert throttle(proxy)["under_way"] == 2
-        await in_line(proxy, 0, "upstream", "scripted")
+        await in_queue(proxy, 0, "upstream", "scripted")
         doorkeeper.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)

@@ -126,7 +126,7 @@ def test_a_sweep_leaves_those_in_use_and_the_memory_of_who_is_known() -> None:
     assert [stage.table.is_known(name(caller)) for caller in "abxy"] == [True, True, False, False]
 
 
-def test_no_more_are_remembered_than_have_places() -> None:
+def test_no_more_are_remembered_than_have_slots() -> None:
     stage = Stage()
     for number in range(50):
         caller = f"k{number}"

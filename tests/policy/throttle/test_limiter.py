@@ -53,9 +53,9 @@ def take_all(limiter: LocalLimiter, now: float) -> int:
         pytest.param(limiter_of(TEN, window=True), 10, id="a window"),
         pytest.param(limiter_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
         pytest.param(limiter_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
-        pytest.param(limiter_of(concurrency=3), 3, id="places"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than places"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more places than permits"),
+        pytest.param(limiter_of(concurrency=3), 3, id="slots"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than slots"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more slots than permits"),
         pytest.param(limiter_of(), 1000, id="no limit at all"),
     ],
 )
@@ -107,7 +107,7 @@ def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
         assert limiter.is_idle(START + later) == untouched.is_idle(START + later)
 
 
-def test_places() -> None:
+def test_slots() -> None:
     limiter = limiter_of(concurrency=2)
     assert limiter.has_capacity()
     limiter.occupy()
@@ -233,7 +233,7 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
             limits(TEN, window=True, concurrency=5),
             limits(TEN, window=True, concurrency=6),
             4,
-            id="more places",
+            id="more slots",
         ),
     ],
 )
@@ -304,7 +304,7 @@ def test_a_pause_is_no_longer_than_allowed_now(
     assert found == pytest.approx([wait - early for wait in waits])
 
 
-def test_places_in_use_stay_in_use() -> None:
+def test_slots_in_use_stay_in_use() -> None:
     limiter = limiter_of(concurrency=3)
     take_all(limiter, START)
     limiter.change(limits(concurrency=2), START)
@@ -315,7 +315,7 @@ def test_places_in_use_stay_in_use() -> None:
     assert limiter.has_capacity()
 
 
-def test_places_count_before_there_is_a_limit_to_them() -> None:
+def test_slots_count_before_there_is_a_limit_to_them() -> None:
     limiter = limiter_of(TEN, burst=5)
     take_all(limiter, START)
     limiter.change(limits(TEN, burst=5, concurrency=6), START + 10)
