@@ -46,7 +46,7 @@ def whys(record: LogRecord) -> list[str]:
 
 @pytest.mark.parametrize("fault", [DOWN, reset, hang_up])
 @pytest.mark.parametrize(
-    ("failures", "status", "whys_told"),
+    ("failures", "status", "whys_logged"),
     [
         pytest.param(0, 200, ["success"], id="never"),
         pytest.param(1, 200, ["retried", "recovered"], id="once"),
@@ -55,14 +55,14 @@ def whys(record: LogRecord) -> list[str]:
     ],
 )
 async def test_it_fails_so_often(
-    fault: Behaviour, failures: int, status: int | None, whys_told: list[str]
+    fault: Behaviour, failures: int, status: int | None, whys_logged: list[str]
 ) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, RETRY)) as proxy:
         upstream.script(*[fault] * failures)
         got = await proxy.get()
         assert got.status == (status or (503 if fault is DOWN else 502))
-        assert whys(await last_logged(proxy)) == whys_told
-        assert len(upstream.requests) == len(whys_told)
+        assert whys(await last_logged(proxy)) == whys_logged
+        assert len(upstream.requests) == len(whys_logged)
 
 
 NASTY_HINTS = [

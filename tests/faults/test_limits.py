@@ -137,7 +137,7 @@ async def test_one_connection_too_many_is_503_and_the_others_are_served() -> Non
             await surplus.ended()
         for client in clients:
             assert (await client.get()).status == 200
-        # The admin listener has doors of its own.
+        # The limit does not apply to the admin listener.
         assert (await proxy.admin("GET", "/healthz")).status == 200
         await clients[0].wire.close_and_wait()
         await eventually(lambda: proxy.client_connections == 2)

@@ -21,7 +21,7 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
     in_queue,
@@ -34,10 +34,10 @@ from tests.support.throttles import (
 
 
 async def test_clients_that_reset_in_queue_are_never_sent_and_their_slots_are_free() -> None:
-    door = Doorkeeper()
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 2, max_queue: 40}"
     async with (
-        ScriptedUpstream(door) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         AsyncExitStack() as stack,
     ):
@@ -59,7 +59,7 @@ async def test_clients_that_reset_in_queue_are_never_sent_and_their_slots_are_fr
             await in_queue(proxy, 0)
         staying = await enter()
         await join_queue(proxy, staying, request("GET", "/staying"))
-        door.let_through(3)
+        manual.let_through(3)
         for client in (*under_way, staying):
             assert (await client.response()).status == 200
         targets = [seen.target for seen in upstream.requests]

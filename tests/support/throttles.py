@@ -61,7 +61,7 @@ async def at_once(proxy: ServedBy, count: int, target: str = "/") -> list[Respon
     return await asyncio.gather(*(proxy.get(target) for _ in range(count)))
 
 
-class Doorkeeper:
+class ManualAnswers:
     """A behaviour that answers once the test says so: as *given*, or with its request's path."""
 
     def __init__(self, given: bytes = b"") -> None:

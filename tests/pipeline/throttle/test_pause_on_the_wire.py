@@ -29,7 +29,7 @@ from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     decisions,
     in_queue,
     join_queue,
@@ -332,7 +332,7 @@ def assert_paused(got: Response, retry_after: str) -> None:
 
 
 async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
-    door = Doorkeeper(NOT_NOW_FOR_LONG)
+    manual = ManualAnswers(NOT_NOW_FOR_LONG)
     route = "throttle: {concurrency: 1, max_wait: 40s}\ntimeout: 60s"
     async with (
         ScriptedUpstream() as upstream,
@@ -341,12 +341,12 @@ async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
         proxy.client() as hurried,
         proxy.client() as patient,
     ):
-        upstream.script(door)
+        upstream.script(manual)
         await first.send(request("GET", "/first"))
         await upstream.seen()
         await join_queue(proxy, hurried, request("GET", "/hurried", "Holdfast-Timeout: 20s"))
         await join_queue(proxy, patient, request("GET", "/patient"))
-        door.let_through()
+        manual.let_through()
         assert (await first.response()).body == b"not now"
         # The patient one goes first, and the next half a second later.
         assert_paused(await hurried.response(), "31")
@@ -358,20 +358,20 @@ async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
 
 
 async def test_who_waits_for_a_connection_meanwhile_is_not_sent_either() -> None:
-    door = Doorkeeper(NOT_NOW)
+    manual = ManualAnswers(NOT_NOW)
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, "throttle: 100/s", options="max_connections: 1")) as proxy,
         proxy.client() as first,
         proxy.client() as second,
     ):
-        upstream.script(door)
+        upstream.script(manual)
         await first.send(request("GET", "/first"))
         await upstream.seen()
         await second.send(request("GET", "/second"))
         await eventually(lambda: throttle(proxy)["under_way"] == 2)
         told = time.monotonic()
-        door.let_through()
+        manual.let_through()
         assert (await first.response()).status == 429
         assert (await second.response()).status == 200
         assert upstream.requests[1].at - told >= HINT

@@ -31,7 +31,7 @@ from tests.support.leftovers import nothing_left
 from tests.support.ports import black_hole, refusing_port
 from tests.support.relay import relay
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
     in_queue,
@@ -120,17 +120,17 @@ async def test_an_open_breaker_refuses_before_a_permit_is_taken() -> None:
 async def test_a_breaker_that_opens_meanwhile_refuses_who_waits_in_queue() -> None:
     route = "throttle: {rate: 1/h, burst: 3, concurrency: 1, max_wait: 1s}"
     clock = FakeClock()
-    doorkeeper = Doorkeeper(response(500))
+    manual = ManualAnswers(response(500))
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=BREAKER), clock=clock) as proxy,
     ):
-        upstream.script(doorkeeper)
+        upstream.script(manual)
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         second = asyncio.create_task(proxy.get())
         await in_queue(proxy, 1)
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await first).status == 500
         refused = await second
         assert (refused.status, refused.reason_word) == (503, "breaker_open")
@@ -217,26 +217,26 @@ async def _in_place_of(port: int, proxy: RunningProxy) -> ScriptedUpstream:
 
 
 async def test_no_free_connection_costs_nothing() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     options = "max_connections: 1\nconnect_timeout: 20ms"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, burst(2), options=options)) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         busy = await proxy.get()
         assert (busy.status, busy.reason_word) == (503, "busy")
-        doorkeeper.let_through(9)
+        manual.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         assert len(upstream.requests) == 2
 
 
 async def test_a_client_that_leaves_in_queue_for_the_upstream_costs_the_route_nothing() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, burst(2), options="throttle: {concurrency: 1}")) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
@@ -246,7 +246,7 @@ async def test_a_client_that_leaves_in_queue_for_the_upstream_costs_the_route_no
             await in_queue(proxy, 1, "upstream", "scripted")
             assert throttle(proxy)["under_way"] == 2
         await in_queue(proxy, 0, "upstream", "scripted")
-        doorkeeper.let_through(9)
+        manual.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         await nothing_left(proxy)

@@ -23,7 +23,7 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
     in_queue,
@@ -139,10 +139,10 @@ async def test_one_that_leaves_with_more_in_its_pipeline_is_noticed_too() -> Non
 
 
 async def test_slots_in_queue_are_limited() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1, max_queue: 3}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         AsyncExitStack() as stack,
     ):
@@ -155,7 +155,7 @@ async def test_slots_in_queue_are_limited() -> None:
         crowd[1].wire.reset()
         await in_queue(proxy, 2)
         crowd += await a_crowd(stack, proxy, 1, before=2)  # the place that was given up
-        doorkeeper.let_through(9)
+        manual.let_through(9)
         for client in (first, crowd[0], crowd[2], crowd[3]):
             assert (await client.response()).status == 200
 
@@ -235,11 +235,11 @@ async def test_nobody_overtakes_those_in_queue() -> None:
 
 
 async def test_a_drain_lets_first_attempts_in_queue_go_on_and_sends_retries_away() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503))
+    manual, failure = ManualAnswers(), ManualAnswers(response(503))
     retry = "retry: {attempts: 2, backoff: {strategy: constant, base: 1ms, jitter: none}}"
     route = f"throttle: {{concurrency: 1}}\n{retry}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as failing,
         proxy.client() as second,
@@ -258,7 +258,7 @@ async def test_a_drain_lets_first_attempts_in_queue_go_on_and_sends_retries_away
         sent_away = await failing.response()
         assert (sent_away.status, sent_away.reason_word) == (503, "draining")
         assert sent_away.problem["attempts"] == 1
-        doorkeeper.let_through(2)
+        manual.let_through(2)
         assert (await second.response()).body == b"/second"
         assert (await third.response()).body == b"/third"
         await draining

@@ -7,7 +7,7 @@ import pytest
 from tests.support import Response, RunningProxy, ScriptedUpstream, one_route, request, running
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
     in_queue,
@@ -123,10 +123,10 @@ async def test_those_in_queue_go_by_the_new_limit(route: str, before: str, after
 
 
 async def test_more_slots_are_taken_at_once_and_fewer_when_they_are_free() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
     ):
         callers = [asyncio.create_task(proxy.get(f"/{n}")) for n in range(4)]
@@ -135,12 +135,12 @@ async def test_more_slots_are_taken_at_once_and_fewer_when_they_are_free() -> No
         await in_queue(proxy, 1)
         await upstream.seen(3)
         assert (await reload(proxy, "concurrency: 3", "concurrency: 2")).status == 200
-        doorkeeper.let_through()
+        manual.let_through()
         await asyncio.wait(callers, return_when=asyncio.FIRST_COMPLETED)
         # Two are under way, as many as may be: the fourth still waits.
         assert throttle(proxy)["waiting"] == 1
         assert throttle(proxy)["under_way"] == 2
-        doorkeeper.let_through(3)
+        manual.let_through(3)
         assert {(await caller).status for caller in callers} == {200}
         await nothing_left(proxy)
 
@@ -180,10 +180,10 @@ async def test_a_bad_file_changes_nothing(before: str, after: str) -> None:
 
 
 async def test_a_call_that_outlives_its_throttle_gives_its_place_back() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
@@ -191,7 +191,7 @@ async def test_a_call_that_outlives_its_throttle_gives_its_place_back() -> None:
         assert (await reload(proxy, route, "")).status == 200
         second = asyncio.create_task(proxy.get())
         await upstream.seen(2)
-        doorkeeper.let_through(2)
+        manual.let_through(2)
         assert {(await caller).status for caller in (first, second)} == {200}
         await nothing_left(proxy)
 

@@ -20,7 +20,7 @@ from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
 from tests.support.records import last_logged, outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     decisions,
     in_queue,
     join_queue,
@@ -140,13 +140,13 @@ async def test_a_full_line_is_no_place_for_another_attempt() -> None:
         proxy.client() as failing,
         proxy.client() as waiting,
     ):
-        doorkeeper = Doorkeeper(response(503, b"not now"))
-        upstream.script(doorkeeper)
+        manual = ManualAnswers(response(503, b"not now"))
+        upstream.script(manual)
         clock.stop()  # the line does not move meanwhile
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
         await join_queue(proxy, waiting)
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await failing.response()).body == b"not now"
         clock.go_on()
         assert (await waiting.response()).status == 200
@@ -272,10 +272,10 @@ async def test_the_time_in_queue_is_not_the_attempt_s() -> None:
 
 
 async def test_a_retry_waits_in_queue_behind_those_who_came_before() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
+    manual, failure = ManualAnswers(), ManualAnswers(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as failing,
         proxy.client() as second,
@@ -290,7 +290,7 @@ async def test_a_retry_waits_in_queue_behind_those_who_came_before() -> None:
         await upstream.seen(2)
         await in_queue(proxy, 2)
         assert throttle(proxy)["under_way"] == 1
-        doorkeeper.let_through(3)
+        manual.let_through(3)
         for client in (second, third, failing):
             assert (await client.response()).status == 200
         targets = [seen.target for seen in upstream.requests]
@@ -302,10 +302,10 @@ async def test_a_retry_waits_in_queue_behind_those_who_came_before() -> None:
 
 
 async def test_a_client_that_leaves_while_its_retry_is_in_queue_gives_the_budget_back() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
+    manual, failure = ManualAnswers(), ManualAnswers(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as second,
     ):
@@ -319,7 +319,7 @@ async def test_a_client_that_leaves_while_its_retry_is_in_queue_gives_the_budget
             await in_queue(proxy, 1)
             assert await budget_left(proxy) == pytest.approx(FULL_BUDGET + 0.2 - 1)
         await in_queue(proxy, 0)
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await second.response()).status == 200
         [record] = [r for r in await proxy.logged(2) if r["path"] == "/leaving"]
         assert (record["code"], reasons(record)) == (499, ["client_gone"])

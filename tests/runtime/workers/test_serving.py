@@ -1,4 +1,4 @@
-"""Connections are spread evenly, requests are served as by one process, numbers are those of all."""
+"""Connections are spread evenly, requests served as by one process, numbers are those of all."""
 
 import asyncio
 import ssl
