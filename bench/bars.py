@@ -51,19 +51,19 @@ class Judgement:
 def judge(bar: Bar, measured: Measured | None, plan: Plan) -> Judgement:
     """Hold *bar* against what the rounds of its case brought, if it was run."""
     figure = None if measured is None else bar.read(measured.series)
-    why = ""
+    reason = ""
     if measured is None:
-        why = f"case {bar.case} was not run"
+        reason = f"case {bar.case} was not run"
     elif figure is None:
-        why = "; ".join(measured.left_out.values()) or "nobody was measured"
+        reason = "; ".join(measured.left_out.values()) or "nobody was measured"
     elif not bar.needs(plan):
-        why = "this run sent less than the bar speaks of"
+        reason = "this run sent less than the bar speaks of"
     met = None
-    if figure is not None and not why:
+    if figure is not None and not reason:
         met = (bar.most is None or figure <= bar.most) and (
             bar.least is None or figure >= bar.least
         )
-    return Judgement(bar.name, bar.what, figure, bar.most, bar.least, met, why)
+    return Judgement(bar.name, bar.what, figure, bar.most, bar.least, met, reason)
 
 
 def _ratio(metric: str, above: str, below: str) -> Callable[[Series], float | None]:

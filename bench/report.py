@@ -92,5 +92,5 @@ def missing(left_out: Sequence[dict[str, str]]) -> Iterator[str]:
     cases: dict[tuple[str, str], list[str]] = {}
     for one in left_out:
         cases.setdefault((one["contender"], one["why"]), []).append(one["case"])
-    for (contender, why), names in cases.items():
-        yield f"- {contender} is missing from {', '.join(names)}: {why}"
+    for (contender, reason), names in cases.items():
+        yield f"- {contender} is missing from {', '.join(names)}: {reason}"

@@ -83,13 +83,13 @@ class Results:
 
     def _left_out(self) -> Iterator[dict[str, str]]:
         for case, measured in self.cases.items():
-            for contender, why in measured.left_out.items():
-                yield {"case": case, "contender": contender, "why": why}
+            for contender, reason in measured.left_out.items():
+                yield {"case": case, "contender": contender, "why": reason}
 
     def _repeated(self) -> Iterator[dict[str, str]]:
         for case, measured in self.cases.items():
-            for contender, why in measured.repeated:
-                yield {"case": case, "contender": contender, "why": why}
+            for contender, reason in measured.repeated:
+                yield {"case": case, "contender": contender, "why": reason}
 
 
 def _case(case: Case, measured: Measured) -> dict[str, Any]:

@@ -34,10 +34,10 @@ class Measured:
     repeated: list[tuple[str, str]] = field(default_factory=list)
     """Measurements that failed and were made again: the contender, and what had happened."""
 
-    def leave_out(self, contender: Contender, why: tools.BenchFailed) -> None:
+    def leave_out(self, contender: Contender, failure: tools.BenchFailed) -> None:
         """One that fails is of no use to the others of its round."""
         self.series.pop(contender.name, None)
-        self.left_out[contender.name] = str(why)
+        self.left_out[contender.name] = str(failure)
 
 
 Processes = Mapping[str, Running | tools.BenchFailed]

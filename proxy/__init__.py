@@ -36,7 +36,7 @@ The life of a request, and where to read it:
 builds what serves one configuration. With several workers each is an app in a process
 of its own, and gets its connections from a supervisor (``runtime/workers/``).
 ``policy/`` and ``http/`` decide and touch nothing; only ``server/`` talks to clients,
-only ``upstream/`` to upstreams, only ``stores/`` to files and to the shared store.
+only ``upstream/`` to upstreams, and only ``stores/`` keeps state in files or in Redis.
 ``tests/test_layering.py`` keeps it so; ``docs/architecture.md`` tells more.
 """
 

@@ -1,8 +1,8 @@
-"""The arrows between rooms, read off the imports.
+"""What each package may import, read off the imports.
 
-Each folder of ``proxy/`` is a room. A room may import itself and what its row of ARROWS names;
-nothing points back up. Rooms in PARTS are held finer: each of their folders and modules may
-import, of its own room, only what its row names. ``docs/architecture.md`` tells the same.
+A package is a folder of ``proxy/``. It may import itself and what its row of ARROWS names; nothing
+points back up. PARTS is finer: each folder and module of the packages there may import, of its own
+package, only what its row names. ``docs/architecture.md`` says the same.
 """
 
 import ast
@@ -146,8 +146,8 @@ ONLY_IN: dict[str, set[str]] = {
     "urllib.request": set(),
 }
 
-# Names by which a connection to somebody else is opened.
-DIALLING = {
+# Names by which a connection to another process is opened.
+CONNECTING = {
     "ClientSession",
     "create_connection",
     "create_unix_connection",
@@ -155,14 +155,14 @@ DIALLING = {
     "open_unix_connection",
     "sock_connect",
 }
-MAY_DIAL = {"upstream", "stores", "demo"}
+MAY_CONNECT = {"upstream", "stores", "demo"}
 
 # All that http/ and policy/ may use: nothing here has a clock, dice, a file or a socket.
 PURE = {
     "abc", "bisect", "collections", "dataclasses", "enum", "fractions", "functools", "hashlib",
     "heapq", "http", "ipaddress", "itertools", "math", "operator", "re", "string", "typing",
 }  # fmt: skip
-PURE_ROOMS = {"http", "policy"}
+PURE_PACKAGES = {"http", "policy"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {
@@ -173,12 +173,12 @@ MOST_FILES = 15
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """Room and part: ``("policy", "retry")`` for ``proxy.policy.retry.verdict.decide``."""
-    room, part = [*name.split(".")[1:3], "__init__", "__init__"][:2]
-    if room not in ARROWS:
+    """Package and part: ``("policy", "retry")`` for ``proxy.policy.retry.verdict.decide``."""
+    package, part = [*name.split(".")[1:3], "__init__", "__init__"][:2]
+    if package not in ARROWS:
         return "__init__", "__init__"
-    is_module = f"proxy.{room}.{part}" in MODULES
-    return room, part if is_module else "__init__"
+    is_module = f"proxy.{package}.{part}" in MODULES
+    return package, part if is_module else "__init__"
 
 
 def module_of(file: Path) -> str:
@@ -201,24 +201,24 @@ def imported(tree: ast.Module, module: str) -> Iterator[str]:
 
 def breach_of(module: str, name: str) -> str | None:
     """The arrow against which *module* imports *name* of ours; None if there is none."""
-    room, part = module.split(".")[1], [*module.split("."), "__init__"][2]
+    package, part = module.split(".")[1], [*module.split("."), "__init__"][2]
     other, other_part = place_of(name)
-    if other != room:
-        return None if other in ARROWS[room] else f"{room} imports {other}"
-    parts = PARTS.get(room)
+    if other != package:
+        return None if other in ARROWS[package] else f"{package} imports {other}"
+    parts = PARTS.get(package)
     if parts is None or part == other_part:
         return None
     if part not in parts:
-        return f"{room}/{part} is in no row of PARTS"
-    return None if other_part in parts[part] else f"{room}/{part} imports {room}/{other_part}"
+        return f"{package}/{part} is in no row of PARTS"
+    return None if other_part in parts[part] else f"{package}/{part} imports {package}/{other_part}"
 
 
 def breaches(source: str, module: str) -> list[str]:
-    """What *module* does that its room may not."""
+    """What *module* does that its package may not."""
     tree = ast.parse(source)
-    room = module.split(".")[1]
-    if room not in ARROWS:
-        return [f"{room} is in no row of ARROWS"]
+    package = module.split(".")[1]
+    if package not in ARROWS:
+        return [f"{package} is in no row of ARROWS"]
     found = []
     for name in imported(tree, module):
         top = name.partition(".")[0]
@@ -229,17 +229,17 @@ def breaches(source: str, module: str) -> list[str]:
             continue
         if top not in ONLY_IN and top not in sys.stdlib_module_names:
             found.append(f"{top} is in no row of ONLY_IN")
-        if room in PURE_ROOMS and top not in PURE:
-            found.append(f"{room} imports {top}, which is not pure")
+        if package in PURE_PACKAGES and top not in PURE:
+            found.append(f"{package} imports {top}, which is not pure")
         found += [
-            f"{room} imports {guarded}"
-            for guarded, rooms in ONLY_IN.items()
-            if (name == guarded or name.startswith(f"{guarded}.")) and room not in rooms
+            f"{package} imports {guarded}"
+            for guarded, packages in ONLY_IN.items()
+            if (name == guarded or name.startswith(f"{guarded}.")) and package not in packages
         ]
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if room not in MAY_DIAL:
-        found += [f"{room} opens connections with {name}" for name in names & DIALLING]
+    if package not in MAY_CONNECT:
+        found += [f"{package} opens connections with {name}" for name in names & CONNECTING]
     return sorted(set(found))
 
 
@@ -266,8 +266,8 @@ def test_no_arrow_leads_back() -> None:
 
 def test_every_row_is_of_something_that_exists() -> None:
     assert {place_of(module)[0] for module in MODULES} | {"__init__"} == set(ARROWS)
-    for room, parts in PARTS.items():
-        assert {place_of(m)[1] for m in MODULES if m.startswith(f"proxy.{room}")} == set(parts)
+    for package, parts in PARTS.items():
+        assert {place_of(m)[1] for m in MODULES if m.startswith(f"proxy.{package}")} == set(parts)
 
 
 def type_checking(tree: ast.Module) -> list[ast.If]:
@@ -280,17 +280,17 @@ def type_checking(tree: ast.Module) -> list[ast.If]:
     ]
 
 
-def test_no_import_for_types_alone_hides_a_circle_between_rooms() -> None:
-    """Within a room one module may have such a block, which begins with its reason."""
+def test_no_import_for_types_alone_hides_a_circle_between_packages() -> None:
+    """Within a package one module may have such a block, which begins with its reason."""
     seen: dict[str, str] = {}
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         for block in type_checking(ast.parse(text)):
-            room = module_of(file).split(".")[1]
+            package = module_of(file).split(".")[1]
             names = imported(ast.Module(list(block.body), []), module_of(file))
-            assert {place_of(name)[0] for name in names} == {room}, file
-            assert room not in seen, f"{file} and {seen[room]}"
-            seen[room] = str(file)
+            assert {place_of(name)[0] for name in names} == {package}, file
+            assert package not in seen, f"{file} and {seen[package]}"
+            seen[package] = str(file)
             reason = text.splitlines()[block.lineno].strip()
             assert reason.startswith("#"), f"{file}: say why, in the first line of the block"
 
@@ -333,7 +333,7 @@ def test_folders_can_be_looked_through(folder: Path) -> None:
             "server imports pipeline",
             id="stages are handed to the server",
         ),
-        pytest.param("proxy.server.x", "from .body import y", None, id="a room knows itself"),
+        pytest.param("proxy.server.x", "from .body import y", None, id="a package knows itself"),
         pytest.param(
             "proxy.policy.retry.x",
             "from proxy.policy.throttle.gcra import Gcra",
@@ -350,7 +350,7 @@ def test_folders_can_be_looked_through(folder: Path) -> None:
             "proxy.config.diagnostics.x",
             "from proxy.config import schema",
             "config/diagnostics imports config/schema",
-            id="a leaf within a room",
+            id="a leaf within a package",
         ),
         pytest.param(
             "proxy.policy.attic",
@@ -387,7 +387,7 @@ def test_folders_can_be_looked_through(folder: Path) -> None:
             "pipeline opens connections with create_connection",
             id="a connection behind upstream's back",
         ),
-        pytest.param("proxy.attic.x", "", "attic is in no row", id="a room without a row"),
+        pytest.param("proxy.attic.x", "", "attic is in no row", id="a package without a row"),
         pytest.param(
             "proxy.app.x", "from proxy import __version__", None, id="app knows the version"
         ),

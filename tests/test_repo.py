@@ -285,8 +285,8 @@ def test_files_are_as_editors_are_told() -> None:
         }
         == editor_settings()["*"]
     )
-    rooms = ("proxy", "tests", "bench", "config", "docs", ".ci")
-    written = [path for room in rooms for path in (ROOT / room).rglob("*") if path.is_file()]
+    folders = ("proxy", "tests", "bench", "config", "docs", ".ci")
+    written = [path for room in folders for path in (ROOT / room).rglob("*") if path.is_file()]
     for path in [*written, *(path for path in ROOT.iterdir() if path.is_file())]:
         if path.suffix not in WRITTEN_BY_US or path.name.startswith(("latest.", "quick.")):
             continue

@@ -19,8 +19,8 @@ LEANS_ON_ANOTHER = re.compile(
     r"(The same|It |Its |Nobody|Somebody|Whoever|Who |They |Them |Means |Likewise|Also )"
 )
 
-# Words of this project's first version, which nobody outside it would search for, and the
-# field's words in their place.
+# Words of this project's first version, which no engineer from outside would search for, and the
+# field's words instead of them.
 RETIRED = {
     "estate": "generation",
     "surroundings": "services",
@@ -35,6 +35,11 @@ RETIRED = {
     "dialling": "connect",
     "keeper": "capture",
     "fleet": "endpoints",
+    "told": "reported",
+    "untold": "unreported",
+    "why": "reason",
+    "room": "space, capacity or package",
+    "rooms": "packages",
 }
 
 

@@ -1,7 +1,7 @@
 """The admin listener: for operators, probes and Prometheus, never for callers.
 
-The room shares nothing with the proxied side but the process. What it can show and do
-comes from the application through ``operations.py``, so this package knows neither
+The package shares nothing with the proxied side but the process. What it can show and do
+comes from the application through ``operations.py``, so it knows neither
 configuration nor routes.
 
 =======================  =======  ===============================================

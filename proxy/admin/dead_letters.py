@@ -306,7 +306,7 @@ def _run_json(run: ReplayRun) -> dict[str, object]:
 def _replayed_json(replayed: Replayed) -> dict[str, object]:
     content: dict[str, object] = {
         "result": replayed.result.value,
-        "id": replayed.letter,
+        "id": replayed.dead_letter_id,
         "route": replayed.route,
         "status": replayed.status,
         "attempts": replayed.attempts,

@@ -3,6 +3,6 @@
 ``lifecycle.py`` has :class:`App`: it opens the store and the listeners, puts a configuration in
 force (hot reload) and ends gracefully (drain). ``operations.py`` is what the admin listener may
 see and do of a running app. ``generation.py`` builds all that serves one configuration and
-carries over what a reload leaves unchanged. The room wires the others and decides nothing about a
-request; it may import every room but ``runtime/``, ``cli/`` and ``demo/``.
+carries over what a reload leaves unchanged. The package wires the others and decides nothing about
+a request; it may import every package but ``runtime/``, ``cli/`` and ``demo/``.
 """

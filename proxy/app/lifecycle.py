@@ -46,7 +46,7 @@ from proxy.stores.opening import open_store
 
 _log = logging.getLogger("holdfast")
 
-_UNTOLD = "(results that the store could not take)"
+_UNREPORTED = "(results that the store could not take)"
 """The caller in whose name those results are kept: no address looks like this."""
 _STDOUT = 1
 """The descriptor itself: there is no ``sys.stdout`` where it was closed."""
@@ -402,12 +402,12 @@ class _UnstoredResultMemory:
         self._limit = limit
 
     def take(self, size: int) -> bool:
-        """Count *size* more bytes as kept; False if there is no room for them."""
-        return self._memory().take(_UNTOLD, size, self._limit())
+        """Count *size* more bytes as kept; False if there is no memory for them."""
+        return self._memory().take(_UNREPORTED, size, self._limit())
 
     def give_back(self, size: int) -> None:
         """Count *size* bytes as kept no longer."""
-        self._memory().give_back(_UNTOLD, size)
+        self._memory().give_back(_UNREPORTED, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,8 +179,8 @@ class AppOperations:
         with _asking_dead_letters():
             dropped = await self._dead_letters.drop_all(route, until, _log_dropped)
         of = "all routes" if route is None else f"route {route}"
-        letters = "1 dead letter" if dropped == 1 else f"{dropped} dead letters"
-        _log.info("dropped by hand: %s of %s", letters, of)
+        number = "1 dead letter" if dropped == 1 else f"{dropped} dead letters"
+        _log.info("dropped by hand: %s of %s", number, of)
         return dropped
 
     async def replay_obstacle(

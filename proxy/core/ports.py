@@ -79,7 +79,7 @@ class RequestBody(Protocol):
     async def read_whole(self) -> bytes:
         """Wait for the whole body before it is first sent; keep it as long as it may be needed.
 
-        Raises :class:`Refused` as :meth:`read` does, and if there is no room to keep it.
+        Raises :class:`Refused` as :meth:`read` does, and if there is no memory to keep it.
         """
 
     def kept(self) -> bytes | None:
@@ -112,8 +112,8 @@ class DeadLetterSink(Protocol):
     Implemented by ``stores/dead_letters``, used by ``pipeline`` (dead letters).
     """
 
-    async def keep(self, letter: DeadLetter) -> bool:
-        """Write *letter*; return True once it is on disk, False if there is no room for it.
+    async def keep(self, dead_letter: DeadLetter) -> bool:
+        """Write *dead_letter*; return True once it is on disk, False if there is no space for it.
 
         Raises :class:`proxy.stores.StoreError` if it cannot be written within the sink's own
         time limit.

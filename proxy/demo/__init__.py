@@ -2,6 +2,6 @@
 
 ``python -m proxy.demo`` serves the upstream alone; with ``--with-proxy FILE`` it
 starts the proxy too and stops both together, which is what ``make demo`` does.
-No other room imports this one, and it imports no other room:
-the proxy is started as a user would start it.
+No other package imports this one, and it imports no other: the proxy is started as a user
+would start it.
 """

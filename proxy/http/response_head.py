@@ -30,7 +30,7 @@ class KeptResponse(NamedTuple):
 
 
 MOST_FIELDS = 1000
-_ROOM_FOR_MOST_FIELDS = MOST_FIELDS * len("a:\r\n")
+_LEAST_SIZE_OF_MOST_FIELDS = MOST_FIELDS * len("a:\r\n")
 _NEVER = b"\r"
 """No head begins with this."""
 
@@ -131,7 +131,7 @@ def read_response_head(method: str, status: int, head: bytes) -> ResponseHead:  
 
     The parser has checked the grammar. Raises :class:`BadResponse`.
     """
-    if len(head) > _ROOM_FOR_MOST_FIELDS and head.count(b"\r\n") > MOST_FIELDS:
+    if len(head) > _LEAST_SIZE_OF_MOST_FIELDS and head.count(b"\r\n") > MOST_FIELDS:
         raise BadResponse("fields without end")
     parts = _cut_out(head)
     text = b"".join(parts[::3])

@@ -1,7 +1,7 @@
 """Unacknowledged bytes: how much of what was written has not reached the peer yet.
 
 An idle timer must tell a slow peer from a silent one. The transport's write buffer does not
-show it: the kernel takes megabytes at once and reports room only when a third of them is
+show it: the kernel takes megabytes at once and reports space only when a third of them is
 gone. But the kernel knows, at any time, how many bytes the peer has not acknowledged.
 """
 

@@ -9,7 +9,7 @@ Three streams, kept apart because three kinds of reader want them:
   and ``totals.py`` add up the numbers of several workers. ``status.py`` condenses them
   for a person.
 * ``logs/access_log.py``: one JSON line per client request on stdout, for the person
-  who asks what became of *that* call. ``line_writer.py`` carries the lines out;
+  who asks what became of *that* call. ``logs/line_writer.py`` carries the lines out;
   it may lose some, and counts them, but it never keeps a request waiting. ``notable.py`` decides
   which requests are worth a line, and ``recent.py`` remembers the last of them for ``/attempts``.
 * ``logs/process_log.py``: the few sentences that the process says about itself, on stderr.

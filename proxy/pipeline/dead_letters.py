@@ -68,7 +68,7 @@ _OF_DUPLICATES = frozenset({KeyResult.JOINED, KeyResult.REPLAYED})
 
 _LOST = {
     VerdictReason.BODY_TOO_LARGE: Missing.TOO_LARGE,
-    VerdictReason.BUFFER_FULL: Missing.NO_ROOM,
+    VerdictReason.BUFFER_FULL: Missing.BUFFER_FULL,
 }
 
 
@@ -268,10 +268,10 @@ class DeadLetterWriter:
             record=exchange.record,
             fallback=fallback,
             runs=(run,),
-            holder=self._room_share(exchange),
+            holder=self._share_owner(exchange),
         )
 
-    def _room_share(self, exchange: Exchange) -> str:
+    def _share_owner(self, exchange: Exchange) -> str:
         """Return whose share of the sink the dead letter takes: its scope's, if that is known.
 
         Otherwise a caller could have a share of its own for each name that it makes up.

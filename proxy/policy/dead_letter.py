@@ -87,7 +87,7 @@ class Missing(StrEnum):
     """Why a dead letter has no body, though its request had one."""
 
     TOO_LARGE = "body_too_large"
-    NO_ROOM = "buffer_full"
+    BUFFER_FULL = "buffer_full"
     INCOMPLETE = "incomplete"  # the request failed before all of its body had arrived
 
 
@@ -205,8 +205,7 @@ class DeadLetter:
 class Replayed:
     """The outcome of one replay of a dead letter."""
 
-    letter: str
-    """The id of the dead letter."""
+    dead_letter_id: str
     route: str
     result: ReplayResult
     error: str
@@ -251,12 +250,12 @@ def read_dead_letter_id(text: str) -> str | None:
     return name if is_one else None
 
 
-def attempts_of(letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
-    """Restore the attempts of all runs of *letter*, as far as they matter for its replay.
+def attempts_of(dead_letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
+    """Restore the attempts of all runs of *dead_letter*, as far as they matter for its replay.
 
     *offset* converts seconds since the epoch to those of the clock by which it is replayed.
     """
-    records = (record for run in letter.runs for record in run.attempts)
+    records = (record for run in dead_letter.runs for record in run.attempts)
     return tuple(_attempt(record, offset) for record in records)
 
 

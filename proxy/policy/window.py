@@ -55,7 +55,7 @@ class Window:
             self._advance(now)
 
     def _advance(self, now: float) -> None:
-        """Make the slice that holds *now* the current one."""
+        """Make the slice that contains *now* the current one."""
         if now < self._begin:
             self._begin = now
         else:

@@ -199,12 +199,16 @@ class ReplayService:
         for _ in range(_RECORD_TIMES):
             with suppress(StoreError):
                 await self._store.end_replay(
-                    replayed.letter, ticket, run, may_have_run=replayed.may_have_run, gone=gone
+                    replayed.dead_letter_id,
+                    ticket,
+                    run,
+                    may_have_run=replayed.may_have_run,
+                    gone=gone,
                 )
                 return
         _log.error(
             "how the replay of dead letter %s ended (%s) cannot be written down",
-            replayed.letter,
+            replayed.dead_letter_id,
             replayed.result,
         )
 

@@ -2,6 +2,6 @@
 
 ``main.py`` goes from the files on the command line to an exit status; ``process_setup.py`` prepares
 the process; ``config_watch.py`` notices changed files; ``systemd.py`` notifies the service manager;
-``workers/`` runs several apps as one. May import ``app/`` and the rooms below it; only ``cli/`` may
-import this room, which knows nothing of the command line.
+``workers/`` runs several apps as one. May import ``app/`` and the packages below it; only ``cli/``
+may import this package, which knows nothing of the command line.
 """

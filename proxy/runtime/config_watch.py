@@ -45,7 +45,7 @@ class WatchedLoad:
             self._noted = noted
 
     def is_outdated(self) -> bool:
-        """Whether a file holds something else than when it was last read."""
+        """Whether a file has other content than when it was last read."""
         return any(_digest(path) != before for path, before in self._noted.items())
 
 

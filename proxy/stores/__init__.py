@@ -1,10 +1,11 @@
 """Where the limits of a throttle, idempotency keys and dead letters are kept.
 
-Only these modules talk to files and to Redis: ``memory/`` (one process), ``sqlite/`` (the
+Only these modules keep state in files or in Redis: ``memory/`` (one process), ``sqlite/`` (the
 processes of one machine), ``redis/`` (any number of instances), ``dead_letters/`` (a file, always);
-``sqlite_file/`` is what the two that use SQLite share. ``ports.py`` has the protocols that the
-pipeline sees, exported here. The modules may import ``core/``, ``policy/`` and ``net/``; this one
-imports none of the stores, so that the drivers are loaded only where they are configured.
+``sqlite_file/`` is what the two that use SQLite share. ``opening.py`` opens the store that is
+configured. ``ports.py`` has the protocols that the pipeline sees, exported here. The modules may
+import ``core/``, ``policy/``, ``http/`` and ``net/``; this one imports none of the stores, so that
+the drivers are loaded only where they are configured.
 """
 
 from proxy.stores.ports import (

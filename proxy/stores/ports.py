@@ -43,7 +43,7 @@ class StoreError(Exception):
 
 
 class StoreRefusal(StoreError):
-    """The store answers, but has no room for what it was to keep. A smaller value may fit."""
+    """The store answers, but has no space for what it was to keep. A smaller value may fit."""
 
 
 class SharedStore(Protocol):

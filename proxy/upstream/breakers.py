@@ -82,8 +82,10 @@ class Breakers:
     def _log_change(self, label: str, change: BreakerChange) -> None:
         """Log that a breaker opened, or closed again."""
         level = logging.WARNING if change.state is BreakerState.OPEN else logging.INFO
-        told = change.describe(self.settings)
-        _log.log(level, "the breaker of upstream %s at %s is %s", self._upstream, label, told)
+        description = change.describe(self.settings)
+        _log.log(
+            level, "the breaker of upstream %s at %s is %s", self._upstream, label, description
+        )
 
     def keep_only(self, addresses: Collection[Address], unknown: Collection[Origin]) -> None:
         """Forget the breakers of all addresses but these.

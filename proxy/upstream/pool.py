@@ -146,7 +146,7 @@ class Pool:
     ) -> UpstreamConnection:
         """Open a connection, or take one that another request gives back during the wait.
 
-        With *fresh* that one is closed to make room for a new one.
+        With *fresh* that one is closed to make way for a new one.
         Raises :class:`ConnectError` when there is none *within* that many seconds; *blame* says
         whether that counts against the address. While the request waits for a slot, slow uploads
         are pre-empted for its *caller*.

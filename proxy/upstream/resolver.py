@@ -73,7 +73,7 @@ class Resolver:
             answers = await loop.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
             )
-        except (OSError, UnicodeError):  # no such name, or none that DNS could hold
+        except (OSError, UnicodeError):  # no such name, or none that DNS could have
             return  # the last good answer stays in force
         finally:
             self._lookup = None

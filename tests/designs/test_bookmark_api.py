@@ -20,7 +20,7 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.dead_letters import listed, obstacle, replay, replayed, shown
 from tests.support.keys import KEY, Gate, is_replayed, new_key, post
-from tests.support.records import told
+from tests.support.records import last_logged
 
 DESIGN = Design("bookmark-api.yaml")
 
@@ -157,7 +157,7 @@ async def test_what_was_refused_is_retried_with_the_same_key() -> None:
         got = await post(proxy, target=BOOKMARKS)
         assert (got.status, got.get("Holdfast-Attempts")) == (201, "3")
         assert {one.get("Idempotency-Key") for one in api.requests} == {KEY.partition(": ")[2]}
-        assert len(waited(await told(proxy))) == 2
+        assert len(waited(await last_logged(proxy))) == 2
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 422])
@@ -173,7 +173,7 @@ async def test_a_read_is_retried_after_every_failure_that_is_listed(failure: obj
     async with stage() as (api, proxy):
         api.script(failure, failure)  # type: ignore[arg-type]  # behaviours
         assert (await proxy.get("/v1/bookmarks")).status == 200
-        assert verdicts(await told(proxy)) == ["retried", "retried", "recovered"]
+        assert verdicts(await last_logged(proxy)) == ["retried", "retried", "recovered"]
 
 
 async def test_what_may_have_run_is_not_repeated_unasked_but_may_be_asked_for_again() -> None:

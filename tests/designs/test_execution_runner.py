@@ -26,7 +26,7 @@ from tests.support import (
     response,
 )
 from tests.support.ports import refusing_port
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 DESIGN = Design("execution-runner.yaml")
 
@@ -85,14 +85,14 @@ async def test_category_that_is_retried(failure: Behaviour) -> None:
         executor.script(failure)
         assert (await proxy.get(STEP)).status == 200
         assert len(executor.requests) == 2
-        assert verdicts(await told(proxy)) == ["retried", "recovered"]
+        assert verdicts(await last_logged(proxy)) == ["retried", "recovered"]
 
 
 async def test_category_io_error_no_connection_is_retried() -> None:
     with refusing_port() as port:
         async with DESIGN.running(overlay(f"http://127.0.0.1:{port}")) as proxy:
             assert (await proxy.get(STEP)).reason_word == "connect"
-            assert outcomes(await told(proxy)) == 3 * ["connect"]
+            assert outcomes(await last_logged(proxy)) == 3 * ["connect"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_category_that_is_not_retried(failure: Behaviour, status: int) -> 
         executor.usual = failure
         assert (await proxy.get(STEP)).status == status
         assert len(executor.requests) == 1
-        assert len((await told(proxy))["attempts"]) == 1
+        assert len((await last_logged(proxy))["attempts"]) == 1
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -149,7 +149,7 @@ async def test_in_doubt_a_step_is_not_retried() -> None:
         executor.usual = UNAVAILABLE
         assert (await client.request("POST", STEP, body=b"run")).status == 503
         assert len(executor.requests) == 1
-        assert verdicts(await told(proxy)) == ["not_repeatable"]
+        assert verdicts(await last_logged(proxy)) == ["not_repeatable"]
 
 
 # The fixed form, and who has the last word.
@@ -174,7 +174,7 @@ async def test_the_policy_of_a_step_beats_the_default() -> None:
         executor.usual = UNAVAILABLE
         assert (await proxy.get(UPLOAD)).status == 503
         assert len(executor.requests) == 4
-        assert waited(await told(proxy)) == [2, 2, 2]
+        assert waited(await last_logged(proxy)) == [2, 2, 2]
 
 
 # The executor does not know.
@@ -198,7 +198,7 @@ async def test_three_attempts_are_three_records() -> None:
     async with stage() as (executor, proxy):
         executor.script(reset, UNAVAILABLE, answer(response(500)))
         assert (await proxy.get(STEP)).status == 500
-        attempts = (await told(proxy))["attempts"]
+        attempts = (await last_logged(proxy))["attempts"]
         assert [(a["n"], a["outcome"], a["status"], a["why"]) for a in attempts] == [
             (1, "reset", None, "retried"),
             (2, "5xx", 503, "retried"),
@@ -219,7 +219,7 @@ async def test_a_client_that_leaves_during_the_wait_gets_no_further_attempt() ->
             await client.send(request("GET", STEP))
             await eventually(lambda: proxy.waiting_requests)
         await eventually(lambda: not proxy.waiting_requests, what="the end of the wait")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (record["code"], verdicts(record)) == (499, ["client_gone"])
         assert len(executor.requests) == 1
         metrics = await proxy.metrics()
@@ -245,7 +245,7 @@ async def test_a_timeout_from_outside_is_not_retried() -> None:
         client_got = await proxy.get(STEP, "Holdfast-Timeout: 50ms")
         assert (client_got.status, client_got.reason_word) == (504, "timeout")
         assert len(executor.requests) == 1
-        assert verdicts(await told(proxy)) == ["deadline"]
+        assert verdicts(await last_logged(proxy)) == ["deadline"]
 
 
 async def test_of_two_steps_at_once_the_one_that_is_cancelled_ends_and_the_other_goes_on() -> None:

@@ -20,7 +20,7 @@ from tests.support import (
     response,
 )
 from tests.support.ports import refusing_port
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 from tests.support.throttles import at_once, decisions, statuses
 
 DESIGN = Design("http-client-connector.yaml")
@@ -65,7 +65,7 @@ async def test_503_then_200_is_200_after_two_attempts() -> None:
         assert (client_got.status, client_got.body) == (200, b"done")
         assert client_got.get("Holdfast-Attempts") == "2"
         assert len(api.requests) == 2
-        assert verdicts(await told(proxy)) == ["retried", "recovered"]
+        assert verdicts(await last_logged(proxy)) == ["retried", "recovered"]
 
 
 async def test_503_always_is_503_after_all_attempts() -> None:
@@ -74,7 +74,7 @@ async def test_503_always_is_503_after_all_attempts() -> None:
         client_got = await proxy.get("/items")
         assert (client_got.status, client_got.body) == (503, b"try later")
         assert len(api.requests) == 3
-        assert verdicts(await told(proxy)) == ["retried", "retried", "attempts_exhausted"]
+        assert verdicts(await last_logged(proxy)) == ["retried", "retried", "attempts_exhausted"]
 
 
 async def test_a_refused_connection_then_success() -> None:
@@ -85,7 +85,7 @@ async def test_a_refused_connection_then_success() -> None:
         ):
             assert (await proxy.get("/items")).status == 200
             assert len(api.requests) == 1
-            assert outcomes(await told(proxy)) == ["connect", "2xx"]
+            assert outcomes(await last_logged(proxy)) == ["connect", "2xx"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_broken_connection_then_success(failure: Behaviour, outcome: str
         api.script(failure)
         assert (await proxy.get("/items")).status == 200
         assert len(api.requests) == 2
-        assert outcomes(await told(proxy)) == [outcome, "2xx"]
+        assert outcomes(await last_logged(proxy)) == [outcome, "2xx"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -154,14 +154,14 @@ async def test_the_proxy_waits_so() -> None:
     async with stage() as (api, proxy):
         api.usual = UNAVAILABLE
         await proxy.get("/items")
-        assert waited(await told(proxy)) == [1, 2]
+        assert waited(await last_logged(proxy)) == [1, 2]
 
 
 async def test_a_retry_after_is_waited_for() -> None:
     async with stage() as (api, proxy):
         api.script(answer(response(429, b"", "Retry-After-Ms: 40")))
         assert (await proxy.get("/items")).status == 200
-        [milliseconds] = waited(await told(proxy))
+        [milliseconds] = waited(await last_logged(proxy))
         assert milliseconds >= 40
         first, second = api.requests
         assert second.at - first.at >= 0.04
@@ -217,7 +217,7 @@ async def test_a_wait_beyond_the_longest_is_refused_without_any_call() -> None:
 async def test_a_refusal_of_the_throttle_is_not_retried_though_429_is_listed() -> None:
     async with stage(throttle=TWO_FOR_LONG) as (_, proxy):
         assert await statuses(proxy, 3) == [200, 200, 429]
-        assert (await told(proxy, 3))["attempts"] == []
+        assert (await last_logged(proxy, 3))["attempts"] == []
         assert await decisions(proxy, "upstream", "api") == {"passed": 2, "refused": 1}
 
 
@@ -226,7 +226,7 @@ async def test_every_attempt_takes_a_slot_retries_included() -> None:
         api.script(UNAVAILABLE, UNAVAILABLE)
         assert (await proxy.get("/items")).status == 200
         assert arrivals(api)[2] >= 0.29
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert verdicts(record) == ["retried", "retried", "recovered"]
         assert ["queue_ms" in attempt for attempt in record["attempts"]] == [False, False, True]
 

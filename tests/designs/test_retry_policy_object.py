@@ -9,7 +9,7 @@ import pytest
 from proxy.policy.settings import Outcomes
 from tests.designs.design import Design, verdicts, waited
 from tests.support import RunningProxy, ScriptedUpstream, answer, ok, response
-from tests.support.records import told
+from tests.support.records import last_logged
 
 DESIGN = Design("retry-policy-object.yaml")
 
@@ -46,7 +46,7 @@ async def test_a_listed_error_twice_then_success_makes_three_calls() -> None:
         assert (client_got.status, client_got.body) == (200, b"done")
         assert client_got.get("Holdfast-Attempts") == "3"
         assert len(on.nodes.requests) == 3
-        record = await told(on.proxy)
+        record = await last_logged(on.proxy)
         assert verdicts(record) == ["retried", "retried", "recovered"]
         assert waited(record) == [1, 2]
 
@@ -66,7 +66,7 @@ async def test_when_the_count_is_used_up_the_last_error_reaches_the_client() -> 
         client_got = await on.proxy.get("/extract/1")
         assert (client_got.status, client_got.body) == (503, b"three")
         assert len(on.nodes.requests) == 3
-        assert verdicts(await told(on.proxy)) == ["retried", "retried", "attempts_exhausted"]
+        assert verdicts(await last_logged(on.proxy)) == ["retried", "retried", "attempts_exhausted"]
 
 
 # How long to wait.
@@ -104,7 +104,7 @@ async def test_the_proxy_waits_as_its_route_says(path: str, milliseconds: list[f
     async with stage() as on:
         on.nodes.usual = UNAVAILABLE
         assert (await on.proxy.get(path)).status == 503
-        assert waited(await told(on.proxy)) == milliseconds
+        assert waited(await last_logged(on.proxy)) == milliseconds
 
 
 # One value for many.
@@ -120,7 +120,7 @@ async def test_the_shorthand_with_a_list_of_errors_goes_by_that_list() -> None:
     async with stage() as on:
         on.nodes.script(answer(response(504)), UNAVAILABLE)
         assert (await on.proxy.get("/listed/1")).status == 503
-        assert verdicts(await told(on.proxy)) == ["retried", "not_retryable_status"]
+        assert verdicts(await last_logged(on.proxy)) == ["retried", "not_retryable_status"]
 
 
 async def test_one_named_policy_serves_two_routes() -> None:
@@ -129,7 +129,7 @@ async def test_one_named_policy_serves_two_routes() -> None:
         for count, path in enumerate(("/transform/1", "/validate/1"), 1):
             on.nodes.script(UNAVAILABLE, UNAVAILABLE, answer(ok()))
             assert (await on.proxy.get(path)).status == 200
-            record = await told(on.proxy, count)
+            record = await last_logged(on.proxy, count)
             assert waited(record) == [1, 1]
             assert verdicts(record) == ["retried", "retried", "recovered"]
 
@@ -144,7 +144,7 @@ async def test_another_upstream_answers_when_the_calls_are_used_up() -> None:
         client_got = await on.proxy.get("/prices/1")
         assert (client_got.status, client_got.body) == (200, b"prices of yesterday")
         assert (len(on.nodes.requests), len(on.cache.requests)) == (3, 1)
-        record = await told(on.proxy)
+        record = await last_logged(on.proxy)
         assert record["fallback"]
         assert [attempt["upstream"] for attempt in record["attempts"]] == 3 * ["nodes"] + ["cache"]
 
@@ -155,7 +155,7 @@ async def test_a_fixed_answer_stands_in_when_the_calls_are_used_up() -> None:
         client_got = await on.proxy.get("/banner/1")
         assert (client_got.status, client_got.body) == (200, b"nothing new")
         assert len(on.nodes.requests) == 3
-        assert (await told(on.proxy))["fallback"]
+        assert (await last_logged(on.proxy))["fallback"]
 
 
 async def test_the_fallback_is_not_asked_while_a_call_may_still_succeed() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from tests.designs.design import Design, waited
 from tests.support import RunningProxy, ScriptedUpstream, Visit, answer, eventually, ok, response
 from tests.support.depth import FUZZ
-from tests.support.records import told
+from tests.support.records import last_logged
 
 DESIGN = Design("retry-strategies.yaml")
 
@@ -118,7 +118,7 @@ async def stage(*, roll: float = 0.5) -> AsyncIterator[tuple[ScriptedUpstream, R
 async def test_the_proxy_waits_as_its_route_says(path: str, milliseconds: list[float]) -> None:
     async with stage() as (handlers, proxy):
         assert (await proxy.get(path)).status == 503
-        assert waited(await told(proxy)) == milliseconds
+        assert waited(await last_logged(proxy)) == milliseconds
         assert len(handlers.requests) == 1 + len(milliseconds)
         apart = [1000 * (later.at - sooner.at) for sooner, later in pairwise(handlers.requests)]
         assert all(map(ge, apart, milliseconds)), apart
@@ -134,7 +134,7 @@ async def test_the_proxy_waits_as_its_route_says(path: str, milliseconds: list[f
 async def test_the_proxy_spreads_its_waits(roll: float, milliseconds: list[float]) -> None:
     async with stage(roll=roll) as (_, proxy):
         assert (await proxy.get("/webhooks/1")).status == 503
-        assert waited(await told(proxy)) == milliseconds
+        assert waited(await last_logged(proxy)) == milliseconds
 
 
 # Switching.

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.examples.example import Example
 from tests.support import RunningProxy, ScriptedUpstream, Visit, hang_up, request
-from tests.support.records import told
+from tests.support.records import last_logged
 
 EXAMPLE = Example("chat.yaml")
 
@@ -80,4 +80,7 @@ async def test_an_event_stream_is_asked_for_again_until_it_begins() -> None:
         said.set()
         assert await client.wire.read_until(b"0\r\n\r\n") == b"9\r\ndata: 2\n\n\r\n0\r\n\r\n"
         assert [seen.get("Last-Event-ID") for seen in chat.requests] == ["0", "0"]
-        assert [a["why"] for a in (await told(proxy))["attempts"]] == ["retried", "recovered"]
+        assert [a["why"] for a in (await last_logged(proxy))["attempts"]] == [
+            "retried",
+            "recovered",
+        ]

@@ -10,7 +10,7 @@ import pytest
 from proxy.policy.settings import Rate
 from tests.examples.example import Example
 from tests.support import RunningProxy, ScriptedUpstream, answer, ok, response, running_together
-from tests.support.records import told
+from tests.support.records import last_logged
 from tests.support.redis_server import redis_server
 from tests.support.throttles import statuses
 
@@ -61,7 +61,7 @@ async def test_a_403_with_a_hint_is_sent_again_when_it_says(method: str) -> None
         assert got.status == 200
         refused, again = github.requests
         assert again.at - refused.at >= 0.99
-        assert (await told(proxy))["attempts"][1]["wait_for"] == "hint"
+        assert (await last_logged(proxy))["attempts"][1]["wait_for"] == "hint"
 
 
 async def test_a_403_that_means_no_permission_is_final() -> None:
@@ -76,7 +76,7 @@ async def test_a_reset_in_half_an_hour_is_not_waited_for() -> None:
         github.usual = answer(response(403, b"limit", *limits(0, 1800)))
         assert (await proxy.get("/repos", TOKEN)).body == b"limit"
         assert len(github.requests) == 1
-        assert (await told(proxy))["attempts"][0]["why"] == "hint_too_long"
+        assert (await last_logged(proxy))["attempts"][0]["why"] == "hint_too_long"
 
 
 async def test_the_file_allows_5000_an_hour() -> None:

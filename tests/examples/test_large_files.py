@@ -18,7 +18,7 @@ from tests.support import (
     request,
     response,
 )
-from tests.support.records import told
+from tests.support.records import last_logged
 
 EXAMPLE = Example("large-files.yaml")
 
@@ -47,7 +47,7 @@ async def test_a_larger_one_streams_once() -> None:
         files.script(hang_up)
         assert (await client.request("PUT", "/files/large", body=LARGE)).status == 502
         assert len(files.requests) == 1
-        assert (await told(proxy))["attempts"][0]["why"] == "body_too_large"
+        assert (await last_logged(proxy))["attempts"][0]["why"] == "body_too_large"
 
 
 async def test_a_large_upload_reaches_the_upstream_while_it_is_sent() -> None:

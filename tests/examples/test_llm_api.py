@@ -20,8 +20,8 @@ from tests.support import (
     response,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import told
-from tests.support.throttles import in_line, throttle
+from tests.support.records import last_logged
+from tests.support.throttles import in_queue, throttle
 
 EXAMPLE = Example("llm-api.yaml")
 
@@ -89,7 +89,7 @@ async def test_a_429_is_sent_again_when_it_says(hints: list[str], least: int) ->
     async with stage(clock) as (api, proxy):
         api.script(answer(response(429, b"slow down", *hints)))
         assert (await ask(proxy)).status == 200
-        _, again = (await told(proxy))["attempts"]
+        _, again = (await last_logged(proxy))["attempts"]
         assert again["wait_for"] == "hint"
         assert again["wait_ms"] >= least
         first, second = api.requests
@@ -108,7 +108,7 @@ async def test_what_may_have_run_is_not_paid_for_twice() -> None:
         api.script(hang_up)
         assert (await ask(proxy)).status == 502
         assert len(api.requests) == 1
-        assert (await told(proxy))["attempts"][0]["why"] == "not_repeatable"
+        assert (await last_logged(proxy))["attempts"][0]["why"] == "not_repeatable"
 
 
 async def test_all_callers_with_the_same_key_wait_after_a_429_and_no_others() -> None:
@@ -120,7 +120,7 @@ async def test_all_callers_with_the_same_key_wait_after_a_429_and_no_others() ->
         await eventually(lambda: throttle(proxy, "route", "llm")["paused"] == 1)
         assert (await ask(proxy, BOB)).body == b"bob's"
         another = asyncio.create_task(ask(proxy, ALICE))
-        await in_line(proxy, 1, "route", "llm")
+        await in_queue(proxy, 1, "route", "llm")
         clock.go_on()
         assert [(await client.response("POST")).status, (await another).status] == [200, 200]
         refused, _, *later = api.requests

@@ -15,7 +15,7 @@ from tests.support import (
     hang_up,
     response,
 )
-from tests.support.throttles import in_line
+from tests.support.throttles import in_queue
 
 EXAMPLE = Example("slow-soap.yaml")
 
@@ -64,7 +64,7 @@ async def test_four_calls_are_under_way_at_most_and_all_others_wait() -> None:
     async with stage() as (upstream, proxy):
         upstream.usual = erp
         calls = [asyncio.create_task(call(proxy, (READ, WRITE)[n % 2])) for n in range(20)]
-        await in_line(proxy, 16, "upstream", "erp")
+        await in_queue(proxy, 16, "upstream", "erp")
         await eventually(lambda: erp.under_way == 4)
         erp.go_on.set()
         assert {got.status for got in await asyncio.gather(*calls)} == {200}

@@ -55,7 +55,7 @@ async def test_who_pays_is_retried() -> None:
             assert len(api.requests) == calls
 
 
-async def test_beyond_its_burst_a_paying_tenant_waits_in_line() -> None:
+async def test_beyond_its_burst_a_paying_tenant_waits_in_queue() -> None:
     async with stage() as (_, proxy):
         crowd = [ask(proxy, 1, "medium", "X-Plan: pro") for _ in range(160)]
         assert await asyncio.gather(*crowd) == [[200]] * 160

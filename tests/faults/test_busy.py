@@ -19,7 +19,7 @@ from tests.support import (
     reset,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 ONE = "max_connections: 1"
 
@@ -92,7 +92,7 @@ async def test_those_who_wait_are_served_in_the_order_of_their_coming() -> None:
         assert [r.target for r in upstream.requests] == [f"/{n}" for n in range(6)]
         # The one connection was handed from each to the next.
         assert len(upstream.connections) == 1
-        assert outcomes(await told(proxy, 6)) == ["2xx"]
+        assert outcomes(await last_logged(proxy, 6)) == ["2xx"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_a_connection_that_was_handed_over_may_prove_stale(
         gate.let_through()
         assert (await first).status == 200
         assert (await waiting.response(method)).status == status
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert (record["path"], outcomes(record)) == ("/waiting", attempts)
         assert [attempt["reused"] for attempt in record["attempts"]] == reused
         assert upstream.requests[1].connection == 1

@@ -15,7 +15,7 @@ from tests.support import (
     one_route,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_an_untrusted_upstream_is_502_and_gets_nothing(
             response = await proxy.get()
             assert (response.status, response.reason_word) == (502, "certificate")
             assert response.get("Proxy-Status") == "holdfast; error=tls_certificate_error"
-            record = await told(proxy)
+            record = await last_logged(proxy)
             assert outcomes(record) == ["certificate"]
             assert not record["attempts"][0]["sent"]
             assert proxy.open_upstream_connections == 0
@@ -79,7 +79,7 @@ async def test_a_trusted_upstream_is_used(
         tls = f"tls: {options.replace('CA', str(certificates.ca))}"
         async with running(one_route(upstream, options=tls)) as proxy, proxy.client() as client:
             assert [(await client.get()).status for _ in range(3)] == [200] * 3
-            assert outcomes(await told(proxy, 3)) == ["2xx"]
+            assert outcomes(await last_logged(proxy, 3)) == ["2xx"]
         assert len(upstream.connections) == 1
 
 
@@ -104,7 +104,7 @@ async def test_without_the_certificate_that_it_wants_we_get_no_further(
             response = await proxy.get()
             assert response.status == 502
             # TLS 1.3 says so only after the handshake, when the request is on its way.
-            assert outcomes(await told(proxy)) in (["connect"], ["reset"])
+            assert outcomes(await last_logged(proxy)) in (["connect"], ["reset"])
         assert upstream.requests == []
 
 
@@ -114,7 +114,7 @@ async def test_a_plain_server_on_a_tls_port_is_502_and_never_spoken_to_in_the_cl
         async with running(one_route(url, options="connect_timeout: 500ms")) as proxy:
             response = await proxy.get("/secret")
             assert (response.status, response.reason_word) == (502, "connect")
-            assert outcomes(await told(proxy)) == ["connect"]
+            assert outcomes(await last_logged(proxy)) == ["connect"]
         # What came was a TLS greeting, which is no request in anybody's eyes.
         assert upstream.requests == []
         upstream.violations.clear()
@@ -126,7 +126,7 @@ async def test_a_tls_server_on_a_plain_port_is_502(certificates: Certificates) -
         async with running(one_route(url)) as proxy:
             response = await proxy.get()
             assert response.status == 502
-            assert outcomes(await told(proxy)) in (["protocol"], ["reset"])
+            assert outcomes(await last_logged(proxy)) in (["protocol"], ["reset"])
 
 
 async def test_a_handshake_that_stalls_is_bounded_by_connect_timeout() -> None:
@@ -137,5 +137,5 @@ async def test_a_handshake_that_stalls_is_bounded_by_connect_timeout() -> None:
             response = await proxy.get()
             assert time.monotonic() - began < 1
             assert (response.status, response.reason_word) == (502, "connect")
-            assert outcomes(await told(proxy)) == ["connect"]
+            assert outcomes(await last_logged(proxy)) == ["connect"]
             assert proxy.open_upstream_connections == 0

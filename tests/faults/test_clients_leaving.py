@@ -27,7 +27,7 @@ from tests.support import (
 )
 from tests.support.names import Names
 from tests.support.ports import black_hole
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 AT_ONCE = 0.05
 UPLOAD = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n"
@@ -55,7 +55,7 @@ async def nothing_goes_on(proxy: RunningProxy) -> None:
 
 
 async def assert_left(proxy: RunningProxy, phase: str, attempts: list[str]) -> None:
-    record = await told(proxy)
+    record = await last_logged(proxy)
     assert (record["code"], outcomes(record)) == (499, attempts)
     metrics = await proxy.metrics()
     assert metrics.total("holdfast_client_disconnects_total", phase=phase) == 1
@@ -165,7 +165,7 @@ async def test_leaving_unheard_while_the_upload_is_held_back_is_bounded_by_the_t
             await client.wire.close_and_wait()
         await nothing_goes_on(proxy)
         assert proxy.open_upstream_connections == 0
-        assert outcomes(await told(proxy)) == ["timeout"]
+        assert outcomes(await last_logged(proxy)) == ["timeout"]
         await upstream.stop()
 
 
@@ -233,7 +233,7 @@ async def test_leaving_a_tunnel_is_its_usual_end() -> None:
             assert (await client.response()).status == 101
         await nothing_goes_on(proxy)
         assert proxy.open_upstream_connections == 0
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["code"] == 101
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_client_disconnects_total") == 0
@@ -261,7 +261,7 @@ async def test_half_closing_after_the_request_is_not_leaving() -> None:
             # Both readings are found in the wild: go on, or take it for leaving. What must
             # not happen is that the request hangs.
             await client.ended()
-        await told(proxy)
+        await last_logged(proxy)
 
 
 async def test_the_upstream_hears_of_it_within_50_ms() -> None:
@@ -302,7 +302,7 @@ async def test_a_bad_upload_after_the_answer_has_begun_cuts_the_answer() -> None
         await client.send(b"no chunk\r\n")
         await client.ended()
         await nothing_goes_on(proxy)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["code"] == 200
         assert outcomes(record) in (["cancelled"], ["truncated"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import ScriptedUpstream, hang, one_route, running
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 HOUR = 3600.0
 
@@ -28,7 +28,7 @@ async def test_waits_and_pools_do_not_notice(jump: float) -> None:
         began = time.monotonic()
         assert (await client.get()).status == 504
         assert 0.09 < time.monotonic() - began < 1
-        record = await told(proxy, 3)
+        record = await last_logged(proxy, 3)
         assert outcomes(record) == ["timeout"]
         assert 90 < record["duration_ms"] < 1000
 

@@ -28,7 +28,7 @@ from tests.support import (
     running,
 )
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 QUICK = "backoff: {strategy: constant, base: 1ms, jitter: none}"
 RETRY = f"retry: {{{QUICK}}}"
@@ -46,7 +46,7 @@ def whys(record: LogRecord) -> list[str]:
 
 @pytest.mark.parametrize("fault", [DOWN, reset, hang_up])
 @pytest.mark.parametrize(
-    ("failures", "status", "whys_told"),
+    ("failures", "status", "whys_logged"),
     [
         pytest.param(0, 200, ["success"], id="never"),
         pytest.param(1, 200, ["retried", "recovered"], id="once"),
@@ -55,14 +55,14 @@ def whys(record: LogRecord) -> list[str]:
     ],
 )
 async def test_it_fails_so_often(
-    fault: Behaviour, failures: int, status: int | None, whys_told: list[str]
+    fault: Behaviour, failures: int, status: int | None, whys_logged: list[str]
 ) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, RETRY)) as proxy:
         upstream.script(*[fault] * failures)
         got = await proxy.get()
         assert got.status == (status or (503 if fault is DOWN else 502))
-        assert whys(await told(proxy)) == whys_told
-        assert len(upstream.requests) == len(whys_told)
+        assert whys(await last_logged(proxy)) == whys_logged
+        assert len(upstream.requests) == len(whys_logged)
 
 
 NASTY_HINTS = [
@@ -107,7 +107,7 @@ async def test_nothing_in_retry_after_is_more_than_it_can_take() -> None:
             upstream.script(answer(response(503, b"later", f"Retry-After: {value}")))
             got = await client.get()
             assert (got.status, got.body) in {(200, b"fine"), (503, b"later")}, value
-        await told(proxy, len(NASTY_HINTS))
+        await last_logged(proxy, len(NASTY_HINTS))
         attempts = [len(record["attempts"]) for record in proxy.log]
         assert max(attempts) == 2
         assert sum(attempts) == len(upstream.requests)
@@ -136,7 +136,7 @@ async def test_an_answer_that_came_before_the_body_was_read_does_not_cost_the_bo
             got = await client.request("PUT", "/", body=body)
         assert (got.status, got.get("Holdfast-Attempts")) == (200, "2")
         assert upstream.requests[1].body == body
-        assert outcomes(await told(proxy)) == ["5xx", "2xx"]
+        assert outcomes(await last_logged(proxy)) == ["5xx", "2xx"]
 
 
 # It fails for good, and everybody wants something of it.
@@ -178,7 +178,7 @@ async def test_a_permanent_failure_under_load_is_bounded_by_attempts_and_budget(
 
 async def assert_given_up(proxy: RunningProxy, upstream: ScriptedUpstream, phase: str) -> None:
     """The request is over long before its wait would be, and nothing of it is left."""
-    record = await told(proxy)
+    record = await last_logged(proxy)
     assert record["code"] == 499
     assert whys(record) == ["client_gone"]
     assert record["duration_ms"] < 10_000

@@ -13,7 +13,7 @@ from tests.support import (
     request,
     running,
 )
-from tests.support.records import told
+from tests.support.records import last_logged
 
 SMALL_BODIES = "max_body: 1KiB"
 SMALL_HEADS = "limits: {header_bytes: 4KiB}"
@@ -29,7 +29,7 @@ async def test_a_declared_body_over_the_limit_is_413_before_it_is_sent() -> None
         response = await client.response("POST")
         assert (response.status, response.reason_word) == (413, "body_too_large")
         assert response.get("Connection") == "close"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["attempts"] == []
         assert upstream.connections == []
 
@@ -80,7 +80,7 @@ async def test_a_chunked_body_over_the_limit_is_413_and_never_complete(manner: s
             await client.send(b"0\r\n\r\n")
         response = await client.response("POST")
         assert (response.status, response.reason_word) == (413, "body_too_large")
-        await told(proxy)
+        await last_logged(proxy)
         # The upstream may have seen the beginning, but no request that it could execute.
         assert not any(r.complete for r in upstream.requests)
         await eventually(lambda: proxy.open_upstream_connections == proxy.idle_upstream_connections)
@@ -90,7 +90,7 @@ async def test_a_long_target_is_414() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, top=SMALL_HEADS)) as p:
         response = await p.get("/" + "a" * 5000)
         assert (response.status, response.reason_word) == (414, "target_too_long")
-        await told(p)
+        await last_logged(p)
         assert upstream.connections == []
 
 
@@ -106,7 +106,7 @@ async def test_a_large_head_is_431(fields: list[str]) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, top=SMALL_HEADS)) as p:
         response = await p.get("/", *fields)
         assert (response.status, response.reason_word) == (431, "headers_too_large")
-        await told(p)
+        await last_logged(p)
         assert upstream.connections == []
 
 
@@ -137,7 +137,7 @@ async def test_one_connection_too_many_is_503_and_the_others_are_served() -> Non
             await surplus.ended()
         for client in clients:
             assert (await client.get()).status == 200
-        # The admin listener has doors of its own.
+        # The limit does not apply to the admin listener.
         assert (await proxy.admin("GET", "/healthz")).status == 200
         await clients[0].wire.close_and_wait()
         await eventually(lambda: proxy.client_connections == 2)

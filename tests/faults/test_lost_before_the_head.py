@@ -21,7 +21,7 @@ from tests.support import (
     reset_at_once,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 from tests.support.upstream import Greeting
 
 HALF_A_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/pl"
@@ -34,7 +34,7 @@ async def assert_lost(proxy: RunningProxy, method: str, *, received: bool) -> No
         response = await client.request(method, "/", body=body)
         assert (response.status, response.reason_word) == (502, "reset")
         assert response.problem["attempts"] == 1
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["reset"]
         [attempt] = record["attempts"]
         assert (attempt["sent"], attempt["received"]) == (True, received)
@@ -73,7 +73,7 @@ async def test_a_connection_that_ends_before_it_carried_a_request(greeting: Gree
         response = await proxy.get()
         assert response.status == 502
         # Whether it was noticed before or after sending is up to the network.
-        assert outcomes(await told(proxy)) in (["reset"], ["connect"])
+        assert outcomes(await last_logged(proxy)) in (["reset"], ["connect"])
         assert upstream.requests == []
         assert proxy.open_upstream_connections == 0
 
@@ -89,5 +89,5 @@ async def test_an_upload_that_is_cut_off_is_not_repeated(fault: Behaviour) -> No
             await client.send(b"56789")
             response = await client.response("PUT")
         assert (response.status, response.reason_word) == (502, "reset")
-        assert outcomes(await told(proxy)) == ["reset"]
+        assert outcomes(await last_logged(proxy)) == ["reset"]
         assert len(upstream.requests) == 1

@@ -17,7 +17,7 @@ from tests.support import (
     one_route,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -49,7 +49,7 @@ async def test_client_sees_the_cut(fault: Behaviour) -> None:
             assert not response.complete
             assert b"part" in response.body
             assert await client.ended() is End.RESET
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["truncated"]
         assert record["code"] == 200
         assert record["attempts"][0]["status"] == 200
@@ -65,7 +65,7 @@ async def test_an_http_1_0_client_sees_the_cut_of_a_body_without_length() -> Non
             response = await client.response()
             assert (response.framing, response.complete) == ("close", False)
             assert await client.ended() is End.RESET
-        assert outcomes(await told(proxy)) == ["truncated"]
+        assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
 async def test_a_body_that_ends_with_its_connection_is_complete() -> None:
@@ -73,7 +73,7 @@ async def test_a_body_that_ends_with_its_connection_is_complete() -> None:
         upstream.script(answer_and_close(UNTIL_CLOSE, b"all ", b"of it"))
         response = await proxy.get()
         assert (response.complete, response.body) == (True, b"all of it")
-        assert outcomes(await told(proxy)) == ["2xx"]
+        assert outcomes(await last_logged(proxy)) == ["2xx"]
         assert proxy.open_upstream_connections == 0
 
 
@@ -84,5 +84,5 @@ async def test_pipelined_requests_after_a_cut_are_not_sent() -> None:
             await client.send(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % 1 * 3)
             assert not (await client.response()).complete
             assert await client.ended() is End.RESET
-        await told(proxy)
+        await last_logged(proxy)
         assert len(upstream.requests) == 1

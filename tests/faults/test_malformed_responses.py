@@ -13,7 +13,7 @@ from tests.support import (
     one_route,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BODY = b"Content-Length: 2\r\n\r\nok"
@@ -96,7 +96,7 @@ async def test_client_gets_502_and_the_connection_is_closed(malformed: bytes) ->
         upstream.script(answer_and_hang(malformed))
         response = await client.get()
         assert (response.status, response.reason_word) == (502, "protocol")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["protocol"]
         assert record["attempts"][0]["received"]
         assert proxy.open_upstream_connections == 0
@@ -130,7 +130,7 @@ async def test_a_head_without_end_is_not_taken_in(start: bytes, more: bytes) -> 
     async with ScriptedUpstream() as upstream, running(one_route(upstream)) as proxy:
         upstream.script(pour)
         assert (await proxy.get()).reason_word == "protocol"
-        assert outcomes(await told(proxy)) == ["protocol"]
+        assert outcomes(await last_logged(proxy)) == ["protocol"]
         await eventually(lambda: upstream.open_connections == [])
         # What the kernel's buffers hold, and no more.
         assert sent < most / 4
@@ -152,7 +152,7 @@ async def test_a_few_interim_responses_are_read_and_not_passed_on() -> None:
             response = await client.get()
         assert (response.status, response.body, response.interim) == (200, b"ok", [])
         assert response.get("Link") is None
-        assert outcomes(await told(proxy)) == ["2xx"]
+        assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
 async def test_hundreds_of_fields_and_a_large_head_are_fine() -> None:

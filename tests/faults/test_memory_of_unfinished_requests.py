@@ -16,7 +16,7 @@ from tests.support import (
 )
 
 STRANGER = "127.0.0.2"
-ROOM = 4 * UNREAD_BODY
+MEMORY = 4 * UNREAD_BODY
 SIZE = 1_000_000
 LARGE = request("POST", "/", f"Content-Length: {SIZE}")
 REST = bytes(SIZE - len(b"part"))
@@ -24,9 +24,9 @@ PART_OF_A_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * 30_000
 
 
 @pytest.fixture(autouse=True)
-def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("body.streaming", "connection"):
-        monkeypatch.setattr(f"proxy.server.{module}.MEMORY_LIMIT", ROOM)
+        monkeypatch.setattr(f"proxy.server.{module}.MEMORY_LIMIT", MEMORY)
 
 
 def counted(proxy: RunningProxy) -> int:
@@ -64,8 +64,8 @@ async def test_large_heads_are_refused_beyond_the_room_for_them(end: bytes) -> N
         AsyncExitStack() as stack,
     ):
         clients: list[RawClient] = []
-        room_for = ROOM // (len(PART_OF_A_HEAD) * COPIES)
-        for _ in range(room_for + 1):
+        most = MEMORY // (len(PART_OF_A_HEAD) * COPIES)
+        for _ in range(most + 1):
             clients.append(await stack.enter_async_context(proxy.client()))
             await clients[-1].send(PART_OF_A_HEAD)
         refused = await clients[-1].response()
@@ -109,10 +109,10 @@ async def test_heads_that_never_end_make_room_for_another_caller() -> None:
         proxy.client() as victim,
     ):
         strangers: list[RawClient] = []
-        for _ in range(ROOM // (len(PART_OF_A_HEAD) * COPIES)):
+        for _ in range(MEMORY // (len(PART_OF_A_HEAD) * COPIES)):
             strangers.append(await stack.enter_async_context(proxy.client(source=STRANGER)))
             await strangers[-1].send(PART_OF_A_HEAD)
-        await eventually(lambda: counted(proxy) > ROOM - len(PART_OF_A_HEAD) * COPIES)
+        await eventually(lambda: counted(proxy) > MEMORY - len(PART_OF_A_HEAD) * COPIES)
         await victim.send(LARGE, b"part")
         assert (await strangers[0].response()).status == 503
         await victim.send(REST)

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from tests.support import ScriptedUpstream, answer, ok, one_route, response, running
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 BOMB = gzip.compress(bytes(64 * 1024 * 1024), 9)
 """64 MiB in 64 KiB."""
@@ -52,4 +52,4 @@ async def test_a_redirect_is_the_client_s_business(status: int) -> None:
         received = await proxy.get()
         assert (received.status, received.get("Location")) == (status, elsewhere)
         assert len(upstream.requests) == 1
-        assert outcomes(await told(proxy)) == ["3xx"]
+        assert outcomes(await last_logged(proxy)) == ["3xx"]

@@ -2,7 +2,7 @@
 
 from tests.support import ScriptedUpstream, one_route, running
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 
 class BrokenClock(FakeClock):
@@ -52,4 +52,4 @@ async def test_a_fault_inside_an_attempt_is_recorded_as_its_outcome() -> None:
         first, _ = await proxy.logged(2)
         assert (first["code"], outcomes(first)) == (502, ["unknown"])
         assert not first["attempts"][0]["sent"]
-        await told(proxy, 2)
+        await last_logged(proxy, 2)

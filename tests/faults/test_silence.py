@@ -20,7 +20,7 @@ from tests.support import (
     running,
     stall,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 LARGE = 64 * 1024 * 1024
 
@@ -46,7 +46,7 @@ async def test_no_head_by_the_route_s_timeout_is_504(method: str, fault: Behavio
         response = await client.request(method, "/", body=b"x" if method == "POST" else None)
         assert 0.045 <= time.monotonic() - began < 2
         assert (response.status, response.reason_word) == (504, "timeout")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["timeout"]
         assert 45 <= record["attempts"][0]["ms"] < 2000
         assert len(upstream.requests) == 1
@@ -67,7 +67,7 @@ async def test_time_spent_waiting_for_the_client_s_own_body_does_not_count() -> 
             await asyncio.sleep(0.05)
             await client.send(byte)
         assert (await client.response("POST")).status == 200
-        assert outcomes(await told(proxy)) == ["2xx"]
+        assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
 async def test_the_timeout_counts_again_once_the_client_has_sent_everything() -> None:
@@ -82,7 +82,7 @@ async def test_the_timeout_counts_again_once_the_client_has_sent_everything() ->
         began = time.monotonic()
         assert (await client.response("POST")).status == 504
         assert time.monotonic() - began < 2
-        assert outcomes(await told(proxy)) == ["timeout"]
+        assert outcomes(await last_logged(proxy)) == ["timeout"]
 
 
 @both_loops
@@ -107,7 +107,7 @@ async def test_a_body_that_falls_silent_is_cut(beginning: bytes) -> None:
         assert 0.045 <= time.monotonic() - began < 2
         assert (response.status, response.complete) == (200, False)
         assert await client.ended() is End.RESET
-        assert outcomes(await told(proxy)) == ["truncated"]
+        assert outcomes(await last_logged(proxy)) == ["truncated"]
         assert proxy.open_upstream_connections == 0
 
 
@@ -122,7 +122,7 @@ async def test_the_route_s_timeout_ends_with_the_head() -> None:
         running(one_route(upstream, "timeout: 50ms")) as proxy,
     ):
         assert (await proxy.get()).body == b"late"
-        assert outcomes(await told(proxy)) == ["2xx"]
+        assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
 async def test_a_trickle_is_passed_on_byte_by_byte_and_holds_up_nobody() -> None:
@@ -176,7 +176,7 @@ async def test_an_upstream_that_reads_nothing_is_504_and_slows_the_client_down()
         assert (response.status, response.reason_word) == (504, "timeout")
         # What the kernel's buffers and ours hold, and no more.
         assert sent < size / 4
-        assert outcomes(await told(proxy)) == ["timeout"]
+        assert outcomes(await last_logged(proxy)) == ["timeout"]
         assert proxy.open_upstream_connections == 0
         await upstream.stop()
 
@@ -195,7 +195,7 @@ async def test_what_is_no_body_does_not_count_as_one() -> None:
         upstream.script(endless_chunk_extension)
         response = await proxy.get()
         assert (response.body, response.complete) == (b"part", False)
-        assert outcomes(await told(proxy)) == ["truncated"]
+        assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
 @both_loops
@@ -210,7 +210,7 @@ async def test_an_upstream_that_stops_reading_is_504_where_only_silence_is_bound
         response = await client.response("POST")
         assert 0.14 <= time.monotonic() - began < 2
         assert (response.status, response.reason_word) == (504, "timeout")
-        assert outcomes(await told(proxy)) == ["timeout"]
+        assert outcomes(await last_logged(proxy)) == ["timeout"]
         assert proxy.open_upstream_connections == 0
         await upstream.stop()
 

@@ -19,7 +19,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 SWITCHING = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 QUICK_HEADS = "limits: {header_timeout: 150ms}"
@@ -127,7 +127,7 @@ async def test_an_upload_that_falls_silent_is_408(head: bytes) -> None:
         response = await client.response("POST")
         assert 0.07 <= time.monotonic() - began < 1
         assert (response.status, response.reason_word) == (408, "slow_client")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["cancelled"]
         assert not upstream.requests[0].complete
         await eventually(lambda: proxy.open_upstream_connections == 0)
@@ -247,7 +247,7 @@ async def test_a_pipelining_client_that_pauses_before_it_reads_loses_none_of_its
         for _ in range(count):
             response = await client.response()
             assert (response.status, response.complete) == (200, True)
-        assert outcomes(await told(proxy, count)) == ["2xx"]
+        assert outcomes(await last_logged(proxy, count)) == ["2xx"]
         addresses: dict[str, list[dict[str, object]]] = proxy.status()["addresses"]  # type: ignore[assignment]  # JSON
         assert [address["failing"] for address in addresses["scripted"]] == [False]
 

@@ -16,7 +16,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 WINDOW = 30.0
 
@@ -71,7 +71,7 @@ async def test_a_body_below_the_rate_is_408(
         await eventually(lambda: proxy.open_upstream_connections == 0)
         assert kept_by(proxy) == 0
         assert not any(r.complete for r in upstream.requests)
-        lines = await told(proxy)
+        lines = await last_logged(proxy)
         assert outcomes(lines) == (["cancelled"] if lines["attempts"] else [])
 
 
@@ -144,7 +144,7 @@ async def test_time_in_which_the_upstream_is_behind_is_not_the_clients() -> None
         assert (await client.response("POST")).status == 200
 
 
-async def test_time_in_line_is_not_the_clients() -> None:
+async def test_time_in_queue_is_not_the_clients() -> None:
     clock, go_on = FakeClock(), asyncio.Event()
 
     async def wait(visit: Visit) -> None:

@@ -23,7 +23,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 OVER_A_SECOND = 1.5
 
@@ -42,7 +42,7 @@ async def test_a_repeatable_request_never_notices(method: str, fault: Behaviour)
         await client.get()
         response = await client.request(method, "/again", body=body)
         assert response.status == 200
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["reset", "2xx"]
         assert [(a["n"], a["reused"], a["received"]) for a in record["attempts"]] == [
             (1, True, False),
@@ -67,7 +67,7 @@ async def test_an_unrepeatable_request_is_never_sent_twice(method: str, fault: B
         await client.get()
         response = await client.request(method, "/", body=b"payload")
         assert (response.status, response.reason_word) == (502, "reset")
-        assert outcomes(await told(proxy, 2)) == ["reset"]
+        assert outcomes(await last_logged(proxy, 2)) == ["reset"]
         assert [r.method for r in upstream.requests] == ["GET", method]
 
 
@@ -82,7 +82,7 @@ async def test_it_is_replaced_once_and_not_again() -> None:
         response = await client.get()
         assert (response.status, response.reason_word) == (502, "reset")
         assert response.problem["attempts"] == 2
-        assert outcomes(await told(proxy, 2)) == ["reset", "reset"]
+        assert outcomes(await last_logged(proxy, 2)) == ["reset", "reset"]
         assert len(upstream.requests) == 3
 
 
@@ -102,7 +102,7 @@ async def test_many_stale_ones_are_not_tried_one_after_the_other() -> None:
         upstream.usual = answer(ok())
         upstream.script(reset)
         assert (await proxy.get()).status == 200
-        assert outcomes(await told(proxy, 6)) == ["reset", "2xx"]
+        assert outcomes(await last_logged(proxy, 6)) == ["reset", "2xx"]
         # The second attempt went over a connection made for it.
         assert upstream.requests[-1].connection == 6
 
@@ -123,7 +123,7 @@ async def test_a_connection_that_answered_at_all_was_not_stale(fault: Behaviour)
         upstream.script(answer(ok()), fault)
         await client.get()
         assert (await client.get()).status == 502
-        assert outcomes(await told(proxy, 2)) == ["reset"]
+        assert outcomes(await last_logged(proxy, 2)) == ["reset"]
 
 
 async def test_a_streamed_upload_is_not_repeated() -> None:
@@ -198,7 +198,7 @@ async def test_an_idle_connection_that_the_upstream_closed_is_noticed_before_it_
             assert (await client.request("POST", "/", body=b"x")).status == 200
             upstream.connections[-1].wire.reset()
             await eventually(lambda: proxy.open_upstream_connections == 0)
-            assert outcomes(await told(proxy, 2 * round_number)) == ["2xx"]
+            assert outcomes(await last_logged(proxy, 2 * round_number)) == ["2xx"]
 
 
 async def test_closing_right_behind_the_answer_is_invisible_to_the_next_get() -> None:
@@ -251,7 +251,7 @@ async def test_which_idle_connection_a_request_may_take(
         body = None if method == "GET" else b"x"
         assert (await client.request(method, "/", body=body)).status == 200
         assert upstream.requests[-1].connection == connection
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert record["attempts"][0]["reused"] == (connection == 1)
 
 

@@ -187,9 +187,9 @@ async def test_a_proxy_ends_in_time_however_its_store_does(state: str) -> None:
 
 
 async def test_an_instance_that_was_suspended_uses_nothing_that_has_lapsed() -> None:
-    """Its permits lapse after 50 ms, its places after 3 s: meanwhile others have them."""
-    rate, burst, places = 200, 20, 8
-    limit = f"throttle: {{rate: {rate}/s, burst: {burst}, concurrency: {places}, max_wait: none}}"
+    """Its permits lapse after 50 ms, its slots after 3 s: meanwhile others have them."""
+    rate, burst, slots = 200, 20, 8
+    limit = f"throttle: {{rate: {rate}/s, burst: {burst}, concurrency: {slots}, max_wait: none}}"
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,

@@ -15,7 +15,7 @@ from tests.support import (
     one_route,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 SMUGGLED = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"
 
@@ -65,7 +65,7 @@ async def test_surplus_is_dropped_and_the_next_client_is_unharmed(
             await eventually(lambda: proxy.open_upstream_connections == 0)
             assert (await client.get()).body == b"ok"
         assert upstream.requests[1].connection != upstream.requests[0].connection
-        await told(proxy, 2)
+        await last_logged(proxy, 2)
 
 
 async def test_bytes_on_an_idle_connection_close_it() -> None:
@@ -75,7 +75,7 @@ async def test_bytes_on_an_idle_connection_close_it() -> None:
         upstream.connections[0].wire.write(SMUGGLED)
         await eventually(lambda: proxy.open_upstream_connections == 0)
         assert (await proxy.get()).body == b"ok"
-        assert outcomes(await told(proxy, 2)) == ["2xx"]
+        assert outcomes(await last_logged(proxy, 2)) == ["2xx"]
 
 
 ANNOUNCED = [
@@ -142,7 +142,7 @@ async def test_a_response_that_announces_no_body_leaves_the_connection_usable(
             await client.request(method, "/")
             assert (await client.get()).body == b"ok"
         assert len(upstream.connections) == 1
-        await told(proxy, 2)
+        await last_logged(proxy, 2)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ async def test_a_205_has_no_content_whatever_the_upstream_sends(sent: bytes) -> 
             response = await client.get()
             assert (response.status, response.body, response.complete) == (205, b"", True)
             assert (await client.get()).body == b"ok"
-        await told(proxy, 2)
+        await last_logged(proxy, 2)
 
 
 async def test_a_response_that_nobody_asked_for_is_not_given_to_the_next_request() -> None:

@@ -21,23 +21,23 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
-    in_line,
+    in_queue,
+    join_queue,
     most_within,
-    stand_in_line,
     throttle,
 )
 
 # Fault 26: clients reset in the queue.
 
 
-async def test_clients_that_reset_in_line_are_never_sent_and_their_places_are_free() -> None:
-    door = Doorkeeper()
+async def test_clients_that_reset_in_queue_are_never_sent_and_their_slots_are_free() -> None:
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 2, max_queue: 40}"
     async with (
-        ScriptedUpstream(door) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         AsyncExitStack() as stack,
     ):
@@ -52,14 +52,14 @@ async def test_clients_that_reset_in_line_are_never_sent_and_their_places_are_fr
         for _ in range(3):
             leaving = [await enter() for _ in range(40)]
             for client in leaving:
-                await stand_in_line(proxy, client, request("POST", "/leaving", body=b"order"))
+                await join_queue(proxy, client, request("POST", "/leaving", body=b"order"))
             assert (await proxy.get("/too-many")).status == 429
             for client in leaving:
                 client.wire.reset()
-            await in_line(proxy, 0)
+            await in_queue(proxy, 0)
         staying = await enter()
-        await stand_in_line(proxy, staying, request("GET", "/staying"))
-        door.let_through(3)
+        await join_queue(proxy, staying, request("GET", "/staying"))
+        manual.let_through(3)
         for client in (*under_way, staying):
             assert (await client.response()).status == 200
         targets = [seen.target for seen in upstream.requests]
@@ -87,9 +87,9 @@ async def test_a_burst_is_held_and_the_surplus_told_and_other_routes_do_not_noti
             clock.stop()  # all come in one moment
             burst = asyncio.create_task(at_once(proxy, 150, "/limited"))
             # Ten at once, and what the rate, less a little, gives within 400 ms.
-            await in_line(proxy, 19, name="limited")
+            await in_queue(proxy, 19, name="limited")
             async with proxy.client() as client:
-                # Nor do those in line move: so nobody here waits for their turn.
+                # Nor do those in the queue move: so nobody here waits for their turn.
                 for _ in range(20):
                     assert (await client.get("/other")).status == 200
                 clock.go_on()

@@ -32,7 +32,7 @@ from tests.support import (
     running,
 )
 from tests.support.leftovers import nothing_left
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 from tests.support.redis_server import free_port
 from tests.support.tools import tool
 
@@ -253,7 +253,7 @@ async def test_a_body_that_ends_with_close_notify_is_complete(certificates: Cert
     async with proxied(certificates, part) as (proxy, _):
         response = await proxy.get()
         assert (response.status, response.body, response.complete) == (200, b"all of it", True)
-        assert outcomes(await told(proxy)) == ["2xx"]
+        assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
 @both_loops
@@ -271,7 +271,7 @@ async def test_a_body_that_ends_without_close_notify_is_truncated(
             assert not response.complete
             assert b"part of it".startswith(response.body)
             assert await client.ended() is End.RESET
-        assert outcomes(await told(proxy)) == ["truncated"]
+        assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -288,7 +288,7 @@ async def test_a_body_that_tells_its_end_is_complete_however_the_connection_ends
         await eventually(lambda: proxy.open_upstream_connections == 0)
         second = await client.get()
         assert (second.status, second.body) == (200, b"good")
-        assert outcomes(await told(proxy, 2)) == ["2xx"]
+        assert outcomes(await last_logged(proxy, 2)) == ["2xx"]
         assert len(upstream.wires) == 2
 
 
@@ -309,7 +309,7 @@ async def test_a_body_cut_short_is_truncated_even_if_its_end_is_said_properly(
             response = await got(client)
             assert response is None or not response.complete
             assert await client.ended() is End.RESET
-        assert outcomes(await told(proxy)) == ["truncated"]
+        assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -322,7 +322,7 @@ async def test_an_end_before_the_head_is_a_reset_and_a_post_is_not_sent_again(
         async with proxy.client() as client:
             response = await client.request("POST", "/", body=b"pay")
         assert (response.status, response.reason_word) == (502, "reset")
-        assert outcomes(await told(proxy)) == ["reset"]
+        assert outcomes(await last_logged(proxy)) == ["reset"]
         assert len(upstream.wires) == 1
         # What may be repeated is: on a connection that works.
         assert (await proxy.get()).body == b"good"
@@ -381,7 +381,7 @@ async def test_an_upload_into_a_connection_half_closed_by_its_peer_is_a_reset(
     async with proxied(certificates, play) as (proxy, _), proxy.client() as client:
         await client.send(request("POST", "/", "Content-Length: 9999") + b"some of it")
         assert (await client.response("POST")).reason_word == "reset"
-        assert outcomes(await told(proxy)) == ["reset"]
+        assert outcomes(await last_logged(proxy)) == ["reset"]
 
 
 # Handshakes.
@@ -440,7 +440,7 @@ async def test_a_handshake_that_fails_is_a_failed_connect_and_any_request_goes_e
         async with proxy.client() as client:
             response = await client.request("POST", "/", body=b"pay")
         assert (response.status, response.body) == (200, b"good")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["connect", "2xx"]
         assert [attempt["sent"] for attempt in record["attempts"]] == [False, True]
         assert len(upstream.wires) == 2

@@ -5,7 +5,7 @@ import time
 from tests.support import ScriptedUpstream, one_route, running
 from tests.support.names import Names
 from tests.support.ports import black_hole, refusing_port
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 
 async def test_a_refused_connection_is_502_at_once() -> None:
@@ -14,7 +14,7 @@ async def test_a_refused_connection_is_502_at_once() -> None:
             response = await proxy.get()
             assert (response.status, response.reason_word) == (502, "connect")
             assert response.problem["attempts"] == 1
-            record = await told(proxy)
+            record = await last_logged(proxy)
             assert outcomes(record) == ["connect"]
             assert record["refusal"] == "connect"
             assert record["attempts"][0] == record["attempts"][0] | {
@@ -43,7 +43,7 @@ async def test_an_upstream_that_comes_back_is_used_again() -> None:
         assert (await proxy.get()).status == 502
         async with ScriptedUpstream(port=upstream.port):
             assert (await proxy.get()).status == 200
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["2xx"]
 
 
@@ -55,7 +55,7 @@ async def test_connect_timeout_bounds_a_connection_that_nobody_takes() -> None:
             response = await proxy.get()
             assert 0.045 <= time.monotonic() - began < 1
             assert (response.status, response.reason_word) == (502, "connect")
-            assert outcomes(await told(proxy)) == ["connect"]
+            assert outcomes(await last_logged(proxy)) == ["connect"]
             assert proxy.open_upstream_connections == 0
 
 
@@ -67,7 +67,7 @@ async def test_the_route_s_timeout_bounds_connecting_too() -> None:
             assert 0.045 <= time.monotonic() - began < 1
             assert (response.status, response.reason_word) == (504, "timeout")
             # The attempt never got as far as sending: repeating it would do no harm.
-            assert outcomes(await told(proxy)) == ["connect"]
+            assert outcomes(await last_logged(proxy)) == ["connect"]
 
 
 async def test_a_name_that_nobody_knows_is_502() -> None:
@@ -75,7 +75,7 @@ async def test_a_name_that_nobody_knows_is_502() -> None:
     async with running(one_route("http://nowhere.example:80")) as proxy:
         response = await proxy.get()
         assert (response.status, response.reason_word) == (502, "connect")
-        assert outcomes(await told(proxy)) == ["connect"]
+        assert outcomes(await last_logged(proxy)) == ["connect"]
         assert names.asked == ["nowhere.example"]
 
 
@@ -86,7 +86,7 @@ async def test_a_name_service_that_does_not_answer_is_bounded_by_connect_timeout
     async with running(config) as proxy:
         response = await proxy.get()
         assert (response.status, response.reason_word) == (502, "connect")
-        assert outcomes(await told(proxy)) == ["connect"]
+        assert outcomes(await last_logged(proxy)) == ["connect"]
 
 
 async def test_one_name_that_fails_does_not_take_the_other_along() -> None:
@@ -95,7 +95,7 @@ async def test_one_name_that_fails_does_not_take_the_other_along() -> None:
         config = one_route(f"http://unknown:80, http://known:{upstream.port}")
         async with running(config) as proxy:
             assert (await proxy.get()).status == 200
-            assert outcomes(await told(proxy)) == ["2xx"]
+            assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
 async def test_a_name_appears_and_is_used_without_a_restart() -> None:
@@ -107,4 +107,4 @@ async def test_a_name_appears_and_is_used_without_a_restart() -> None:
         assert (await proxy.get()).status == 502
         names.set("late.example", "127.0.0.1")
         assert (await proxy.get()).status == 200
-        assert outcomes(await told(proxy, 2)) == ["2xx"]
+        assert outcomes(await last_logged(proxy, 2)) == ["2xx"]

@@ -1,4 +1,4 @@
-"""Clients that wait in line: they cost nothing meanwhile, and are missed when they leave."""
+"""Clients that wait in the queue: they cost nothing meanwhile, and are missed when they leave."""
 
 import asyncio
 import time

@@ -25,7 +25,7 @@ from tests.support import (
     request,
     running,
 )
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 
 class Written(asyncio.Transport):
@@ -384,7 +384,7 @@ async def test_a_client_that_leaves_in_the_turn_of_its_answer_is_no_fault() -> N
                 for _ in range(lines % 6):
                     await asyncio.sleep(0)
                 client.wire.reset()
-            record = await told(proxy, lines)
+            record = await last_logged(proxy, lines)
             assert record["code"] in (200, 499)
             assert outcomes(record) in (["2xx"], ["cancelled"])
         await eventually(lambda: proxy.client_connections == 0)

@@ -38,7 +38,7 @@ from tests.support.keys import KEY, new_key
 from tests.support.leftovers import nothing_left
 from tests.support.letters import every_letter
 from tests.support.ports import refusing_port
-from tests.support.records import told
+from tests.support.records import last_logged
 from tests.support.redis_server import redis_server
 
 KEEPS = "dead_letter: true"
@@ -111,7 +111,7 @@ async def test_each_failure_is_kept(
                 given = await post(proxy)
                 assert given.status == status
                 letter = await only_letter(proxy, given)
-                record = await told(proxy)
+                record = await last_logged(proxy)
                 await nothing_left(proxy)
     out = letter.summary
     assert (out.error, out.category, out.may_have_run) == (how, category, ran)
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_leaves_no_letter() -> None:
         async with proxy.client() as client:
             await client.send(request("POST", "/", body=b"pay"))
             await eventually(lambda: upstream.requests)
-        assert (await told(proxy))["code"] == 499
+        assert (await last_logged(proxy))["code"] == 499
         assert await letters(proxy) == []
         await nothing_left(proxy)
 
@@ -256,7 +256,7 @@ async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
             await eventually(lambda: upstream.requests)
         await eventually(lambda: proxy.client_connections == 0)
         gone.set()
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["code"] == 499
         await nothing_left(proxy)
         found = await letters(proxy)
@@ -431,7 +431,7 @@ async def test_no_memory_for_a_body() -> None:
         given = await post(proxy, KEY, body=b"x" * 20)
         assert given.reason_word == "overload"
         letter = await only_letter(proxy, given)
-        assert (letter.summary.error, letter.summary.missing) == ("overload", Missing.NO_ROOM)
+        assert (letter.summary.error, letter.summary.missing) == ("overload", Missing.BUFFER_FULL)
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ async def test_without_memory_for_it_a_letter_has_no_body() -> None:
         running(one_route(upstream, KEEPS, top=top)) as proxy,
     ):
         letter = await only_letter(proxy, await post(proxy, body=b"x" * 20))
-        assert letter.summary.missing is Missing.NO_ROOM
+        assert letter.summary.missing is Missing.BUFFER_FULL
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -723,7 +723,7 @@ async def test_with_a_key_the_letter_knows_its_record() -> None:
     ):
         given = await post(proxy, KEY, "Authorization: Bearer a")
         letter = await only_letter(proxy, given)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert letter.record == record["record"]
         assert (given.status, given.body) == (503, b"not now")
         # What is free runs again, and is another letter.

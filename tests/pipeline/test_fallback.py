@@ -29,7 +29,7 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 FIXED = 'fallback: {status: 200, headers: {Content-Type: text/plain, X-Mood: calm}, body: "later"}'
 RETRY = "retry: {backoff: {strategy: constant, base: 1ms}}"
@@ -162,7 +162,7 @@ async def test_a_good_answer_is_left_alone() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, FIXED)) as proxy:
         given = await proxy.get()
         assert (given.body, given.get("Proxy-Status")) == (b"ok", None)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert "fallback" not in record
         assert reasons(record) == ["success"]
 
@@ -173,7 +173,7 @@ async def test_an_answer_that_broke_off_is_beyond_help() -> None:
         upstream.script(answer_and_reset(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"))
         given = await proxy.get()
         assert (given.body, given.complete) == (b"part", False)
-        assert reasons(await told(proxy)) == ["response_started"]
+        assert reasons(await last_logged(proxy)) == ["response_started"]
 
 
 # The fixed answer itself.
@@ -206,7 +206,7 @@ async def test_the_fixed_answer_is_framed_rightly_and_keeps_the_connection(
             assert given.get("Connection") is None
             assert given.get("Holdfast-Attempts") is None
         assert client.is_silent
-        record = await told(proxy, 3)
+        record = await last_logged(proxy, 3)
         assert (record["code"], outcomes(record)) == (status, ["5xx"])
 
 
@@ -307,7 +307,7 @@ async def test_whatever_ends_the_retries_the_fallback_follows(
         given = await client.request(method, "/", body=body)
         assert_fixed(given)
         assert given.get("Holdfast-Attempts") == (str(len(why)) if len(why) > 1 else None)
-        assert reasons(await told(proxy)) == why
+        assert reasons(await last_logged(proxy)) == why
         assert len(upstream.requests) == len(why)
         await nothing_left(proxy)
 
@@ -393,7 +393,7 @@ async def test_the_other_is_asked_once_and_on_its_own_record() -> None:
         same = [[field for field in r.headers if field[0] != "Host"] for r in (asked, stood_in)]
         assert same[0] == same[1]
 
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["fallback"] is True
         assert [a["upstream"] for a in record["attempts"]] == ["scripted", "other"]
         assert record["attempts"][1]["address"] == f"127.0.0.1:{other.port}"
@@ -416,7 +416,7 @@ async def test_it_comes_after_the_last_retry() -> None:
         assert (given.body, given.get("Holdfast-Attempts")) == (b"ok", "4")
         assert (len(first.requests), len(other.requests)) == (3, 1)
         why = ["retried", "retried", "attempts_exhausted", "recovered"]
-        assert reasons(await told(proxy)) == why
+        assert reasons(await last_logged(proxy)) == why
 
 
 async def test_with_every_breaker_open_it_is_the_only_attempt() -> None:
@@ -424,7 +424,7 @@ async def test_with_every_breaker_open_it_is_the_only_attempt() -> None:
         await proxy.get()
         given = await proxy.get()
         assert (given.body, given.get("Holdfast-Attempts")) == (b"ok", None)
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert [a["upstream"] for a in record["attempts"]] == ["other"]
         assert reasons(record) == ["recovered"]
         assert (len(first.requests), len(other.requests)) == (1, 2)
@@ -483,7 +483,7 @@ async def test_whether_a_post_is_sent_to_the_other(
                 else:
                     statuses = {"503": 503, "timeout": 504, "refused": 429}
                     assert given.status == statuses.get(failure, 502)
-                assert len((await told(proxy))["attempts"]) == 1 + sent_on
+                assert len((await last_logged(proxy))["attempts"]) == 1 + sent_on
                 await nothing_left(proxy)
 
 
@@ -553,7 +553,7 @@ async def test_without_time_left_the_response_in_hand_is_relayed() -> None:
         given = await client.response()
         assert (given.status, given.body) == (503, FAILS)
         assert other.requests == []
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert "fallback" not in record
         assert reasons(record) == ["attempts_exhausted"]
 
@@ -574,7 +574,7 @@ async def test_the_time_left_bounds_the_other_too() -> None:
         other.script(hang)
         given = await proxy.get()
         assert (given.reason_word, given.problem["attempts"]) == ("timeout", 2)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["5xx", "timeout"]
         assert record["duration_ms"] >= 100
         await nothing_left(proxy)
@@ -599,7 +599,7 @@ async def test_the_other_with_an_open_breaker_is_not_asked() -> None:
         given = await proxy.get()
         assert (given.status, given.body) == (503, FAILS)
         assert len(other.requests) == 1
-        assert reasons(await told(proxy, 2)) == ["attempts_exhausted"]
+        assert reasons(await last_logged(proxy, 2)) == ["attempts_exhausted"]
 
 
 async def test_both_with_open_breakers_is_our_own_answer() -> None:
@@ -638,7 +638,7 @@ async def test_what_the_other_says_stands(
         given = await proxy.get()
         assert given.status == status
         assert body in {None, given.body}
-        assert reasons(await told(proxy)) == ["attempts_exhausted", why]
+        assert reasons(await last_logged(proxy)) == ["attempts_exhausted", why]
         assert (len(first.requests), len(other.requests)) == (1, 1)
         await nothing_left(proxy)
 
@@ -649,7 +649,7 @@ async def test_the_other_that_cannot_be_reached_is_an_attempt_as_well() -> None:
             async with running(two(first, f"http://127.0.0.1:{port}")) as proxy:
                 given = await proxy.get()
                 assert (given.reason_word, given.problem["attempts"]) == ("connect", 2)
-                assert outcomes(await told(proxy)) == ["5xx", "connect"]
+                assert outcomes(await last_logged(proxy)) == ["5xx", "connect"]
 
 
 async def test_a_stale_connection_to_the_other_is_replaced() -> None:
@@ -658,7 +658,7 @@ async def test_a_stale_connection_to_the_other_is_replaced() -> None:
         other.script(answer_and_close())
         given = await proxy.get()
         assert (given.body, given.get("Holdfast-Attempts")) == (b"ok", "3")
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["5xx", "reset", "2xx"]
         assert reasons(record) == ["attempts_exhausted", "retried", "recovered"]
 
@@ -670,7 +670,7 @@ async def test_a_client_that_leaves_while_the_other_works_ends_it() -> None:
             await client.send(request("GET", "/"))
             await other.seen()
         await nothing_left(proxy, clients=0)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (record["code"], outcomes(record)) == (499, ["5xx", "cancelled"])
         assert reasons(record) == ["attempts_exhausted", "client_gone"]
 

@@ -21,7 +21,7 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import told
+from tests.support.records import last_logged
 
 OWN_WAIT = 0.02
 RETRY = "retry: {attempts: 2, backoff: {strategy: constant, base: 20ms, jitter: none}}"
@@ -43,7 +43,7 @@ async def wait_between_attempts(*fields: str) -> tuple[float, str]:
         upstream.script(answer(response(503, b"later", *fields)))
         assert (await proxy.get()).status == 200
         first, second = upstream.requests
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert [attempt["why"] for attempt in record["attempts"]] == ["retried", "recovered"]
         source: str = record["attempts"][1]["wait_for"]
         metrics = await proxy.metrics()
@@ -142,7 +142,7 @@ async def assert_handed_over_at_once(
             passed_on = [f"{name}: {value}" for name, value in got.headers]
             assert passed_on[: len(upstream_fields)] == list(upstream_fields)
             assert got.get("Holdfast-Attempts") is None
-        record = await told(proxy, 3)
+        record = await last_logged(proxy, 3)
         assert [attempt["why"] for attempt in record["attempts"]] == [why]
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_retry_verdicts_total", reason=why) == 3
@@ -221,7 +221,7 @@ async def test_a_route_that_does_not_listen_waits_as_it_likes() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         upstream.script(answer(response(503, b"", "Retry-After: 3600")))
         assert (await proxy.get()).status == 200
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["attempts"][1]["wait_for"] == "backoff"
 
 
@@ -246,7 +246,7 @@ async def test_the_server_may_say_yes(status: int, method: str, attempts: int, w
         upstream.script(answer(response(status, b"", "X-Should-Retry: true")))
         async with proxy.client() as client:
             await client.request(method, "/")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert len(upstream.requests) == len(record["attempts"]) == attempts
         assert record["attempts"][-1]["why"] == why
 
@@ -263,6 +263,6 @@ async def test_403_is_repeated_only_with_a_hint(fields: list[str], attempts: int
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         upstream.script(answer(response(403, b"", *fields)))
         assert (await proxy.get()).status == (200 if attempts > 1 else 403)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert len(upstream.requests) == len(record["attempts"]) == attempts
         assert record["attempts"][-1]["why"] == why

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.support import ScriptedUpstream, answer, hang, one_route, response, running
-from tests.support.records import told
+from tests.support.records import last_logged
 
 ROUTES = {"a plain route": "", "a route that retries": "retry: true"}
 
@@ -45,7 +45,7 @@ async def test_it_bounds_all_attempts_and_waits_together() -> None:
         got = await proxy.get("/", "Holdfast-Timeout: 150ms")
         assert time.monotonic() - began < 1.5
         assert got.status == 503
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["attempts"][-1]["why"] == "deadline"
         assert 1 < len(upstream.requests) == len(record["attempts"]) <= 7
 
@@ -84,7 +84,7 @@ async def test_no_time_at_all_is_over_before_anything_is_sent(route: str, value:
             assert upstream.connections == []
             # The client's own connection is as good as before.
             assert (await client.get()).status == 200
-        assert (await told(proxy, 2))["code"] == 200
+        assert (await last_logged(proxy, 2))["code"] == 200
 
 
 async def test_what_is_over_before_it_began_earns_nobody_a_retry() -> None:

@@ -35,7 +35,7 @@ from tests.support import (
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.ports import black_hole
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 AT_ONCE = 0.05
 FULL_BUDGET = 10.2
@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_ends_everything(
         else:
             client.wire.close()
         await nothing_left(proxy, clients=0)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (record["code"], outcomes(record)) == (499, attempts)
         assert reasons(record) == ["retried"] * retries_begun + ["client_gone"]
         metrics = await proxy.metrics()
@@ -156,7 +156,7 @@ async def test_a_client_that_leaves_while_the_second_attempt_dials_ends_the_dial
                         lambda: upstream.requests and proxy.open_upstream_connections == 2
                     )
                 await nothing_left(proxy, clients=0)
-                record = await told(proxy)
+                record = await last_logged(proxy)
                 assert outcomes(record) == ["5xx", "cancelled"]
                 assert reasons(record) == ["retried", "client_gone"]
                 assert not record["attempts"][1]["sent"]
@@ -242,7 +242,7 @@ async def test_leaving_in_the_moment_of_the_last_byte_changes_no_verdict(
         upstream.script(answer_as_the_client_leaves)
         await client.send(request("POST", "/", body=b"order"))
         await nothing_left(proxy, clients=0)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         # Whichever of the two the proxy hears of first.
         assert (record["code"], reasons(record)) in [(status, [why]), (499, ["client_gone"])]
 
@@ -538,7 +538,7 @@ async def test_leaving_at_any_millisecond_leaves_nothing_behind_and_the_numbers_
 
         metrics = await proxy.metrics()
         log = await proxy.logged(int(metrics.total("holdfast_requests_total")))
-        await told(proxy, len(log))
+        await last_logged(proxy, len(log))
         for record in log:
             whys = reasons(record)
             assert whys[:-1] == ["retried"] * (len(whys) - 1)

@@ -28,7 +28,7 @@ from tests.support import (
 from tests.support.leftovers import nothing_left
 from tests.support.ports import black_hole
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 LONG = 5.0
 """Seconds that nobody in here waits for."""
@@ -75,7 +75,7 @@ async def test_the_timeout_bounds_all_attempts_together() -> None:
     ):
         given = await proxy.get()
         assert given.reason_word == "timeout"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         # 160 ms each: the fourth is cut short, or on a slow machine an earlier one.
         assert 2 <= len(upstream.requests) <= 4
         assert set(outcomes(record)) == {"timeout"}
@@ -93,7 +93,7 @@ async def test_the_timeout_bounds_attempts_and_waits_together() -> None:
         given = await proxy.get()
         # A wait that would not leave time for an attempt is not begun.
         assert (given.status, given.body) == (503, b"not now")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert 2 <= len(upstream.requests) <= 4
         assert reasons(record)[-1] == "deadline"
         assert record["duration_ms"] >= (len(upstream.requests) - 1) * 240
@@ -105,7 +105,7 @@ async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
         began = time.monotonic()
         assert (await proxy.get()).body == b"not now"
         assert time.monotonic() - began < 1
-        assert reasons(await told(proxy)) == ["deadline"]
+        assert reasons(await last_logged(proxy)) == ["deadline"]
 
 
 async def test_told_to_come_back_after_the_deadline_the_client_hears_of_it_at_once() -> None:
@@ -114,7 +114,7 @@ async def test_told_to_come_back_after_the_deadline_the_client_hears_of_it_at_on
         given = await proxy.get()
         assert (given.status, given.body, given.get("Retry-After")) == (429, b"slow down", "30")
         assert given.get("Holdfast-Attempts") is None
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["duration_ms"] < 1000
         assert reasons(record) == ["deadline"]
         assert len(upstream.requests) == 1
@@ -135,7 +135,7 @@ async def test_a_client_can_only_shorten_the_time(
     async with stage(hang, route) as (upstream, proxy):
         given = await proxy.get("/", f"Holdfast-Timeout: {asked}")
         assert given.reason_word == "timeout"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert expected_ms - NOT_WORTH_IT <= record["duration_ms"] < LONG * 1000
         assert reasons(record)[-1] == "deadline"
         assert 1 <= len(upstream.requests) <= 2
@@ -153,7 +153,7 @@ async def test_time_that_a_client_grants_bounds_its_retries() -> None:
     async with stage(unavailable, retrying(backoff=backoff)) as (upstream, proxy):
         given = await proxy.get("/", "Holdfast-Timeout: 1s")
         assert given.body == b"not now"
-        assert reasons(await told(proxy)) == ["deadline"]
+        assert reasons(await last_logged(proxy)) == ["deadline"]
         assert len(upstream.requests) == 1
 
 
@@ -167,7 +167,7 @@ async def test_a_response_under_way_is_beyond_the_deadline() -> None:
     async with stage(slowly, route) as (_, proxy):
         given = await proxy.get()
         assert (given.status, given.body) == (200, b"halfhalf")
-        assert reasons(await told(proxy)) == ["success"]
+        assert reasons(await last_logged(proxy)) == ["success"]
 
 
 # The client's own time.
@@ -185,7 +185,7 @@ async def upload_slowly(proxy: RunningProxy, upstream: ScriptedUpstream, pause: 
         given = await client.response("PUT")
     assert given.status == 200
     assert {r.body for r in upstream.requests if r.complete} == {b"halfhalf"}
-    return await told(proxy)
+    return await last_logged(proxy)
 
 
 async def test_the_clients_upload_does_not_count_against_the_retry() -> None:
@@ -224,7 +224,7 @@ async def test_nor_while_an_early_answer_is_judged() -> None:
         await client.send(b"half")
         assert (await client.response("PUT")).status == 200
         assert upstream.requests[1].body == b"halfhalf"
-        assert reasons(await told(proxy)) == ["retried", "recovered"]
+        assert reasons(await last_logged(proxy)) == ["retried", "recovered"]
 
 
 async def test_an_attempt_after_the_upload_has_its_own_time_and_no_more() -> None:
@@ -235,7 +235,7 @@ async def test_an_attempt_after_the_upload_has_its_own_time_and_no_more() -> Non
         await asyncio.sleep(0.3)
         await client.send(b"half")
         assert (await client.response("PUT")).reason_word == "timeout"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["timeout", "timeout"]
         first, second = record["attempts"]
         # What was granted for the upload is not granted a second time.
@@ -251,7 +251,7 @@ async def test_an_attempt_that_takes_too_long_is_closed_and_repeated() -> None:
         upstream.script(hang)
         given = await proxy.get()
         assert (given.status, given.get("Holdfast-Attempts")) == (200, "2")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["timeout", "2xx"]
         assert reasons(record) == ["retried", "recovered"]
         assert 50 - GRAIN <= record["attempts"][0]["ms"] < LONG * 1000
@@ -266,7 +266,7 @@ async def test_a_post_that_took_too_long_is_not_repeated() -> None:
         async with proxy.client() as client:
             given = await client.request("POST", "/", body=b"order")
         assert (given.status, given.reason_word) == (504, "timeout")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (outcomes(record), reasons(record)) == (["timeout"], ["not_repeatable"])
         assert len(upstream.requests) == 1
 
@@ -275,7 +275,7 @@ async def test_each_attempt_gets_the_whole_time() -> None:
     route = retrying(attempts=3, attempt_timeout="60ms")
     async with stage(hang, route) as (_, proxy):
         assert (await proxy.get()).reason_word == "timeout"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["timeout"] * 3
         assert all(attempt["ms"] >= 60 - GRAIN for attempt in record["attempts"])
         assert reasons(record) == ["retried", "retried", "attempts_exhausted"]
@@ -287,7 +287,7 @@ async def test_the_wait_between_attempts_does_not_count_against_them() -> None:
     async with stage(answer(ok()), route) as (upstream, proxy):
         upstream.script(unavailable)
         assert (await proxy.get()).status == 200
-        assert reasons(await told(proxy)) == ["retried", "recovered"]
+        assert reasons(await last_logged(proxy)) == ["retried", "recovered"]
 
 
 async def test_a_dial_that_takes_too_long_is_a_connect_failure_of_its_address() -> None:
@@ -298,7 +298,7 @@ async def test_a_dial_that_takes_too_long_is_a_connect_failure_of_its_address() 
                 # Nothing was sent, so even this is repeated.
                 given = await client.request("POST", "/", body=b"order")
             assert given.reason_word == "connect"
-            record = await told(proxy)
+            record = await last_logged(proxy)
             assert outcomes(record) == ["connect", "connect"]
             assert all(attempt["ms"] >= 60 - GRAIN for attempt in record["attempts"])
             [address] = proxy.status()["addresses"]["scripted"]  # type: ignore[index]  # JSON

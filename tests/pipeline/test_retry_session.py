@@ -22,7 +22,7 @@ from tests.support import (
 )
 from tests.support.clock import FakeClock
 from tests.support.ports import black_hole
-from tests.support.records import told
+from tests.support.records import last_logged
 
 QUICK = "retry: {backoff: {base: 1ms}}"
 LONG = 5.0
@@ -70,7 +70,7 @@ async def test_a_post_is_repeated_only_with_its_key(
         upstream.script(hang_up)
         await client.request("POST", "/", field, body=b"pay")
         assert len(upstream.requests) == sent
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert record["attempts"][-1]["why"] == ("recovered" if sent > 1 else "not_repeatable")
 
 
@@ -98,7 +98,7 @@ async def test_the_fallback_is_asked_after_an_attempt_ran_out_of_time() -> None:
         ).replace("upstreams:", f"upstreams:\n  other: {other.url}", 1)
         async with running(config) as proxy:
             assert (await proxy.get()).status == 200
-            record = await told(proxy)
+            record = await last_logged(proxy)
             assert [(a["outcome"], a["why"]) for a in record["attempts"]] == [
                 ("timeout", "attempts_exhausted"),
                 ("2xx", "recovered"),
@@ -115,7 +115,7 @@ async def test_an_attempt_at_the_fallback_has_no_more_time_than_others() -> None
         async with running(config) as proxy:
             answered = await proxy.get()
             assert (answered.status, answered.reason_word) == (504, "timeout")
-            record = await told(proxy)
+            record = await last_logged(proxy)
             assert [a["outcome"] for a in record["attempts"]] == ["timeout", "timeout"]
             assert "fallback" not in record, "the client did not get it"
 
@@ -149,7 +149,7 @@ async def test_a_slow_rest_of_the_response_takes_nothing_from_the_wait() -> None
 
         upstream.script(*[begin] * 4)
         assert (await proxy.get()).status == 200
-        attempts = (await told(proxy))["attempts"]
+        attempts = (await last_logged(proxy))["attempts"]
         assert [attempt["wait_ms"] for attempt in attempts[1:]] == [200.0] * 4
         gaps = [after["start_ms"] - before["start_ms"] for before, after in pairwise(attempts)]
         assert min(gaps) >= 200
@@ -174,7 +174,7 @@ async def test_a_response_that_broke_off_had_begun(status: int, tmp_path: Path) 
     ):
         await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await client.ended()
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert [a["why"] for a in record["attempts"]] == ["response_started"]
 
 

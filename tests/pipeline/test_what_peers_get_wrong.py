@@ -28,7 +28,7 @@ from tests.support import (
     running,
 )
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 QUICK = "backoff: {strategy: constant, base: 1ms, jitter: none}"
 RETRY = f"retry: {{{QUICK}}}"
@@ -59,7 +59,7 @@ async def test_a_post_that_may_have_run_is_sent_once_and_its_caller_gets_the_tru
         async with proxy.client() as client:
             got = await client.request("POST", "/charges", KEY, body=b"10 EUR")
         assert (got.status, got.get("Holdfast-Attempts")) == (status, None)
-        assert whys(await told(proxy)) == ["not_repeatable"]
+        assert whys(await last_logged(proxy)) == ["not_repeatable"]
         assert len(upstream.requests) == 1
 
 
@@ -75,7 +75,7 @@ async def test_with_a_key_that_the_upstream_honours_it_is_sent_again_under_the_s
         async with proxy.client() as client:
             got = await client.request("POST", "/charges", KEY, body=b"10 EUR")
         assert (got.status, got.get("Holdfast-Attempts")) == (200, "2")
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert whys(record) == ["retried", "recovered"]
         assert record["attempts"][0]["status"] in (None, status)
         first, second = upstream.requests
@@ -95,7 +95,7 @@ async def test_an_upstream_that_was_not_there_yet_gets_even_a_post() -> None:
         await until_attempts_failed(proxy, 2)
         async with ScriptedUpstream(port=gone.port) as back:
             assert (await client.response("POST")).status == 200
-            assert set(outcomes(await told(proxy))) == {"connect", "2xx"}
+            assert set(outcomes(await last_logged(proxy))) == {"connect", "2xx"}
             assert [arrived.body for arrived in back.requests] == [b"10 EUR"]
 
 
@@ -122,7 +122,7 @@ async def test_a_stale_connection_costs_an_attempt_that_is_told_of_but_not_one_t
         await client.get("/warm")
         got = await client.get("/again")
         assert (got.status, got.get("Holdfast-Attempts")) == (200, "4")
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["reset", "5xx", "5xx", "2xx"]
         assert whys(record) == ["retried", "retried", "retried", "recovered"]
         assert [r.target for r in upstream.requests] == ["/warm", *["/again"] * 4]
@@ -138,7 +138,7 @@ async def test_a_post_on_a_stale_connection_is_not_sent_twice_in_secret() -> Non
         await client.get()
         got = await client.request("POST", "/charges", KEY, body=b"10 EUR")
         assert (got.status, got.problem["attempts"]) == (502, 1)
-        assert whys(await told(proxy, 2)) == ["not_repeatable"]
+        assert whys(await last_logged(proxy, 2)) == ["not_repeatable"]
         assert len(upstream.requests) == 2
 
 
@@ -189,7 +189,7 @@ async def test_the_last_response_is_handed_over_as_it_came() -> None:
         assert added == {"X-Request-Id", "Holdfast-Attempts", "Via", "Content-Length"}
         assert got.get("Holdfast-Attempts") == "3"
         assert got.body == body
-        assert whys(await told(proxy)) == ["retried", "retried", "attempts_exhausted"]
+        assert whys(await last_logged(proxy)) == ["retried", "retried", "attempts_exhausted"]
 
 
 @pytest.mark.parametrize(("failures", "claimed"), [(0, None), (1, "2")])
@@ -205,7 +205,7 @@ async def test_an_earlier_response_is_not_shown_in_place_of_the_last_failure() -
         got = await proxy.get()
         assert (got.status, got.reason_word) == (502, "reset")
         assert (got.problem["attempts"], got.get("Holdfast-Attempts")) == (3, "3")
-        assert outcomes(await told(proxy)) == ["5xx", "reset", "reset"]
+        assert outcomes(await last_logged(proxy)) == ["5xx", "reset", "reset"]
 
 
 async def test_a_503_of_ours_can_be_told_from_the_upstream_s() -> None:
@@ -264,7 +264,7 @@ async def test_a_response_that_was_given_up_holds_up_nobody(
     ):
         upstream.script(fault)
         assert (await proxy.get()).status == 200
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert outcomes(record) == ["5xx", "2xx"]
         first, second = upstream.requests
         assert second.at - first.at < 1
@@ -286,7 +286,7 @@ async def test_nothing_is_repeated_once_a_byte_has_reached_the_client() -> None:
         got = await client.get()
         assert (got.status, got.body, got.complete) == (200, b"the first half", False)
         assert await client.ended() is End.RESET
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (outcomes(record), whys(record)) == (["truncated"], ["response_started"])
         assert len(upstream.requests) == 1
 
@@ -315,7 +315,7 @@ async def test_events_pass_one_by_one_after_a_retry() -> None:
         assert await client.wire.read_until(b"\n\n\r\n") == b"9\r\ndata: 1\n\n\r\n"
         seen.set()
         assert await client.wire.read_until(b"0\r\n\r\n") == b"9\r\ndata: 2\n\n\r\n0\r\n\r\n"
-        assert outcomes(await told(proxy)) == ["5xx", "2xx"]
+        assert outcomes(await last_logged(proxy)) == ["5xx", "2xx"]
 
 
 @pytest.mark.parametrize("fault", [answer(DOWN), reset, answer(response(429))])
@@ -384,7 +384,7 @@ async def test_after_421_not_even_the_only_connection_there_is_serves_again() ->
         running(one_route(upstream, RETRY, options=options)) as proxy,
     ):
         upstream.script(answer(response(421)))
-        # The others are in line for it, and hand it from one to the next.
+        # The others are in the queue for it, and hand it from one to the next.
         answers = await asyncio.gather(*(proxy.get(f"/{n}") for n in range(4)))
         assert [got.status for got in answers] == [200] * 4
         misdirected = upstream.requests[0]

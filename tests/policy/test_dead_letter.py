@@ -44,7 +44,7 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
         (DeadLetterState.WAITING, True, None, Obstacle.MAY_HAVE_RUN, None),
         (DeadLetterState.UNCERTAIN, True, None, Obstacle.UNCERTAIN, None),
         (DeadLetterState.REPLAYING, False, None, Obstacle.REPLAYING, Obstacle.REPLAYING),
-        (DeadLetterState.WAITING, False, Missing.NO_ROOM, Obstacle.NO_BODY, Obstacle.NO_BODY),
+        (DeadLetterState.WAITING, False, Missing.BUFFER_FULL, Obstacle.NO_BODY, Obstacle.NO_BODY),
         (DeadLetterState.UNCERTAIN, True, Missing.TOO_LARGE, Obstacle.NO_BODY, Obstacle.NO_BODY),
     ],
 )

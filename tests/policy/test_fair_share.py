@@ -9,10 +9,10 @@ LIMIT = 100
 
 
 def share(**held: int) -> FairShare[str]:
-    room = FairShare[str]()
+    usage = FairShare[str]()
     for caller, size in held.items():
-        room.add(caller, size)
-    return room
+        usage.add(caller, size)
+    return usage
 
 
 @pytest.mark.parametrize(
@@ -37,27 +37,27 @@ def share(**held: int) -> FairShare[str]:
 def test_one_caller_takes_half_while_others_hold_anything(
     held: dict[str, int], size: int, *, granted: bool
 ) -> None:
-    room = share(**held)
-    before = room.used, room.used_by("me")
-    assert room.take("me", size, LIMIT) is granted
+    usage = share(**held)
+    before = usage.used, usage.used_by("me")
+    assert usage.take("me", size, LIMIT) is granted
     taken = size if granted else 0
-    assert (room.used, room.used_by("me")) == (before[0] + taken, before[1] + taken)
+    assert (usage.used, usage.used_by("me")) == (before[0] + taken, before[1] + taken)
 
 
 def test_the_last_of_the_others_leaves_all_to_the_one_who_stays() -> None:
-    room = share(me=50, other=1)
-    assert not room.take("me", 50, LIMIT)
-    room.give_back("other", 1)
-    assert room.take("me", 50, LIMIT)
+    usage = share(me=50, other=1)
+    assert not usage.take("me", 50, LIMIT)
+    usage.give_back("other", 1)
+    assert usage.take("me", 50, LIMIT)
 
 
 def test_a_caller_that_holds_nothing_is_forgotten() -> None:
-    room = share(me=3, other=4)
-    room.give_back("me", 1)
-    assert len(room) == 2
-    room.give_back("me", 2)
-    room.give_back("other", 4)
-    assert (len(room), room.used, room.largest()) == (0, 0, None)
+    usage = share(me=3, other=4)
+    usage.give_back("me", 1)
+    assert len(usage) == 2
+    usage.give_back("me", 2)
+    usage.give_back("other", 4)
+    assert (len(usage), usage.used, usage.largest()) == (0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -76,38 +76,38 @@ def test_largest(held: dict[str, int], expected: str | None) -> None:
 @settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_largest_is_as_a_count_says_after_any_changes(seed: int, callers: int) -> None:
-    chance, room = Random(seed), FairShare[int]()
+    chance, usage = Random(seed), FairShare[int]()
     model: dict[int, int] = {}
     for _ in range(200):
         caller, size = chance.randrange(callers), chance.randrange(5)
         match chance.randrange(4):
             case 0:
-                room.add(caller, size)
+                usage.add(caller, size)
                 model[caller] = model.get(caller, 0) + size
             case 1:
-                if room.take(caller, size, LIMIT):
+                if usage.take(caller, size, LIMIT):
                     model[caller] = model.get(caller, 0) + size
             case 2:
                 size = min(size, model.get(caller, 0))
-                room.give_back(caller, size)
+                usage.give_back(caller, size)
                 model[caller] = model.get(caller, 0) - size
             case _:
-                largest = room.largest()
+                largest = usage.largest()
                 most = max(model.values(), default=0)
                 assert (largest is None) == (most == 0)
                 assert largest is None or model[largest] == most
-    assert room.used == sum(model.values())
-    assert len(room) == sum(1 for size in model.values() if size)
+    assert usage.used == sum(model.values())
+    assert len(usage) == sum(1 for size in model.values() if size)
 
 
 def test_the_ranking_stays_as_small_as_the_crowd() -> None:
-    room = share(a=1, b=1)
+    usage = share(a=1, b=1)
     for _ in range(10_000):
-        room.add("a", 1)
-        room.largest()
-        room.give_back("a", 1)
-    assert room._heap is not None
-    assert len(room._heap) < 100
+        usage.add("a", 1)
+        usage.largest()
+        usage.give_back("a", 1)
+    assert usage._heap is not None
+    assert len(usage._heap) < 100
 
 
 @pytest.mark.parametrize(

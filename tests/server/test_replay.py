@@ -27,7 +27,7 @@ from tests.support import (
     running,
 )
 from tests.support.ports import refusing_port
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 BUFFER = 1000
 ROUTE = f"buffer: {BUFFER}B\nretry: {{backoff: {{base: 1ms, max: 1ms}}}}"
@@ -87,7 +87,7 @@ async def test_every_attempt_carries_the_same_body(
             await client.send(*pieces)
         seen = await client.response("PUT")
         assert (seen.status, seen.get("Holdfast-Attempts")) == (200, "3")
-        assert whys(await told(proxy)) == ["retried", "retried", "recovered"]
+        assert whys(await last_logged(proxy)) == ["retried", "retried", "recovered"]
         # What was here when it was first sent needs no chunks any more.
         chunked = framed is by_chunks and not together and size
         assert_identical(upstream.requests, body, "chunked" if chunked else "length")
@@ -151,7 +151,7 @@ async def test_an_early_answer_the_next_attempt_replays_and_goes_on(
         assert not upstream.requests[2].complete
         await client.send(*pieces[6:])
         assert (await client.response("PUT")).status == 200
-        assert whys(await told(proxy)) == ["retried", "retried", "recovered"]
+        assert whys(await last_logged(proxy)) == ["retried", "retried", "recovered"]
         framing = "length" if framed is by_length else "chunked"
         assert {seen.framing for seen in upstream.requests} == {framing}
         assert len({seen.raw_head for seen in upstream.requests}) == 1
@@ -184,7 +184,7 @@ async def test_a_client_that_waits_for_our_word_gets_none_before_there_is_a_conn
                 await client.send(request("PUT", "/", "Expect: 100-continue", "Content-Length: 9"))
                 seen = await client.response("PUT")
             assert (seen.status, seen.interim) == (502, [])
-            assert outcomes(await told(proxy)) == ["connect"] * 3
+            assert outcomes(await last_logged(proxy)) == ["connect"] * 3
 
 
 async def test_another_upstream_that_stands_in_gets_the_whole_body() -> None:
@@ -264,7 +264,7 @@ async def test_a_body_beyond_the_limit_is_sent_once_and_whole(
         )
         if fault is not reset:
             assert seen.body == b"not now"
-        assert whys(await told(proxy)) == ["body_too_large"]
+        assert whys(await last_logged(proxy)) == ["body_too_large"]
         assert [sha256(r.body).digest() for r in upstream.requests] == [sha256(body).digest()]
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_retry_verdicts_total", reason="body_too_large") == 1
@@ -284,7 +284,7 @@ async def test_a_body_that_outgrows_the_limit_while_it_streams_was_sent_once() -
         await eventually(lambda: len(upstream.requests) == 2)
         await client.send(*pieces[1:])
         assert (await client.response("PUT")).status == 503
-        assert whys(await told(proxy)) == ["retried", "body_too_large"]
+        assert whys(await last_logged(proxy)) == ["retried", "body_too_large"]
         assert_identical(upstream.requests[1:], body, "chunked")
 
 
@@ -298,7 +298,7 @@ async def test_a_large_body_of_which_nothing_was_sent_is_still_retried(size: int
                 async with proxy.client() as client:
                     seen = await client.request("POST", "/", body=body)
                 assert (seen.status, seen.get("Holdfast-Attempts")) == (200, "2")
-                assert outcomes(await told(proxy)) == ["connect", "2xx"]
+                assert outcomes(await last_logged(proxy)) == ["connect", "2xx"]
                 assert_identical(upstream.requests, body, "length")
 
 
@@ -310,17 +310,17 @@ async def test_no_memory_left_to_keep_it_in() -> None:
         proxy.client() as client,
     ):
         assert (await client.request("PUT", "/whole", body=body)).status == 503
-        assert whys(await told(proxy)) == ["buffer_full"]
+        assert whys(await last_logged(proxy)) == ["buffer_full"]
         head, pieces = by_chunks(body, 100)
         await client.send(head, *pieces)
         assert (await client.response("PUT")).status == 503
-        assert whys(await told(proxy, 2)) == ["buffer_full"]
+        assert whys(await last_logged(proxy, 2)) == ["buffer_full"]
         assert [sha256(r.body).digest() for r in upstream.requests] == [sha256(body).digest()] * 2
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_retry_verdicts_total", reason="buffer_full") == 2
         # One byte less fits.
         assert (await client.request("PUT", "/", body=body[1:])).status == 503
-        assert whys(await told(proxy, 3)) == ["retried", "retried", "attempts_exhausted"]
+        assert whys(await last_logged(proxy, 3)) == ["retried", "retried", "attempts_exhausted"]
 
 
 async def test_no_memory_left_but_nothing_was_sent() -> None:
@@ -335,7 +335,7 @@ async def test_no_memory_left_but_nothing_was_sent() -> None:
             )
             async with running(config) as proxy, proxy.client() as client:
                 assert (await client.request("PUT", "/", body=body)).status == 200
-                assert whys(await told(proxy)) == ["retried", "recovered"]
+                assert whys(await last_logged(proxy)) == ["retried", "recovered"]
                 assert_identical(upstream.requests, body, "length")
 
 
@@ -371,7 +371,7 @@ async def test_a_bad_body_is_not_retried(fields: str, sent: bytes, status: int) 
         await eventually(lambda: upstream.requests)
         await client.send(sent)
         assert (await client.response("PUT")).status == status
-        assert outcomes(await told(proxy)) == ["cancelled"]
+        assert outcomes(await last_logged(proxy)) == ["cancelled"]
         assert len(upstream.requests) == 1
         assert not upstream.requests[0].complete
         assert kept_by(proxy) == 0
@@ -399,7 +399,7 @@ async def test_a_body_that_turns_bad_in_the_second_attempt_gets_no_third(
         await eventually(lambda: len(upstream.requests) == 2)
         await client.send(sent)
         assert (await client.response("PUT")).status == status
-        assert outcomes(await told(proxy)) == ["5xx", "cancelled"]
+        assert outcomes(await last_logged(proxy)) == ["5xx", "cancelled"]
         assert len(upstream.requests) == 2
 
 
@@ -411,6 +411,6 @@ async def test_a_client_that_leaves_mid_body_is_not_retried() -> None:
         async with proxy.client() as client:
             await client.send(request("PUT", "/", "Content-Length: 900") + b"x" * 300)
             await eventually(lambda: upstream.received > 300)
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert (record["code"], whys(record)) == (499, ["client_gone"])
         assert len(upstream.requests) == 1

@@ -19,8 +19,8 @@ from tests.support import (
     running,
 )
 from tests.support.clock import FakeClock
-from tests.support.records import outcomes, told
-from tests.support.throttles import decisions, stand_in_line, statuses
+from tests.support.records import last_logged, outcomes
+from tests.support.throttles import decisions, join_queue, statuses
 from tests.vectors.load import group
 
 ONE_PER_HOUR = "throttle: {rate: 1/h, max_wait: 0s}"
@@ -70,12 +70,12 @@ async def after_one(_: ScriptedUpstream, proxy: RunningProxy) -> Response:
 
 
 async def after_two_who_stay(upstream: ScriptedUpstream, proxy: RunningProxy) -> Response:
-    """One call is under way and one stands in line: the third is refused."""
+    """One call is under way and one waits in the queue: the third is refused."""
     upstream.script(hang)
     async with proxy.client() as first, proxy.client() as second:
         await first.send(request("GET", "/first"))
         await upstream.seen()
-        await stand_in_line(proxy, second)
+        await join_queue(proxy, second)
         return await proxy.get("/refused")
 
 
@@ -333,14 +333,14 @@ async def test_who_asks_before_sending_its_body_is_told_to_when_its_turn_has_com
     ):
         clock.stop()  # it is not admitted before it was seen in the queue
         assert (await proxy.get()).status == 200
-        await stand_in_line(proxy, client, EXPECTING)
+        await join_queue(proxy, client, EXPECTING)
         assert client.is_silent
         clock.go_on()
         assert (await client.interim()).status == 100
         await client.send(b"hello")
         assert (await client.response("PUT")).status == 200
         assert upstream.requests[-1].body == b"hello"
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["2xx"]
         assert record["attempts"][0]["queue_ms"] > 0
 
@@ -352,4 +352,4 @@ async def test_who_passes_is_told_nothing_about_limits() -> None:
     ):
         got = await proxy.get()
         assert not {"ratelimit", "ratelimit-policy", "retry-after", "proxy-status"} & got.names
-        assert "queue_ms" not in (await told(proxy))["attempts"][0]
+        assert "queue_ms" not in (await last_logged(proxy))["attempts"][0]

@@ -120,7 +120,7 @@ class Callers:
         self.limiter.ask(now, self.waiting)
         if self._timer is not None:
             self._timer.cancel()
-        wait = self.limiter.wait(now, 1) if self.limiter.has_room() else 1.0
+        wait = self.limiter.wait(now, 1) if self.limiter.has_capacity() else 1.0
         self._timer = loop.call_later(min(wait, 1.0), self.serve)
 
     def _over(self) -> None:

@@ -59,14 +59,14 @@ class Keys(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
-        self._house = type(self).make()
-        self._stores = [self._run(self._house.open()) for _ in range(2)]
+        self._backend = type(self).make()
+        self._stores = [self._run(self._backend.open()) for _ in range(2)]
         self._entries: dict[str, Entry] = {}
         self._left: dict[str, tuple[float, bytes]] = {}
         self._now = 0.0
 
     def teardown(self) -> None:
-        self._run(self._house.close())
+        self._run(self._backend.close())
         self._runner.close()
 
     def _run(self, call: Awaitable[T]) -> T:
@@ -186,7 +186,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(seconds=STEPS)
     def wait(self, seconds: float) -> None:
-        self._run(self._house.advance(seconds))
+        self._run(self._backend.advance(seconds))
         self._now += seconds
 
 

@@ -42,7 +42,7 @@ def per_hour(count: int, burst: int, **others: object) -> ThrottleSettings:
 
 
 def _has(line: Callers, count: int) -> bool:
-    return line.limiter.has_room() and line.limiter.wait(CLOCK.monotonic(), count) <= 0
+    return line.limiter.has_capacity() and line.limiter.wait(CLOCK.monotonic(), count) <= 0
 
 
 async def settled(line: Callers, waiting: int = 1) -> None:
@@ -116,17 +116,17 @@ async def test_a_held_permit_is_kept_free_until_it_is_spent(store: LimiterStore)
     assert not line.limiter.take(now, 0)
 
 
-async def test_places_are_taken_and_given_back(store: LimiterStore) -> None:
+async def test_slots_are_taken_and_given_back(store: LimiterStore) -> None:
     line = Callers(store, ThrottleSettings(concurrency=2))
     assert await take(line, 3) == 2
-    assert not line.limiter.has_room()
+    assert not line.limiter.has_capacity()
     line.limiter.vacate()
-    assert line.limiter.has_room()
+    assert line.limiter.has_capacity()
     line.limiter.occupy()
-    assert not line.limiter.has_room()
+    assert not line.limiter.has_capacity()
 
 
-async def test_a_permit_and_a_place_or_neither(store: LimiterStore) -> None:
+async def test_a_permit_and_a_slot_or_neither(store: LimiterStore) -> None:
     line = Callers(store, per_hour(60, 5, concurrency=1))
     assert await take(line, 3) == 1
     line.limiter.vacate()

@@ -26,10 +26,10 @@ How to write one::
   connection ended is ``await client.ended()``: ``End.CLOSED`` or ``End.RESET``.
 - Both sides read with ``messages``, which takes only canonical HTTP/1.1: what anybody
   could read in two ways fails the test.
-- ``records.told`` reads the access log and checks that the metrics say the same;
+- ``records.last_logged`` reads the access log and checks that the metrics say the same;
   ``clock.FakeClock`` is a clock to push forward, ``names.Names`` a name service,
   ``ports`` has ports that refuse and ports that say nothing, ``throttles`` tells who
-  stands in line and what was decided.
+  waits in the queue and what was decided.
 - Wait with ``eventually(lambda: …)``, never by sleeping.
 - Tests run on uvloop; ``@both_loops`` runs one on asyncio's own loop as well.
 

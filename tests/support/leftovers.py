@@ -5,20 +5,20 @@ from tests.support.waiting import eventually
 
 
 def leftovers(proxy: RunningProxy) -> dict[str, int]:
-    """What is held for requests now, by name; empty if nothing is."""
+    """What is kept for requests now, by name; empty if nothing is."""
     app = proxy.app
     throttles = app._generation.throttles.values()
     limiters = [limiter for throttle in throttles for limiter in throttle._limiters()]
     routes: dict[str, dict[str, int]] = proxy.status()["routes"]  # type: ignore[assignment]  # JSON
-    held = {
+    kept = {
         "requests in flight": sum(route["in_flight"] for route in routes.values()),
         "upstream connections in use": (
             proxy.open_upstream_connections - proxy.idle_upstream_connections
         ),
         "waits": len(app._retry_waits),
-        "requests in line": sum(limiter.queue.waiting for limiter in limiters),
-        "places in throttles": sum(limiter.queue.under_way for limiter in limiters),
-        "permits held": sum(limiter.queue._reserved for limiter in limiters),
+        "requests in the queue": sum(limiter.queue.waiting for limiter in limiters),
+        "slots in throttles": sum(limiter.queue.under_way for limiter in limiters),
+        "permits reserved": sum(limiter.queue._reserved for limiter in limiters),
         "deadlines": sum(deadlines.watched for deadlines in app._generation.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
         "keys in flight": len(app._in_flight_keys),
@@ -26,7 +26,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "tasks that see to keys": len(app._in_flight_keys._tasks),
         "dead letters being sent again": len(app._replays),
     }
-    return {name: count for name, count in held.items() if count}
+    return {name: count for name, count in kept.items() if count}
 
 
 async def nothing_left(proxy: RunningProxy, *, clients: int | None = None) -> None:

@@ -7,7 +7,7 @@ from tests.support.proxies import LogRecord, ServedBy
 _ATTEMPTS = "holdfast_upstream_attempts_total"
 
 
-async def told(proxy: ServedBy, lines: int = 1) -> LogRecord:
+async def last_logged(proxy: ServedBy, lines: int = 1) -> LogRecord:
     """The latest line of the access log, once there are *lines*.
 
     Checks that the metrics count the same requests and attempts as the log, by code

@@ -14,26 +14,28 @@ from tests.support.waiting import PATIENCE
 def throttle(proxy: RunningProxy, scope: str = "route", name: str = "all") -> dict[str, Any]:
     """What ``/status`` tells of the throttle of one ``route`` or ``upstream``."""
     status: Any = proxy.status()
-    told: dict[str, Any] = status[f"{scope}s"][name]["throttle"]
-    return told
+    shown: dict[str, Any] = status[f"{scope}s"][name]["throttle"]
+    return shown
 
 
-async def in_line(proxy: RunningProxy, count: int, scope: str = "route", name: str = "all") -> None:
-    """Wait until *count* stand in a line that does not move meanwhile.
+async def in_queue(
+    proxy: RunningProxy, count: int, scope: str = "route", name: str = "all"
+) -> None:
+    """Wait until *count* are in a queue that does not move meanwhile.
 
     Looks with every turn of the loop that we share with the proxy: crowds join one by one.
     """
     end = time.monotonic() + PATIENCE
     while (waiting := throttle(proxy, scope, name)["waiting"]) != count:
-        assert time.monotonic() < end, f"{waiting} are in line, and not {count}"
+        assert time.monotonic() < end, f"{waiting} are in the queue, and not {count}"
         await asyncio.sleep(0)
 
 
-async def stand_in_line(proxy: RunningProxy, client: RawClient, raw: bytes = b"") -> None:
-    """Send a request of *client*, and see it join those in line of the route ``all``."""
+async def join_queue(proxy: RunningProxy, client: RawClient, raw: bytes = b"") -> None:
+    """Send a request of *client*, and see it join those in the queue of the route ``all``."""
     before = throttle(proxy)["waiting"]
     await client.send(raw or request("GET", "/waiting"))
-    await in_line(proxy, before + 1)
+    await in_queue(proxy, before + 1)
 
 
 async def decisions(proxy: ServedBy, scope: str = "route", name: str = "all") -> dict[str, int]:
@@ -59,7 +61,7 @@ async def at_once(proxy: ServedBy, count: int, target: str = "/") -> list[Respon
     return await asyncio.gather(*(proxy.get(target) for _ in range(count)))
 
 
-class Doorkeeper:
+class ManualAnswers:
     """A behaviour that answers once the test says so: as *given*, or with its request's path."""
 
     def __init__(self, given: bytes = b"") -> None:

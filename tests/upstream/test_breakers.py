@@ -34,7 +34,7 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.names import Names
 from tests.support.ports import black_hole, refusing_port
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 WORDS = ("closed", "half_open", "open")
@@ -209,7 +209,7 @@ async def test_when_every_address_is_open_callers_are_told_when_to_come_back() -
             assert refused.get("Retry-After") == retry_after
             assert "attempts" not in refused.problem
         assert (len(one.requests), len(other.requests)) == (1, 1)
-        record = await told(proxy, 5)
+        record = await last_logged(proxy, 5)
         assert (record["refusal"], record["attempts"]) == ("breaker_open", [])
 
 
@@ -600,7 +600,7 @@ async def test_a_retry_that_no_breaker_would_let_through_is_not_waited_for() -> 
         relayed = await proxy.get()
         assert (relayed.status, relayed.body) == (503, b"its own words")
         assert relayed.get("Holdfast-Attempts") == "2"
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert [attempt["why"] for attempt in record["attempts"]] == ["retried", "breaker_open"]
         assert len(upstream.requests) == 2
 

@@ -3,5 +3,5 @@
 ``reader`` turns nodes into the typed tree (``typed_tree``); ``effective`` looks values up with
 defaults filled in; ``provenance`` says where each was written; ``secrets`` masks;
 ``unknown_keys`` words the suggestion for a key that does not exist. May import ``source/``,
-``schema/``, ``values/`` and ``diagnostics/``.
+``schema/``, ``values/``, ``diagnostics/`` and ``http/``.
 """

@@ -3,7 +3,7 @@
 There are two writers for the same fields, side by side: :func:`attempt_text` for the access log,
 which every logged request pays for, and :func:`attempt_json` for the few attempts that an
 operator asks for. The record of an attempt in a dead letter has these fields as well, but for
-``start_ms``; a test holds all three against each other.
+``start_ms``; a test compares all three.
 """
 
 from json.encoder import encode_basestring_ascii as quoted

@@ -51,7 +51,7 @@ def _not_caused_by_client(record: logging.LogRecord) -> bool:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One line per record, whatever the message holds."""
+    """One line per record, whatever the message contains."""
 
     def __init__(self, worker: int | None) -> None:
         super().__init__()

@@ -158,7 +158,7 @@ def drop_absent(past: MetricsSnapshot, present: MetricsSnapshot) -> MetricsSnaps
     )
 
 
-def _merged(parts: Sequence[Mapping[KeyT, ValueT]], merge: Any) -> dict[KeyT, Any]:  # noqa: ANN401 - of whatever they hold
+def _merged(parts: Sequence[Mapping[KeyT, ValueT]], merge: Any) -> dict[KeyT, Any]:  # noqa: ANN401 - of whatever they contain
     """Merge, for each key, the values that the parts have under it, in their order."""
     found: dict[KeyT, list[ValueT]] = {}
     for part in parts:

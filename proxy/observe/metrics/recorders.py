@@ -242,9 +242,9 @@ class Metrics:
         series = self._live.store = StoreSeries(operations)
         return series
 
-    def expired(self, route: str, letters: int) -> None:
+    def expired(self, route: str, count: int) -> None:
         """Count dead letters of *route* that expired (stores.dead_letters.DeadLetterLosses)."""
-        self._live.dead_letters.setdefault(route, DeadLetterSeries()).expired += letters
+        self._live.dead_letters.setdefault(route, DeadLetterSeries()).expired += count
 
     def replayed(self, route: str, result: ReplayResult) -> None:
         """Count a dead letter that was sent again."""

@@ -1,6 +1,6 @@
 """All the numbers of a process in one place, for a scrape, for ``/status`` and for a supervisor.
 
-:class:`MetricsSnapshot` holds what is counted; the live one of a process reads some values anew
+:class:`MetricsSnapshot` has what is counted; the live one of a process reads some values anew
 each time, a copy that is sent to another process has constants in their stead
 (:func:`proxy.observe.metrics.aggregate.snapshot`). :class:`ProcessSnapshot` adds what goes on.
 """

@@ -170,7 +170,7 @@ class InFlightKeys:
         """Called with the name of a record; returns the flight that owns its key, or None."""
         self.known_scopes: dict[str, None] = {}
         """Digests of callers for whom a good response was kept: each has a share of its own of the
-        room for keys. A caller that is not among them uses the share of its address."""
+        space for keys. A caller that is not among them uses the share of its address."""
         self._fetches: dict[tuple[str, str], asyncio.Task[Result | Exception | None]] = {}
         """Large results that are being fetched from the store, by record and owner."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -289,7 +289,7 @@ class InFlightKeys:
     # Ends that the store has not accepted.
 
     async def _report(self, claim: Claim, ending: Ending) -> bool:
-        """Report the end to the store; without the result, if the store has no room for that."""
+        """Report the end to the store; without the result, if the store has no space for that."""
         try:
             return await self.store.settle(claim.name, claim.owner, ending)
         except StoreRefusal:

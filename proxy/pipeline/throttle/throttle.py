@@ -87,7 +87,7 @@ class Throttle:
             return limiter
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_EVERY, self._sweep)
-        if not callers.make_room(name, self._idle_at(self._clock.monotonic())):
+        if not callers.make_space(name, self._idle_at(self._clock.monotonic())):
             return callers.shared(name, lambda number: self._create_limiter(f"{number:02x}"))
         limiter = self._create_limiter(name.hex())
         limiter.is_known = callers.is_known(name)

@@ -23,8 +23,6 @@ class AttemptForecast:
     """The possible verdicts: the first in most cases, others only by chance."""
     waits: tuple[RetryDelay, ...]
     """The shortest and the longest wait before the next attempt; empty if none follows."""
-    starts: tuple[float, float]
-    """Seconds after the request came, at the earliest and at the latest."""
     queued: tuple[float, float]
     """Seconds in wait queues before the attempt, at least and at most."""
 
@@ -88,13 +86,11 @@ def _attempt_forecast(timelines: list[Timeline], index: int) -> AttemptForecast:
     attempts = [timeline.attempts[index] for timeline in reached]
     delays = [delay for timeline in reached if (delay := _delay_after(timeline, index)) is not None]
     delays.sort(key=lambda delay: delay.seconds)
-    starts = [attempt.started for attempt in attempts]
     queued = [attempt.queued for attempt in attempts]
     return AttemptForecast(
         index + 1,
         tuple(dict.fromkeys(attempt.verdict for attempt in attempts)),
         (delays[0], delays[-1]) if delays else (),
-        (min(starts), max(starts)),
         (min(queued), max(queued)),
     )
 

@@ -63,7 +63,7 @@ class ClaimAnswer(StrEnum):
     """The owner that the claimer waited for has set the key free; its outcome comes with the
     answer."""
     FULL = "full"
-    """There is no room for another key."""
+    """There is no space for another key."""
 
 
 class Claim(NamedTuple):
@@ -83,7 +83,7 @@ class Claim(NamedTuple):
     waited_for: str = ""
     """Token of the owner whose outcome the claimer has waited for, if it has."""
     caller: str = ""
-    """Whose share of the room the record takes: a scope that is known, or an address."""
+    """Whose share of the space the record takes: a scope that is known, or an address."""
     scope: str = ""
     """Digest of the caller's scope; empty: the request states none."""
 
@@ -110,7 +110,7 @@ class Ending(NamedTuple):
     """With DONE, what all duplicates get. Else what the requests get that waited for the owner;
     empty: nothing, and they may claim the key themselves."""
     caller: str = ""
-    """Whose share of the room the record takes from now on; empty: that does not change."""
+    """Whose share of the space the record takes from now on; empty: that does not change."""
 
 
 class Record(NamedTuple):
@@ -126,7 +126,7 @@ class Record(NamedTuple):
     expires: float
     result: bytes = b""
     caller: str = ""
-    """Whose share of the room it takes."""
+    """Whose share of the space it takes."""
     waits: bool = False
     """Whether a request was told that the key is busy, and may wait for its outcome."""
 

@@ -214,7 +214,7 @@ def _go_duration(text: str) -> float | None:
 
 
 def _shopify(text: str) -> float | None:
-    """Read Shopify's leaky bucket, ``used/size``: seconds until there is room for one more call."""
+    """Read Shopify's leaky bucket, ``used/size``: seconds until one more call fits."""
     found = _used_of_size(text)
     too_many = int(found[1]) - int(found[2]) + 1 if found else 0
     return too_many / _SHOPIFY_LEAKS_PER_SECOND if too_many > 0 else None

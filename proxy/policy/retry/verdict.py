@@ -193,15 +193,15 @@ def choose_wait(
     all if it is beyond *longest* or the time left. What is added to it gives way
     to the deadline.
     """
-    room = time_left - least_attempt
+    most = time_left - least_attempt
     if hint is None:
-        return VerdictReason.DEADLINE if backoff > room else RetryDelay(backoff, "backoff")
+        return VerdictReason.DEADLINE if backoff > most else RetryDelay(backoff, "backoff")
     if longest is not None and hint > longest:
         return VerdictReason.HINT_TOO_LONG
-    if hint > room:
+    if hint > most:
         return VerdictReason.DEADLINE
     # Add at most half of the time left beyond the hint: the attempt needs time, too.
-    seconds = min(max(backoff, spread_hint(hint, roll)), hint + (room - hint) / 2)
+    seconds = min(max(backoff, spread_hint(hint, roll)), hint + (most - hint) / 2)
     return RetryDelay(seconds, "hint" if hint >= backoff else "backoff")
 
 

@@ -27,7 +27,7 @@ SHARED = 256
 """Number of buckets that the callers without a bucket of their own share."""
 
 _LOOK_AT = 4
-"""Entries that are examined to make room for another caller."""
+"""Entries that are examined to make space for another caller."""
 
 B = TypeVar("B")
 
@@ -74,8 +74,8 @@ class CallerTable(Generic[B]):
         """Tell whether the caller has proved itself."""
         return name in self._known or name in self._absent
 
-    def make_room(self, name: bytes, is_idle: Callable[[B], bool]) -> bool:
-        """Make room for a caller without a bucket; True if one may be added (:meth:`add`)."""
+    def make_space(self, name: bytes, is_idle: Callable[[B], bool]) -> bool:
+        """Make space for a caller without a bucket; True if one may be added (:meth:`add`)."""
         if len(self._known) + len(self._unknown) < self.most:
             return True
         if self._drop_idle(self._unknown, is_idle):
@@ -107,7 +107,7 @@ class CallerTable(Generic[B]):
             self._absent.popitem(last=False)
 
     def add(self, name: bytes, bucket: B) -> None:
-        """Give *bucket* to a caller as its own; :meth:`make_room` has been True for it."""
+        """Give *bucket* to a caller as its own; :meth:`make_space` has been True for it."""
         if name in self._absent:
             del self._absent[name]
             self._known[name] = bucket

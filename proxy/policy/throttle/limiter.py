@@ -45,7 +45,7 @@ class Limiter(Protocol):
     def spend(self, now: float) -> bool:
         """Use a reserved permit now; False if it has lapsed, and another one is needed."""
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Tell whether a slot is free for one more call."""
 
     def occupy(self) -> None:
@@ -141,7 +141,7 @@ class LocalLimiter:
             meter.spend(now)
         return True
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Tell whether a slot is free for one more call."""
         return self._under_way < self._concurrency
 

@@ -268,7 +268,7 @@ class WaitQueue(Generic[W]):
 
     def _has_next(self, now: float) -> bool:
         """Tell whether the first waiter may be released."""
-        if not self._returned and (now < self._next_release or not self.limiter.has_room()):
+        if not self._returned and (now < self._next_release or not self.limiter.has_capacity()):
             return False
         return self._next_in(now) <= 0
 
@@ -330,7 +330,7 @@ class WaitQueue(Generic[W]):
             return None
         if self._returned:
             wait = max(self._next_in(now), self._paused_until - now)
-        elif self.limiter.has_room():
+        elif self.limiter.has_capacity():
             wait = max(self._next_in(now), self._paused_until - now, self._next_release - now)
         else:
             wait = NEVER

@@ -24,5 +24,5 @@ a sidecar has few connections and keeps them long: chance would leave one worker
 - ``pool.py`` keeps as many workers alive as there should be; ``supervisor.py`` is what a user sees:
   start, reload, graceful shutdown, and one admin listener for all workers.
 
-May import ``app/`` and the rooms below it.
+May import ``app/`` and the packages below it.
 """

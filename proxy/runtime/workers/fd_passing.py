@@ -35,11 +35,11 @@ AcceptedConnection = tuple[socket.socket, int]
 class FdSender:
     """The supervisor's side: passes connections on, and keeps each until it is taken up."""
 
-    def __init__(self, sock: socket.socket, on_room: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, on_capacity: Callable[[], None]) -> None:
         """*on_room* is called when more connections can be passed on than before."""
         sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
         self._sock = sock
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         self._waiting: deque[AcceptedConnection] = deque()
         self._serving = 0
         self._is_full = self._is_finished = False
@@ -54,7 +54,7 @@ class FdSender:
         return len(self._waiting) + self._serving
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the worker takes one more connection."""
         return len(self._waiting) < MOST_WAITING and not self._is_full
 
@@ -65,7 +65,7 @@ class FdSender:
             socket.send_fds(self._sock, [which.to_bytes(_NUMBER)], [connection.fileno()])
         except OSError:  # full, or the worker has just died, which the channel notices
             self._is_full = True
-            if not self._waiting:  # so that no report will come that makes room
+            if not self._waiting:  # so that no report will come that makes capacity free
                 self._loop.call_later(_TRY_AGAIN, self._try_again)
             return False
         self._waiting.append(accepted)
@@ -92,7 +92,7 @@ class FdSender:
     def _try_again(self) -> None:
         if self._sock.fileno() >= 0 and not self._is_finished:
             self._is_full = False
-            self._on_room()
+            self._on_capacity()
 
     def _on_reports(self) -> None:
         try:
@@ -104,11 +104,11 @@ class FdSender:
         if not reports:
             self._loop.remove_reader(self._sock)
             return
-        had_room = self.has_room
+        had_capacity = self.has_capacity
         self._count(reports)
         self._is_full = self._is_finished
-        if not had_room and self.has_room:
-            self._on_room()
+        if not had_capacity and self.has_capacity:
+            self._on_capacity()
 
     def _count(self, reports: bytes) -> None:
         taken = reports.count(_TAKEN)

@@ -187,7 +187,7 @@ class WorkerPool:
         able = [
             worker
             for worker in self.workers.values()
-            if worker.is_ready and worker.fd_sender.has_room
+            if worker.is_ready and worker.fd_sender.has_capacity
         ]
         return min(able, key=_rank).fd_sender if able else None
 

@@ -65,7 +65,7 @@ class WorkerGone(Exception):
 class WorkerProcess:
     """A worker process, from its start to its end."""
 
-    def __init__(self, number: int, clock: Clock, on_room: Callable[[], None]) -> None:
+    def __init__(self, number: int, clock: Clock, on_capacity: Callable[[], None]) -> None:
         """*on_room* is called when the worker can take more connections than before."""
         self.number = number
         self.settings: Settings | None = None
@@ -78,7 +78,7 @@ class WorkerProcess:
         self.is_silent = False
         self._clock = clock
         self.started_at = clock.monotonic()
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         self._channel = Channel(self._on_message, self._end)
         self._fd_sender: FdSender | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -117,7 +117,7 @@ class WorkerProcess:
                 ours.close()
                 our_fd_socket.close()
                 raise
-        self._fd_sender = FdSender(our_fd_socket, self._on_room)
+        self._fd_sender = FdSender(our_fd_socket, self._on_capacity)
         await self._channel.open(ours)
         self.settings = settings
         self._channel.send(Begin(settings))
@@ -221,7 +221,7 @@ class WorkerProcess:
                 self.snapshot = message.snapshot
                 self.is_ready = True
                 self.ready.set()
-                self._on_room()
+                self._on_capacity()
             case Failed():
                 self.failure = message.reason
             case Last():
@@ -248,7 +248,7 @@ class WorkerProcess:
         if self.is_silent and not self._polls:
             self.is_silent = False
             _log.info("worker %d (process %d) answers again", self.number, self.pid)
-            self._on_room()
+            self._on_capacity()
 
 
 def _spawn(

@@ -1,9 +1,10 @@
-"""Every hook of aiohttp that is not documented, each pinned by ``test_contract.py``.
+"""Every hook of aiohttp that is not documented, each pinned by a contract test.
 
 aiohttp parses requests, queues pipelined ones and runs the handler; what it leaves open is done
 here by overriding methods of its ``RequestHandler`` and by reading names that begin with an
 underscore. Nowhere else in ``proxy/`` is that done. The rest of ``server/`` builds on these classes
-and is seen from here through :class:`~.request.ServedRequest` alone.
+and is seen from here through :class:`~.request.ServedRequest` alone. The contract tests are in
+``tests/server/aiohttp_adapter/test_contract.py``.
 
 ``protocol``      a connection: what is overridden of ``RequestHandler``
 ``server``        a server that makes our connections

@@ -241,11 +241,11 @@ class AiohttpConnection(RequestHandler):
             return
         received = data if self._received is None else self._received + data
         bodies = self._from_chunked_on()
-        if not bodies and (not self._holds_unparsed or self._is_within_body(received)):
+        if not bodies and (not self._has_unparsed or self._is_within_body(received)):
             self._received = None
         elif len(received) > MOST_RECEIVED:
             self.close()  # the present response is the last
-        elif len(bodies) == 1 and not bodies[0].is_eof() and not self._holds_unparsed:
+        elif len(bodies) == 1 and not bodies[0].is_eof() and not self._has_unparsed:
             self._received = worth_keeping(received)
         else:
             self._received = received
@@ -269,7 +269,7 @@ class AiohttpConnection(RequestHandler):
         return bodies
 
     @property
-    def _holds_unparsed(self) -> bool:
+    def _has_unparsed(self) -> bool:
         """Whether the parser may have been given bytes that it has not read yet."""
         return self._reading_paused or self._buffer_paused or self._upgraded
 
@@ -292,7 +292,7 @@ class AiohttpConnection(RequestHandler):
         return (
             body.is_eof()
             and not self._messages
-            and not self._holds_unparsed
+            and not self._has_unparsed
             and self._received is not None
             and self._received.endswith(END)
         )
@@ -311,7 +311,7 @@ class AiohttpConnection(RequestHandler):
         """Whether a request behind a chunked one has its own fields alone."""
         self._behind_chunks = False
         received, fields = self._received or b"", exchange.message.raw_headers
-        if not self._holds_unparsed and not self._from_chunked_on():
+        if not self._has_unparsed and not self._from_chunked_on():
             self._received = None
         return not fields or is_first_field(*fields[0], received)
 

@@ -9,10 +9,11 @@
     half of that while others have any, and seven eighths alone. What does not fit is not kept, and
     its client is not told that it is: an older one that a client was promised is never evicted for
     it.
-4.  A full disk can be cleared: some room is set aside for commands that make room, and what is
+4.  A full disk can be cleared: some space is set aside for commands that free space, and what is
     free in the file is given back (``reserve.py``).
 
-It imports ``core``, ``policy`` and ``stores/sqlite_file``; others use :class:`DeadLetterStore`.
+It imports ``core``, ``policy``, ``http`` and ``stores/sqlite_file``; others use
+:class:`DeadLetterStore`.
 """
 
 from proxy.stores.dead_letters.store import FILE, DeadLetterStore

@@ -1,9 +1,9 @@
 """Disk space that is set aside, so that a full disk can be cleared.
 
 To delete a dead letter SQLite has to write, and so has a replay, which is marked first. On a full
-disk neither would work, and an operator could not make room with the very command for it. So a
+disk neither would work, and an operator could not free space with the very command for it. So a
 file beside the dead letters takes some space while there is any, and is removed when a command
-that makes room finds none.
+that frees space finds none.
 """
 
 import os
@@ -24,13 +24,13 @@ into the log. Other processes wait for the file meanwhile."""
 
 
 class Reserve:
-    """The disk space that is set aside, and its use (stores.sqlite_file.thread.DiskRoom)."""
+    """The disk space that is set aside, and its use (stores.sqlite_file.thread.DiskSpace)."""
 
     def __init__(self, path: str) -> None:
         """Set space aside beside *path*, the file of the dead letters."""
         self._path = f"{path}-reserve"
         self._tried = 0
-        """How often room was made for the present command."""
+        """How often space was freed for the present command."""
         self.file_is_to_shrink = False
         """Set by a command if much of the file is free."""
 
@@ -64,7 +64,7 @@ class Reserve:
     # On a full disk.
 
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
-        """Make room: empty the write-ahead log, then give up the reserve for one that *gives_back*.
+        """Find space: empty the log, then give up the reserve for a command that *gives_back*.
 
         The reserve is needed even to empty the log: the file may have to grow for what is in there,
         and only then can the log be truncated.

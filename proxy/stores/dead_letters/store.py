@@ -30,8 +30,8 @@ _log = logging.getLogger("holdfast")
 
 FILE = "letters.db"
 """Name of the file in the state folder."""
-MOST_LETTERS = 100_000
-MOST_BYTES = 1024**3
+MAX_COUNT = 100_000
+MAX_BYTES = 1024**3
 """Bounds for the dead letters of all routes together."""
 
 _PATIENCE = 5.0
@@ -56,8 +56,8 @@ _T = TypeVar("_T")
 class DeadLetterLosses(Protocol):
     """Notified of dead letters that are lost."""
 
-    def expired(self, route: str, letters: int) -> None:
-        """Count *letters* of *route* that have expired before an operator saw to them."""
+    def expired(self, route: str, count: int) -> None:
+        """Count dead letters of *route* that have expired before an operator saw to them."""
 
 
 class DeadLetterStore:
@@ -69,8 +69,8 @@ class DeadLetterStore:
         clock: Clock,
         losses: DeadLetterLosses,
         *,
-        most_letters: int = MOST_LETTERS,
-        most_bytes: int = MOST_BYTES,
+        max_count: int = MAX_COUNT,
+        max_bytes: int = MAX_BYTES,
         patience: float = _PATIENCE,
     ) -> None:
         """Open no file yet; *patience*: seconds that a command may take."""
@@ -78,7 +78,7 @@ class DeadLetterStore:
         self._path = str(Path(folder) / FILE)
         self._clock = clock
         self._losses = losses
-        self._most = (most_letters, most_bytes)
+        self._most = (max_count, max_bytes)
         self._patience = patience
         self._thread: FileThread[DeadLetterTable] | None = None
         self._reserve = Reserve(self._path)
@@ -151,7 +151,7 @@ class DeadLetterStore:
         try:
             db = open_file(self._path, wait, LAYOUT)
         except StoreError:
-            # Opening takes some room for the files beside it.
+            # Opening takes some space for the files beside it.
             if not self._reserve.release():
                 raise
             db = open_file(self._path, wait, LAYOUT)
@@ -180,14 +180,14 @@ class DeadLetterStore:
 
     # The operations of the store.
 
-    async def keep(self, letter: DeadLetter) -> bool:
-        """Write a dead letter; True once it is on disk, False if there is no room for it.
+    async def keep(self, dead_letter: DeadLetter) -> bool:
+        """Write a dead letter; True once it is on disk, False if there is no space for it.
 
         The write is finished even if its client leaves meanwhile.
         """
-        most_letters, most_bytes = self._most
+        max_count, max_bytes = self._most
         try:
-            kept = await self._run(lambda table: table.keep(letter, most_letters, most_bytes))
+            kept = await self._run(lambda table: table.keep(dead_letter, max_count, max_bytes))
         except FileFailure as error:
             if not self._cannot_keep:
                 self._cannot_keep = True
@@ -220,14 +220,14 @@ class DeadLetterStore:
             return []
         return await self._ask(lambda table: table.page(route, after, limit, newest=newest))
 
-    async def find(self, letter_id: str) -> DeadLetter | None:
+    async def find(self, dead_letter_id: str) -> DeadLetter | None:
         """Return all of one dead letter; None if there is none."""
         if not self.is_open and not self.has_file:
             return None
-        return await self._ask(lambda table: table.find(letter_id))
+        return await self._ask(lambda table: table.find(dead_letter_id))
 
     async def begin_replay(
-        self, letter_id: str, ticket: str, *, force: bool
+        self, dead_letter_id: str, ticket: str, *, force: bool
     ) -> DeadLetter | Obstacle:
         """Mark a dead letter as being replayed; otherwise return the obstacle.
 
@@ -236,13 +236,14 @@ class DeadLetterStore:
         """
         try:
             begun = await self._ask(
-                lambda table: table.begin_replay(letter_id, ticket, force=force), gives_back=True
+                lambda table: table.begin_replay(dead_letter_id, ticket, force=force),
+                gives_back=True,
             )
         except (StoreError, asyncio.CancelledError):
             if self._thread is not None:
                 undo: Job[DeadLetterTable] = Job(
                     lambda table: table.end_replay(
-                        letter_id, ticket, None, may_have_run=False, gone=False
+                        dead_letter_id, ticket, None, may_have_run=False, gone=False
                     ),
                     only_reads=False,
                     gives_back=True,
@@ -253,7 +254,13 @@ class DeadLetterStore:
         return begun
 
     async def end_replay(
-        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self,
+        dead_letter_id: str,
+        ticket: str,
+        run: ReplayRun | None,
+        *,
+        may_have_run: bool,
+        gone: bool,
     ) -> None:
         """End a replay: the dead letter is *gone*, or waits with one more *run* on record.
 
@@ -261,15 +268,15 @@ class DeadLetterStore:
         """
         await self._ask(
             lambda table: table.end_replay(
-                letter_id, ticket, run, may_have_run=may_have_run, gone=gone
+                dead_letter_id, ticket, run, may_have_run=may_have_run, gone=gone
             ),
             gives_back=True,
         )
         self._changed.set()
 
-    async def drop(self, letter_id: str) -> bool | None:
+    async def drop(self, dead_letter_id: str) -> bool | None:
         """Delete a dead letter; False if it is being replayed, None if there is none."""
-        dropped = await self._ask(lambda table: table.drop(letter_id), gives_back=True)
+        dropped = await self._ask(lambda table: table.drop(dead_letter_id), gives_back=True)
         self._changed.set()
         return dropped
 
@@ -297,7 +304,7 @@ class DeadLetterStore:
             except DiskFull:
                 if limit == 1:
                     raise
-                limit = max(limit // 10, 1)  # deleting fewer of them takes less room
+                limit = max(limit // 10, 1)  # deleting fewer of them takes less space
                 continue
             if not dropped:
                 break
@@ -373,14 +380,14 @@ class DeadLetterStore:
                 gone, has_more = await self._ask(self._sweep, gives_back=True)
             except StoreError:
                 gone = {}  # the failure was logged already
-            for route, letters in gone.items():
-                _log.warning("%d dead letters of route %s have expired", letters, route)
-                self._losses.expired(route, letters)
+            for route, count in gone.items():
+                _log.warning("%d dead letters of route %s have expired", count, route)
+                self._losses.expired(route, count)
                 self._changed.set()
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
 
     def _sweep(self, table: DeadLetterTable) -> tuple[dict[str, int], bool]:
-        self._reserve.set_aside()  # if it had to be given up, and there is room again
+        self._reserve.set_aside()  # if it had to be given up, and there is space again
         gone, has_more = table.sweep()
         self._shrink(table)
         return gone, has_more

@@ -149,10 +149,10 @@ class Kept(Enum):
     """Whether a dead letter was kept, and why not."""
 
     YES = auto()
-    NO_ROOM = auto()
-    """All room is taken by dead letters that clients were promised."""
+    FULL = auto()
+    """All space is taken by dead letters that clients were promised."""
     NO_SHARE = auto()
-    """The holder has half of all room and is not alone, or all but what is left to others."""
+    """The holder has half of all space and is not alone, or all but what is left to others."""
 
 
 class DeadLetterTable:
@@ -164,51 +164,59 @@ class DeadLetterTable:
         self._clock = clock
         self._presence = presence
 
-    def keep(self, letter: DeadLetter, most_letters: int, most_bytes: int) -> Kept:
-        """Insert a dead letter, if there is room for it.
+    def keep(self, dead_letter: DeadLetter, max_count: int, max_bytes: int) -> Kept:
+        """Insert a dead letter, if there is space for it.
 
         Its client was promised that it is kept, so none is evicted for another. How one holder is
-        kept from taking all of the room: see :mod:`proxy.policy.fair_share`.
+        kept from taking all of the space: see :mod:`proxy.policy.fair_share`.
         """
-        headers = json.dumps([[_text(name), _text(value)] for name, value in letter.headers])
-        (run,) = letter.runs
+        headers = json.dumps([[_text(name), _text(value)] for name, value in dead_letter.headers])
+        (run,) = dead_letter.runs
         attempts = json.dumps(run.attempts)
-        weight = len(letter.body) + len(headers) + len(attempts) + len(letter.summary.target)
-        letters, size = self._run(
+        weight = (
+            len(dead_letter.body) + len(headers) + len(attempts) + len(dead_letter.summary.target)
+        )
+        count, size = self._run(
             "SELECT coalesce(sum(letters), 0), coalesce(sum(bytes), 0) FROM totals"
         ).fetchone()
-        own_letters, own_size = self._run(
-            "SELECT letters, bytes FROM holders WHERE holder = ?", (letter.holder,)
+        own_count, own_size = self._run(
+            "SELECT letters, bytes FROM holders WHERE holder = ?", (dead_letter.holder,)
         ).fetchone() or (0, 0)
-        if letters >= most_letters or size + weight > most_bytes:
-            return Kept.NO_ROOM
-        if letters == own_letters:
+        if count >= max_count or size + weight > max_bytes:
+            return Kept.FULL
+        if count == own_count:
             share, share_bytes = (
-                limit_for_one_caller(most_letters),
-                limit_for_one_caller(most_bytes),
+                limit_for_one_caller(max_count),
+                limit_for_one_caller(max_bytes),
             )
         else:
-            share, share_bytes = most_letters // 2, most_bytes // 2
-        if own_letters >= share or own_size + weight > share_bytes:
+            share, share_bytes = max_count // 2, max_bytes // 2
+        if own_count >= share or own_size + weight > share_bytes:
             return Kept.NO_SHARE
-        out = letter.summary
+        out = dead_letter.summary
         values = (
             *(out.id, out.created, out.expires, out.route, out.method),
             out.target.encode("utf-8", "surrogateescape"),
             *(out.request_id, out.error, out.category.value, out.verdict, out.used, out.allowed),
             *(int(out.may_have_run), out.state.value, out.replays, out.size, out.missing or ""),
             *(out.caller, json.dumps(out.credentials)),
-            *("", weight, headers, json.dumps(letter.dropped)),
-            *(letter.peer, letter.scheme, letter.record, letter.fallback, letter.holder),
+            *("", weight, headers, json.dumps(dead_letter.dropped)),
+            *(
+                dead_letter.peer,
+                dead_letter.scheme,
+                dead_letter.record,
+                dead_letter.fallback,
+                dead_letter.holder,
+            ),
         )
         self._run(f"INSERT INTO letters ({_ALL}) VALUES ({_PLACEHOLDERS})", values)  # noqa: S608 - constants
-        if letter.body:
-            self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, letter.body))
+        if dead_letter.body:
+            self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, dead_letter.body))
         self._add_run(out.id, 0, run)
         return Kept.YES
 
-    def _add_run(self, letter_id: str, number: int, run: ReplayRun) -> None:
-        values = (letter_id, number, run.time, run.result, json.dumps(run.attempts))
+    def _add_run(self, dead_letter_id: str, number: int, run: ReplayRun) -> None:
+        values = (dead_letter_id, number, run.time, run.result, json.dumps(run.attempts))
         self._run("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", values)
 
     def page(
@@ -231,26 +239,29 @@ class DeadLetterTable:
         )
         return [_summary(row) for row in rows]
 
-    def find(self, letter_id: str) -> DeadLetter | None:
+    def find(self, dead_letter_id: str) -> DeadLetter | None:
         """Return all of one dead letter."""
         self.find_abandoned()
         row = self._run(
             f"SELECT {_SUMMARY}, {_REST} FROM letters WHERE id = ?",  # noqa: S608 - constants
-            (letter_id,),
+            (dead_letter_id,),
         ).fetchone()
         if row is None:
             return None
         runs = self._run(
-            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number", (letter_id,)
+            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number",
+            (dead_letter_id,),
         ).fetchall()
         (body,) = self._run(
-            "SELECT body FROM bodies WHERE letter = ?", (letter_id,)
+            "SELECT body FROM bodies WHERE letter = ?", (dead_letter_id,)
         ).fetchone() or (b"",)
-        return _letter(row, body, runs)
+        return _dead_letter(row, body, runs)
 
-    def begin_replay(self, letter_id: str, ticket: str, *, force: bool) -> DeadLetter | Obstacle:
+    def begin_replay(
+        self, dead_letter_id: str, ticket: str, *, force: bool
+    ) -> DeadLetter | Obstacle:
         """Mark a dead letter as being replayed, if it may be; *ticket* identifies the replay."""
-        found = self.find(letter_id)
+        found = self.find(dead_letter_id)
         if found is None:
             return Obstacle.UNKNOWN
         obstacle = found.summary.obstacle(force=force)
@@ -258,26 +269,32 @@ class DeadLetterTable:
             return obstacle
         self._run(
             "UPDATE letters SET state = ?, owner = ? WHERE id = ?",
-            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", letter_id),
+            (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", dead_letter_id),
         )
         return found
 
     def end_replay(
-        self, letter_id: str, ticket: str, run: ReplayRun | None, *, may_have_run: bool, gone: bool
+        self,
+        dead_letter_id: str,
+        ticket: str,
+        run: ReplayRun | None,
+        *,
+        may_have_run: bool,
+        gone: bool,
     ) -> None:
         """End a replay: the dead letter is *gone*, or waits with one more *run* on record."""
         owner = f"{self._presence.token} {ticket}"
-        row = self._run("SELECT owner FROM letters WHERE id = ?", (letter_id,)).fetchone()
+        row = self._run("SELECT owner FROM letters WHERE id = ?", (dead_letter_id,)).fetchone()
         if row is None or row[0] != owner:
             return  # the replay had not begun
         if gone:
-            self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
+            self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
             return
         if run is not None:
             (number,) = self._run(
-                "SELECT count(*) FROM runs WHERE letter = ?", (letter_id,)
+                "SELECT count(*) FROM runs WHERE letter = ?", (dead_letter_id,)
             ).fetchone()
-            self._add_run(letter_id, number, run)
+            self._add_run(dead_letter_id, number, run)
         used = None if run is None else len(run.attempts)
         # What was uncertain before stays so: that it failed this time says nothing of the other.
         self._run(
@@ -288,7 +305,7 @@ class DeadLetterTable:
                 int(run is not None),
                 used,
                 int(may_have_run),
-                letter_id,
+                dead_letter_id,
             ),
         )
 
@@ -303,15 +320,15 @@ class DeadLetterTable:
                     (DeadLetterState.UNCERTAIN.value, owner),
                 )
 
-    def drop(self, letter_id: str) -> bool | None:
+    def drop(self, dead_letter_id: str) -> bool | None:
         """Delete a dead letter; False if it is being replayed, None if there is none."""
         self.find_abandoned()
-        row = self._run("SELECT state FROM letters WHERE id = ?", (letter_id,)).fetchone()
+        row = self._run("SELECT state FROM letters WHERE id = ?", (dead_letter_id,)).fetchone()
         if row is None:
             return None
         if row[0] == DeadLetterState.REPLAYING.value:
             return False
-        self._run("DELETE FROM letters WHERE id = ?", (letter_id,))
+        self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
         return True
 
     def drop_some(self, route: str | None, after: str, until: str, limit: int) -> list[str]:
@@ -327,7 +344,7 @@ class DeadLetterTable:
             (after, until, *values, limit),
         ).fetchall()
         self._run_each("DELETE FROM letters WHERE id = ?", rows)
-        return [letter for (letter,) in rows]
+        return [dead_letter_id for (dead_letter_id,) in rows]
 
     def sweep(self) -> tuple[dict[str, int], bool]:
         """Delete some expired dead letters; return the number by route, and if there are more."""
@@ -337,8 +354,8 @@ class DeadLetterTable:
             (self._clock.wall(), BATCH),
         ).fetchall()
         gone: dict[str, int] = {}
-        for letter, route in rows:
-            self._run("DELETE FROM letters WHERE id = ?", (letter,))
+        for dead_letter_id, route in rows:
+            self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
             gone[route] = gone.get(route, 0) + 1
         return gone, len(rows) == BATCH
 
@@ -358,11 +375,11 @@ class DeadLetterTable:
     def counts(self) -> dict[str, DeadLetterCounts]:
         """Return how many dead letters there are, by route."""
         found = {}
-        for route, letters, size, replayable in self._run("SELECT * FROM totals").fetchall():
+        for route, count, size, replayable in self._run("SELECT * FROM totals").fetchall():
             (oldest,) = self._run(
                 "SELECT created FROM letters WHERE route = ? ORDER BY id LIMIT 1", (route,)
             ).fetchone() or (0.0,)
-            found[route] = DeadLetterCounts(letters, replayable, size, oldest)
+            found[route] = DeadLetterCounts(count, replayable, size, oldest)
         return found
 
 
@@ -373,7 +390,7 @@ def _text(value: bytes) -> str:
 def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
     match row:
         case (
-            str(letter),
+            str(dead_letter_id),
             float(created),
             float(expires),
             str(route),
@@ -382,7 +399,7 @@ def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
             str(request_id),
             str(error),
             str(category),
-            str(why),
+            str(verdict),
             int(used),
             int(allowed),
             int(may_have_run),
@@ -394,7 +411,7 @@ def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
             str(credentials),
         ) if category in set(FailureCategory) and state in set(DeadLetterState):
             return DeadLetterSummary(
-                id=letter,
+                id=dead_letter_id,
                 created=created,
                 expires=expires,
                 route=route,
@@ -403,7 +420,7 @@ def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
                 request_id=request_id,
                 error=error,
                 category=FailureCategory(category),
-                verdict=why,
+                verdict=verdict,
                 used=used,
                 allowed=allowed,
                 may_have_run=bool(may_have_run),
@@ -417,8 +434,10 @@ def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
     raise StoreError("what is stored of a letter makes no sense")
 
 
-def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]) -> DeadLetter:
-    outline, rest = _summary(row[:_SUMMARY_COLUMNS]), row[_SUMMARY_COLUMNS:]
+def _dead_letter(
+    row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]
+) -> DeadLetter:
+    summary, rest = _summary(row[:_SUMMARY_COLUMNS]), row[_SUMMARY_COLUMNS:]
     match rest:
         case (
             str(headers),
@@ -430,7 +449,7 @@ def _letter(row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, s
             str(holder),
         ):
             return DeadLetter(
-                summary=outline,
+                summary=summary,
                 headers=_headers(headers),
                 dropped=tuple(_read(dropped)),
                 body=body,

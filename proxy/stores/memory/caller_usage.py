@@ -56,7 +56,7 @@ class CallerUsage:
         self.markers = EvictionOrder()
 
     def __repr__(self) -> str:
-        return f"<room of {self.caller}: {self.open} open, {self.ended} ended, {self.bytes} bytes>"
+        return f"<usage of {self.caller}: {self.open} open, {self.ended} ended, {self.bytes} bytes>"
 
     @property
     def records(self) -> int:

@@ -4,7 +4,7 @@ Nothing here ever waits, so each method is one atomic step. Memory is bounded, i
 and in bytes, and three kinds of entries share it:
 
 -   records in flight or held: never evicted, for their requests would run twice;
--   records that have ended: a result is evicted if another record or result needs its room, and
+-   records that have ended: a result is evicted if another record or result needs its space, and
     leaves a marker behind, which says that the request has run; when only markers are left,
     those go;
 -   outcomes of keys that were set free: for seconds only, for the requests that waited for them,
@@ -59,7 +59,7 @@ _LEFT_SHARE = 0.25
 """Share of all bytes for outcomes that owners left behind."""
 _RECORDS_SHARE = 0.75
 """Share of all bytes for records as such: beyond that the oldest of them go before results do, so
-that there is room for some. With the usual bounds there are never so many."""
+that there is space for some. With the usual bounds there are never so many."""
 
 
 class MemoryIdempotencyStore:
@@ -156,7 +156,7 @@ class MemoryIdempotencyStore:
         usage = CallerUsage(caller) if is_new else usages[caller]
         if (
             self.used > self._fits_below or self._count >= self._entries or usage.open >= self._half
-        ) and not self._has_room(usage, now, wall):
+        ) and not self._has_space(usage, now, wall):
             return Claimed(ClaimAnswer.FULL)
         if is_new:
             usages[caller] = usage
@@ -258,7 +258,7 @@ class MemoryIdempotencyStore:
         if after.caller != caller:
             usage = self._move(usage, after.caller)
         size = len(after.result)
-        if self.used + size > self._bytes and not self._has_result_room(size, wall):
+        if self.used + size > self._bytes and not self._has_result_space(size, wall):
             # That it has run must not be forgotten, even if its result does not fit.
             after, size = after._replace(state=RecordState.UNSTORED, result=b""), 0
         del self._open[name]
@@ -303,7 +303,7 @@ class MemoryIdempotencyStore:
             )
 
     def _leave(self, owner: str, result: bytes, wall: float) -> None:
-        """Keep *result* for the requests that waited for *owner*, if there is room."""
+        """Keep *result* for the requests that waited for *owner*, if there is space."""
         if owner in self._left:
             self._clear(owner)
         size = RECORD + len(result)
@@ -311,7 +311,7 @@ class MemoryIdempotencyStore:
         while self._left and self._left_used + size > most:
             self._clear(next(iter(self._left)))
         if size <= most and (
-            self.used + size <= self._settings.bytes or self._has_result_room(size, wall)
+            self.used + size <= self._settings.bytes or self._has_result_space(size, wall)
         ):
             self._left[owner] = (self._clock.monotonic() + LEFT_FOR, result)
             self.used += size
@@ -373,21 +373,21 @@ class MemoryIdempotencyStore:
         oldest = max(self._clock.wall() - min(created), 0.0) if created else None
         return KnownKeys(self._count, self._held, oldest)
 
-    def _has_room(self, usage: CallerUsage, now: float, wall: float) -> bool:
+    def _has_space(self, usage: CallerUsage, now: float, wall: float) -> bool:
         """Tell whether *usage* may have one more record, if need be after others were evicted."""
-        if self._make_room(usage, wall):
+        if self._make_space(usage, wall):
             return True
         if now - self._looked < _LOOK_AGAIN:
             return False
         self._looked = now
         self._tidy_open(wall)
-        return self._make_room(usage, wall)
+        return self._make_space(usage, wall)
 
-    def _make_room(self, usage: CallerUsage, wall: float) -> bool:
+    def _make_space(self, usage: CallerUsage, wall: float) -> bool:
         """Evict until one more record fits; evict nothing and return False if it never will."""
         most = self._settings
         if usage.open >= self._half and self._count > usage.records:
-            return False  # others have records, and shall find room for more
+            return False  # others have records, and shall find space for more
         if usage.open >= self._most_alone:
             return False  # others may come
         size = RECORD if usage.caller in self._usage else RECORD + CALLER_USAGE_BYTES
@@ -400,8 +400,8 @@ class MemoryIdempotencyStore:
             self._evict_record(wall)
         return True
 
-    def _has_result_room(self, size: int, wall: float) -> bool:
-        """Make room for a result by evicting others; markers only if there are too many."""
+    def _has_result_space(self, size: int, wall: float) -> bool:
+        """Make space for a result by evicting others; markers only if there are too many."""
         most = self._settings.bytes
         spare = min(max(self._too_many_records(0), 0), len(self._ended) * RECORD)
         if self.used - self._results_used - spare + size > most:

@@ -18,7 +18,8 @@ Six ideas, and where to read them:
 
 ``limiter.py`` puts these together for one bucket, ``store.py`` for all of them. Below them,
 ``connection.py`` speaks the server's protocol and ``connect.py`` logs in. They import ``core``,
-``policy``, ``net`` and the driver, hiredis, so this package is loaded only where it is configured.
+``policy``, ``http``, ``net`` and the driver, hiredis, so this package is loaded only where it is
+configured.
 """
 
 from proxy.stores.redis.scripts import OPERATIONS

@@ -2,7 +2,7 @@
 
 An instance reports how many it uses and could use; the store says how many it *may* use,
 from then on and until the lease runs out. Reports are whole numbers and not steps, so it
-does not matter if one is lost or comes twice (``places.lua``).
+does not matter if one is lost or comes twice (``scripts/concurrency.lua``).
 
 What the store has granted us is never less than what we use: while a report is on its
 way we take no more than it says that we keep. If we may use less than we do (other instances
@@ -78,7 +78,7 @@ class SharedConcurrency:
 
     # Slots at hand.
 
-    def has_room(self, now: float) -> bool:
+    def has_capacity(self, now: float) -> bool:
         """Tell whether one more call may be under way."""
         if self.limit is None:
             return True

@@ -60,7 +60,7 @@ class _Everything:
     def spend(self, now: float) -> bool:  # noqa: ARG002 - no matter when
         return True
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return True
 
     def occupy(self) -> None: ...

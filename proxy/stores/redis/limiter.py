@@ -113,7 +113,7 @@ class SharedLimiter:
         if self._degraded is not None:
             return self._take_beside(self._degraded, now, reserved)
         concurrency = self._concurrency
-        if not concurrency.has_room(now) or not self._rates.take(now, reserved):
+        if not concurrency.has_capacity(now) or not self._rates.take(now, reserved):
             return False
         concurrency.occupy()
         return True
@@ -123,7 +123,7 @@ class SharedLimiter:
             return False
         if not self._store_is_up:
             self._sent_alone += 1
-        elif not (self._concurrency.has_room(now) and self._rates.take(now, reserved)):
+        elif not (self._concurrency.has_capacity(now) and self._rates.take(now, reserved)):
             other.undo(now)
             return False
         self._concurrency.occupy()
@@ -158,11 +158,11 @@ class SharedLimiter:
             self._sent_alone += 1
         return True
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Tell whether a slot is free for one more call."""
-        if self._degraded is not None and not self._degraded.has_room():
+        if self._degraded is not None and not self._degraded.has_capacity():
             return False
-        return not self._store_is_up or self._concurrency.has_room(self._clock.monotonic())
+        return not self._store_is_up or self._concurrency.has_capacity(self._clock.monotonic())
 
     def occupy(self) -> None:
         """Take a slot for a call whose permit is reserved."""
@@ -192,7 +192,7 @@ class SharedLimiter:
         """Tell whether asking the store may bring permits or slots."""
         if not self._store_is_up or now < self._paused_until:
             return False
-        if self._concurrency.has_room(now):
+        if self._concurrency.has_capacity(now):
             return self._rates.is_unsure(now)
         return self._concurrency.is_unsure(now)
 
@@ -223,13 +223,15 @@ class SharedLimiter:
 
     def ask(self, now: float, waiting: int) -> None:
         """Request permits or slots for *waiting* waiters, as soon as that can be done."""
-        if not self._store_is_up or (self._degraded is not None and not self._degraded.has_room()):
+        if not self._store_is_up or (
+            self._degraded is not None and not self._degraded.has_capacity()
+        ):
             return
         self._waiting = waiting
         due: float | None
         if now < self._paused_until:
             due = self._paused_until
-        elif self._concurrency.has_room(now):
+        elif self._concurrency.has_capacity(now):
             free_slots = self._concurrency.free_slots(now)
             due = self._ask_for_permits(
                 now, waiting if free_slots is None else min(waiting, free_slots)

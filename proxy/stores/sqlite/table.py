@@ -184,15 +184,15 @@ class KeyTable:
         if after is None:
             self._run("DELETE FROM keys WHERE name = ?", (name,))
         else:
-            if after.result and not self._has_room_for(len(after.result)):
+            if after.result and not self._has_space_for(len(after.result)):
                 after = after._replace(state=RecordState.UNSTORED, result=b"")
             self._write(name, after, 0.0)
         if record.waits and ending.state is not RecordState.DONE and ending.result:
             self._leave(owner, ending.result, now + LEFT_FOR)
         return True
 
-    def _has_room_for(self, size: int) -> bool:
-        """Make room for a result, if it fits at all; the caller that has most loses its oldest."""
+    def _has_space_for(self, size: int) -> bool:
+        """Make space for a result, if it fits at all; the caller that has most loses its oldest."""
         if size > self._most_bytes:
             return False
         while self._bytes_of("*") + size > self._most_bytes:
@@ -214,7 +214,7 @@ class KeyTable:
         return 0 if row is None else int(row[0])
 
     def _leave(self, owner: str, result: bytes, until: float) -> None:
-        """Leave *result* behind for the requests that wait, if there is room for it."""
+        """Leave *result* behind for the requests that wait, if there is space for it."""
         (used,) = self._run("SELECT coalesce(sum(length(result)), 0) FROM outcomes").fetchone()
         if used + len(result) > MOST_LEFT:
             self._sweep_outcomes(self._clock.monotonic())

@@ -1,5 +1,5 @@
 """One SQLite file and the thread that has its connection, for the stores that have tables in it.
 
 ``opening`` makes and checks the file, ``thread`` runs commands on it in transactions. Both import
-only ``stores.ports``; ``stores/sqlite`` and ``stores/dead_letters`` use them.
+only the ports of ``stores``; ``stores/sqlite`` and ``stores/dead_letters`` use them.
 """

@@ -30,7 +30,7 @@ class Layout:
     """Whether what was committed survives the end of the machine too, and not only that of any
     process. It costs a wait for the disk, which is milliseconds, per transaction."""
     can_shrink: bool = False
-    """Whether room that is free in the file can be given back to the disk (and is, by
+    """Whether space that is free in the file can be given back to the disk (and is, by
     ``incremental_vacuum``)."""
     from_last_format: tuple[str, ...] = ()
     """Statements that convert the tables of the format before; none: that one is not read

@@ -36,21 +36,21 @@ class FileRefusal(FileFailure, StoreRefusal):
 
 
 class DiskFull(FileRefusal):
-    """There is no room on the disk for what was to be written."""
+    """There is no space on the disk for what was to be written."""
 
 
-class DiskRoom(Protocol):
-    """Finds room on a full disk, in the thread that has the file."""
+class DiskSpace(Protocol):
+    """Finds space on a full disk, in the thread that has the file."""
 
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
         """Make some for a command that found none; False if there is nothing left to try.
 
-        *gives_back*: the command makes more room than it takes. Called again, and again, until the
+        *gives_back*: the command frees more space than it takes. Called again, and again, until the
         command succeeds or the answer is False.
         """
 
     def restore(self, db: sqlite3.Connection) -> None:
-        """Restore the room for the next command: the present one is over."""
+        """Restore the space for the next command: the present one is over."""
 
     def tidy(self, db: sqlite3.Connection) -> None:
         """Do what can only be done between two transactions."""
@@ -84,7 +84,7 @@ class Job(Generic[_TableT]):
         self.is_large = is_large
         """Whether it takes so long that others go first."""
         self.gives_back = gives_back
-        """Whether it makes room on the disk, or leads to that."""
+        """Whether it frees space on the disk, or leads to that."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once there is a result or an error."""
         self.is_over = False
@@ -102,15 +102,15 @@ class FileThread(Generic[_TableT]):
         self,
         open_file: Callable[[], sqlite3.Connection],
         table: Callable[[sqlite3.Connection], _TableT],
-        room: DiskRoom | None = None,
+        disk_space: DiskSpace | None = None,
     ) -> None:
         """Call *open_file* in the thread; it raises StoreError if the file cannot be opened.
 
-        *room* is asked when the disk is full.
+        *disk_space* is asked when the disk is full.
         """
         self._open_file = open_file
         self._table = table
-        self._room = room
+        self._disk_space = disk_space
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job[_TableT] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -152,10 +152,10 @@ class FileThread(Generic[_TableT]):
             table = self._table(db)
             try:
                 for batch in self._batches():
-                    _run_batch(db, table, batch, self._room)
+                    _run_batch(db, table, batch, self._disk_space)
                     self._tell(_deliver, batch)
-                    if self._room is not None:
-                        self._room.tidy(db)
+                    if self._disk_space is not None:
+                        self._disk_space.tidy(db)
             finally:
                 db.close()
         self._tell(_end, self._ended)
@@ -185,7 +185,10 @@ class FileThread(Generic[_TableT]):
 
 
 def _run_batch(
-    db: sqlite3.Connection, table: _TableT, batch: list[Job[_TableT]], room: DiskRoom | None = None
+    db: sqlite3.Connection,
+    table: _TableT,
+    batch: list[Job[_TableT]],
+    disk_space: DiskSpace | None = None,
 ) -> None:
     """Run all of *batch* in one transaction; if that cannot be committed, in smaller ones.
 
@@ -208,8 +211,8 @@ def _run_batch(
                 parts += (part[half:], part[:half])
                 continue
             part[0].error = _failure(error)
-            if room is not None and isinstance(part[0].error, DiskFull):
-                _run_on_full_disk(db, table, part[0], room)
+            if disk_space is not None and isinstance(part[0].error, DiskFull):
+                _run_on_full_disk(db, table, part[0], disk_space)
     for job in batch:
         job.is_over = True
 
@@ -226,15 +229,15 @@ def _run_part(db: sqlite3.Connection, table: _TableT, part: list[Job[_TableT]]) 
 
 
 def _run_on_full_disk(
-    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], room: DiskRoom
+    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], disk_space: DiskSpace
 ) -> None:
-    """Run a command again that found no room, as often as *room* can make some."""
-    while isinstance(job.error, DiskFull) and room.make(db, gives_back=job.gives_back):
+    """Run a command again that found no space, as often as *disk_space* can free some."""
+    while isinstance(job.error, DiskFull) and disk_space.make(db, gives_back=job.gives_back):
         try:
             _run_part(db, table, [job])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this command's
             job.error = _failure(error)
-    room.restore(db)
+    disk_space.restore(db)
 
 
 def _failure(error: Exception) -> StoreError:

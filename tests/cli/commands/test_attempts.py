@@ -104,7 +104,7 @@ async def test_what_could_not_be_reached() -> None:
     )
 
 
-async def test_a_hint_and_a_place_in_line() -> None:
+async def test_a_hint_and_a_place_in_queue() -> None:
     route = f"{FAST}\nthrottle: {{rate: 5/s, burst: 1}}"
     async with (
         ScriptedUpstream(answer(ok())) as upstream,

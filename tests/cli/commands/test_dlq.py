@@ -159,7 +159,7 @@ async def test_show_of_a_body_that_is_no_text() -> None:
         await proxy.app._dead_letters.keep(letter(body=b"\xff" + bytes(range(48, 68))))
         _, out, _ = await dlq(proxy, "show", FIRST)
         assert "00000000  ff 30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e  .0123456789:;<=>" in out
-        await proxy.app._dead_letters.keep(letter(2, body=b"", missing=Missing.NO_ROOM))
+        await proxy.app._dead_letters.keep(letter(2, body=b"", missing=Missing.BUFFER_FULL))
         _, out, _ = await dlq(proxy, "show", SECOND)
         assert "body: not kept (buffer_full), so it cannot be sent again" in out
 

@@ -157,7 +157,7 @@ async def test_an_attempt_tells_how_long_it_waited_and_why_it_was_the_last_or_no
     ]
 
 
-async def test_an_attempt_tells_how_long_it_stood_in_line_if_it_did(
+async def test_an_attempt_tells_how_long_it_waits_in_queue_if_it_did(
     written: Written, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     attempts = [
@@ -215,7 +215,7 @@ CASES: list[tuple[str, bool, Callable[[MakeExchange, MakeAttempt], Exchange]]] =
         True,
         lambda e, a: e(attempts=[a(1, status=0, kind=FailureKind.RESET), a(2)]),
     ),
-    ("stood in line", True, lambda e, a: e(attempts=[a(queued=0.001)])),
+    ("waited in a queue", True, lambda e, a: e(attempts=[a(queued=0.001)])),
     (
         "refused by a throttle",
         True,

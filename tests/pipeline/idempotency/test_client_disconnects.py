@@ -36,7 +36,7 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.keys import KEY, Gate, is_replayed, new_key, post
 from tests.support.leftovers import leftovers, nothing_left
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 
 LONG_WAIT = "retry: {backoff: {strategy: constant, base: 20s, jitter: none}}"
 ONE_AT_A_TIME = "throttle: {concurrency: 1, max_wait: 20s}"
@@ -138,7 +138,7 @@ async def departed(there: KeyedProxy, phase: str, count: int = 1) -> None:
 
 async def codes(there: KeyedProxy, lines: int) -> list[int]:
     """What the log says, once it has so many lines; checks that the metrics say the same."""
-    await told(there.proxy, lines)
+    await last_logged(there.proxy, lines)
     return sorted(record["code"] for record in there.proxy.log)
 
 
@@ -173,10 +173,10 @@ async def test_who_leaves_during_the_claim_leaves_the_key_free(tmp_path: Path) -
         assert there.paid == 1
 
 
-async def in_line(there: KeyedProxy) -> RawClient:
+async def in_queue(there: KeyedProxy) -> RawClient:
     await there.other_request()
     owner = await there.pays()
-    await eventually(lambda: leftovers(there.proxy).get("requests in line"))
+    await eventually(lambda: leftovers(there.proxy).get("requests in the queue"))
     return owner
 
 
@@ -208,7 +208,7 @@ async def without_a_connection(there: KeyedProxy) -> RawClient:
 Owner = Callable[[KeyedProxy], Awaitable[RawClient]]
 
 NOTHING_UNDER_WAY = [
-    pytest.param(in_line, ONE_AT_A_TIME, "", "queue", id="in line"),
+    pytest.param(in_queue, ONE_AT_A_TIME, "", "queue", id="in the queue"),
     pytest.param(between_attempts, LONG_WAIT, REFUSES_503, "backoff", id="between attempts"),
     pytest.param(
         with_a_failure_in_hand, LONG_WAIT, REFUSES_503, "upstream", id="with a failure in hand"
@@ -257,7 +257,7 @@ async def test_who_has_waited_longest_takes_its_place(
 
 async def test_one_after_the_other_they_take_its_place() -> None:
     async with keyed_proxy(route=ONE_AT_A_TIME) as there:
-        owner = await in_line(there)
+        owner = await in_queue(there)
         waiters = await there.waiters(20)
         for number, leaving in enumerate((owner, *waiters[:-1]), start=1):
             leaving.wire.reset()
@@ -272,7 +272,7 @@ async def test_one_after_the_other_they_take_its_place() -> None:
 @both_loops
 async def test_all_of_them_leave_at_once() -> None:
     async with keyed_proxy(route=ONE_AT_A_TIME) as there:
-        everybody = [await in_line(there), *await there.waiters(20)]
+        everybody = [await in_queue(there), *await there.waiters(20)]
         for client in everybody:
             client.wire.reset()
         await eventually(lambda: len(there.proxy.app._in_flight_keys) == 1)
@@ -291,7 +291,7 @@ async def test_whose_time_is_up_in_the_moment_of_its_turn_passes_it_on() -> None
             key = new_key()
             async with there.proxy.client() as owner:
                 await owner.send(request("POST", "/", key, body=b"pay"))
-                await eventually(lambda: leftovers(there.proxy).get("requests in line"))
+                await eventually(lambda: leftovers(there.proxy).get("requests in the queue"))
                 async with there.proxy.client() as hurried, there.proxy.client() as patient_one:
                     quick = "Holdfast-Timeout: 50ms"
                     await hurried.send(request("POST", "/", key, quick, body=b"pay"))

@@ -21,7 +21,7 @@ from tests.support.clock import FakeClock
 from tests.support.dead_letters import replay, replayed
 from tests.support.keys import post
 from tests.support.ports import refusing_port
-from tests.support.records import told
+from tests.support.records import last_logged
 
 QUICK = "backoff: {base: 1ms, max: 1ms}"
 unavailable = answer(response(503))
@@ -48,7 +48,7 @@ async def two(
 
 
 async def whys(proxy: RunningProxy) -> list[str]:
-    return [attempt["why"] for attempt in (await told(proxy))["attempts"]]
+    return [attempt["why"] for attempt in (await last_logged(proxy))["attempts"]]
 
 
 @pytest.mark.parametrize("failure", [unavailable, hang_up])
@@ -170,7 +170,7 @@ async def test_amazons_hint_is_in_milliseconds() -> None:
     async with two() as (proxy, first, _):
         first.script(answer(response(503, b"", "x-amz-retry-after: 30")))
         assert (await post(proxy)).status == 200
-        _, second = (await told(proxy))["attempts"]
+        _, second = (await last_logged(proxy))["attempts"]
         assert second["wait_for"] == "hint"
         assert 30 <= second["wait_ms"] < 300
 

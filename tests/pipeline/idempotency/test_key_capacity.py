@@ -121,12 +121,12 @@ async def test_no_address_is_in_the_store(store: str, tmp_path: Path) -> None:
             assert (await post(proxy)).status == 502
             if store == "redis":
                 async with server.client() as client:
-                    rooms = await client.keys("holdfast:open:*")
+                    sets = await client.keys("holdfast:open:*")
                     records = [
                         await client.hget(key, "caller") for key in await client.keys("*:key:*")
                     ]
-                    assert len(rooms) == len(records) == 1
-                    told = f"{rooms} {records}"
+                    assert len(sets) == len(records) == 1
+                    told = f"{sets} {records}"
             else:
                 with closing(sqlite3.connect(file)) as db:
                     told = str(db.execute("SELECT caller FROM keys").fetchall())

@@ -23,7 +23,7 @@ from tests.support.proxies import ServedBy
 
 CALLERS, KEYS = (200, 50) if DEEP else (40, 12)
 ROUTE = "idempotency: true"
-IN_LINE = "throttle: {concurrency: 2, max_wait: none}\nidempotency: true"
+IN_QUEUE = "throttle: {concurrency: 2, max_wait: none}\nidempotency: true"
 """An owner that leaves the throttle's queue has sent nothing: another request goes on."""
 LONG = 600 if DEEP else 60
 
@@ -48,7 +48,7 @@ async def keys_of(proxy: ServedBy) -> dict[str, int]:
 
 @with_several_seeds
 @in_every_store
-@pytest.mark.parametrize("route", [ROUTE, IN_LINE], ids=["at once", "in line"])
+@pytest.mark.parametrize("route", [ROUTE, IN_QUEUE], ids=["at once", "in the queue"])
 @pytest.mark.timeout(LONG)
 async def test_one_instance(store: str, route: str, seed: int, tmp_path: Path) -> None:
     till = Till(seed)
@@ -77,7 +77,7 @@ async def test_one_instance(store: str, route: str, seed: int, tmp_path: Path) -
     ("store", "count", "route"),
     [
         pytest.param("redis", 3, ROUTE, id="three on one Redis"),
-        pytest.param("sqlite", 2, IN_LINE, id="two on one file"),
+        pytest.param("sqlite", 2, IN_QUEUE, id="two on one file"),
     ],
 )
 @pytest.mark.timeout(LONG)

@@ -150,7 +150,7 @@ async def test_who_has_waited_long_enough_is_told() -> None:
 
 
 @both_loops
-async def test_who_is_cancelled_in_line_leaves_nothing() -> None:
+async def test_who_is_cancelled_in_queue_leaves_nothing() -> None:
     stage = Stage(ONE_SLOT)
     stage.take()
     exchange = visitor()

@@ -239,7 +239,7 @@ async def test_a_deadline_that_comes_before_its_turn(waiting: list[int]) -> None
 
 @both_loops
 @pytest.mark.parametrize("waiting", [[1, 0], [0, 1]], ids=["the route's", "the upstream's"])
-async def test_a_client_that_leaves_in_line_leaves_nothing(waiting: list[int]) -> None:
+async def test_a_client_that_leaves_in_queue_leaves_nothing(waiting: list[int]) -> None:
     stage = Stage(*((HOURLY, ONE_SLOT) if waiting[0] else (ONE_SLOT, HOURLY)))
     stage.try_acquire().close()
     task = await stage.acquire()
@@ -323,7 +323,7 @@ async def test_what_is_not_sent_is_left_to_others_after_a_while() -> None:
     assert stage.waiting == [1, 0]
     [quick] = await gather(task)
     assert 0.09 <= stage.now - began < 2
-    assert stage.under_way == [2, 2], "it kept its places"
+    assert stage.under_way == [2, 2], "it kept its slots"
     late = await begun(slow.use(math.inf))
     assert stage.waiting == [1, 0], "the permit is gone"
     stage.limiters[0].change(FREE, stage.now)
@@ -443,7 +443,7 @@ async def test_a_store_that_gives_nothing_any_more_is_why_though_there_is_a_paus
 
 
 @both_loops
-@pytest.mark.parametrize("granted", [False, True], ids=["in line", "in the very turn"])
+@pytest.mark.parametrize("granted", [False, True], ids=["in the queue", "in the very turn"])
 async def test_who_is_cancelled_while_it_comes_back_leaves_nothing(*, granted: bool) -> None:
     stage = Stage(HOURLY, HOURLY)
     permit = stage.try_acquire()

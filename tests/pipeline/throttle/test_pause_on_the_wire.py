@@ -29,11 +29,11 @@ from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     decisions,
-    in_line,
+    in_queue,
+    join_queue,
     most_within,
-    stand_in_line,
     statuses,
     throttle,
 )
@@ -117,11 +117,11 @@ async def test_without_any_rate_those_who_waited_are_spread_over_a_second() -> N
         AsyncExitStack() as stack,
     ):
         upstream.script(answer(response(429, b"", "Retry-After-Ms: 300")))
-        clock.stop()  # the pause does not end before all are in line
+        clock.stop()  # the pause does not end before all are in the queue
         assert (await proxy.get("/first")).status == 429
         clients = [await stack.enter_async_context(proxy.client()) for _ in range(20)]
         for number, client in enumerate(clients):
-            await stand_in_line(proxy, client, request("GET", f"/{number}"))
+            await join_queue(proxy, client, request("GET", f"/{number}"))
         assert throttle(proxy)["waiting"] == 20
         began = time.monotonic()
         clock.go_on()
@@ -150,11 +150,11 @@ async def test_those_who_waited_for_the_end_are_served_in_their_order() -> None:
         AsyncExitStack() as stack,
     ):
         upstream.script(answer(response(429, b"", "Retry-After-Ms: 200")))
-        clock.stop()  # the pause does not end before all are in line
+        clock.stop()  # the pause does not end before all are in the queue
         await proxy.get("/first")
         clients = [await stack.enter_async_context(proxy.client()) for _ in range(30)]
         for number, client in enumerate(clients):
-            await stand_in_line(proxy, client, request("GET", f"/{number}"))
+            await join_queue(proxy, client, request("GET", f"/{number}"))
         clock.go_on()
         for client in clients:
             assert (await client.response()).status == 200
@@ -323,7 +323,7 @@ async def test_an_upstream_s_pause_is_for_every_route_that_leads_to_it() -> None
             assert (len(upstream.requests), len(elsewhere.requests)) == (1, 1)
 
 
-# Those in line when it begins, and those on their way.
+# Those in the queue when it begins, and those on their way.
 
 
 def assert_paused(got: Response, retry_after: str) -> None:
@@ -332,7 +332,7 @@ def assert_paused(got: Response, retry_after: str) -> None:
 
 
 async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
-    door = Doorkeeper(NOT_NOW_FOR_LONG)
+    manual = ManualAnswers(NOT_NOW_FOR_LONG)
     route = "throttle: {concurrency: 1, max_wait: 40s}\ntimeout: 60s"
     async with (
         ScriptedUpstream() as upstream,
@@ -341,37 +341,37 @@ async def test_who_cannot_wait_for_its_end_is_told_at_once() -> None:
         proxy.client() as hurried,
         proxy.client() as patient,
     ):
-        upstream.script(door)
+        upstream.script(manual)
         await first.send(request("GET", "/first"))
         await upstream.seen()
-        await stand_in_line(proxy, hurried, request("GET", "/hurried", "Holdfast-Timeout: 20s"))
-        await stand_in_line(proxy, patient, request("GET", "/patient"))
-        door.let_through()
+        await join_queue(proxy, hurried, request("GET", "/hurried", "Holdfast-Timeout: 20s"))
+        await join_queue(proxy, patient, request("GET", "/patient"))
+        manual.let_through()
         assert (await first.response()).body == b"not now"
         # The patient one goes first, and the next half a second later.
         assert_paused(await hurried.response(), "31")
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         assert patient.is_silent
-        # Nor do those get in line who come now and cannot wait.
+        # Nor do those get in the queue who come now and cannot wait.
         assert_paused(await proxy.get("/", "Holdfast-Timeout: 20s"), "31")
         assert len(upstream.requests) == 1
 
 
 async def test_who_waits_for_a_connection_meanwhile_is_not_sent_either() -> None:
-    door = Doorkeeper(NOT_NOW)
+    manual = ManualAnswers(NOT_NOW)
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, "throttle: 100/s", options="max_connections: 1")) as proxy,
         proxy.client() as first,
         proxy.client() as second,
     ):
-        upstream.script(door)
+        upstream.script(manual)
         await first.send(request("GET", "/first"))
         await upstream.seen()
         await second.send(request("GET", "/second"))
         await eventually(lambda: throttle(proxy)["under_way"] == 2)
         told = time.monotonic()
-        door.let_through()
+        manual.let_through()
         assert (await first.response()).status == 429
         assert (await second.response()).status == 200
         assert upstream.requests[1].at - told >= HINT
@@ -389,9 +389,9 @@ async def test_a_client_that_leaves_during_a_pause_is_never_sent() -> None:
         clock.stop()  # the pause does not end before one has left
         await proxy.get("/first")
         async with proxy.client() as leaving:
-            await stand_in_line(proxy, leaving, request("GET", "/leaving"))
-            await stand_in_line(proxy, staying, request("GET", "/staying"))
-        await in_line(proxy, 1)
+            await join_queue(proxy, leaving, request("GET", "/leaving"))
+            await join_queue(proxy, staying, request("GET", "/staying"))
+        await in_queue(proxy, 1)
         clock.go_on()
         assert (await staying.response()).status == 200
         assert [seen.target for seen in upstream.requests] == ["/first", "/staying"]

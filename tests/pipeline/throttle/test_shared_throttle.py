@@ -61,7 +61,7 @@ async def names(client: Redis) -> list[str]:
 async def test_so_many_come_through_together_and_no_more(
     scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # To ask the store is no wait in line, even where a busy machine takes longer to do so.
+    # To ask the store is no wait in the queue, even where a busy machine takes longer to do so.
     monkeypatch.setattr("proxy.pipeline.throttle.async_limiter._STORE_ROUND_TRIP", 2.0)
     async with redis_server() as server, ScriptedUpstream() as upstream:
         limit = {"route": burst(5)} if scope == "route" else {"options": burst(5)}
@@ -151,7 +151,7 @@ async def test_who_sees_the_names_of_buckets_cannot_try_credentials_on_them() ->
         assert own != await bucket_of(SECRET, prefix="green")
 
 
-async def test_places_are_shared_and_free_for_the_other_at_once() -> None:
+async def test_slots_are_shared_and_free_for_the_other_at_once() -> None:
     doors = asyncio.Semaphore(0)
 
     async def wait_at_the_door(visit: Visit) -> None:
@@ -184,7 +184,7 @@ async def test_places_are_shared_and_free_for_the_other_at_once() -> None:
     [
         pytest.param("throttle: true", "all", id="without a rate"),
         pytest.param("throttle: {rate: 1000/s, burst: 100}", "all", id="with a rate"),
-        pytest.param("throttle: {concurrency: 5}", "all", id="with places"),
+        pytest.param("throttle: {concurrency: 5}", "all", id="with slots"),
     ],
 )
 async def test_what_one_is_told_holds_for_the_others(limit: str, name: str) -> None:

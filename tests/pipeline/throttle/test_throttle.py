@@ -299,7 +299,7 @@ async def test_the_same_settings_change_nothing() -> None:
     stage.throttle.close()
 
 
-async def test_with_another_key_all_begin_anew_and_those_in_line_get_their_turn() -> None:
+async def test_with_another_key_all_begin_anew_and_those_in_queue_get_their_turn() -> None:
     stage = Stage(replace(BY_ACCOUNT, rates=(Rate(100, 1.0),), burst=1))
     before = stage.limiter("a")
     assert before.queue.take(stage.now)

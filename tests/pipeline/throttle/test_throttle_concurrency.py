@@ -24,25 +24,25 @@ from tests.support import (
     running,
 )
 from tests.support.leftovers import nothing_left
-from tests.support.throttles import Doorkeeper, at_once, decisions, in_line, throttle
+from tests.support.throttles import ManualAnswers, at_once, decisions, in_queue, throttle
 
 ONE = "throttle: {concurrency: 1}"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"
 
 
 async def follows(proxy: RunningProxy, upstream: ScriptedUpstream) -> "asyncio.Task[None]":
-    """Another request, which stands in line behind the one under way."""
+    """Another request, which waits in the queue behind the one under way."""
 
     async def follow() -> None:
         assert (await proxy.get("/next")).status == 200
 
     task = asyncio.create_task(follow())
-    await in_line(proxy, 1)
+    await in_queue(proxy, 1)
     assert [seen.target for seen in upstream.requests] == ["/first"]
     return task
 
 
-async def test_no_more_are_under_way_than_there_are_places() -> None:
+async def test_no_more_are_under_way_than_there_are_slots() -> None:
     under_way = most = 0
 
     async def count(visit: Visit) -> None:
@@ -208,16 +208,16 @@ async def test_no_place_is_left_taken_by_failures() -> None:
 async def test_leaving_in_the_very_moment_of_ones_turn_loses_no_place() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, ONE)) as proxy:
         for _ in range(20):
-            doorkeeper = upstream.usual = Doorkeeper()
+            manual = upstream.usual = ManualAnswers()
             first = asyncio.create_task(proxy.get("/first"))
             await eventually(lambda: throttle(proxy)["under_way"] == 1)
             async with proxy.client() as leaving:
                 await leaving.send(request("GET", "/leaving"))
-                await in_line(proxy, 1)
-                doorkeeper.let_through(2)
+                await in_queue(proxy, 1)
+                manual.let_through(2)
                 leaving.wire.reset()
                 assert (await first).body == b"/first"
             await nothing_left(proxy)
         # Whatever the race came to each time, the one slot is still there.
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await proxy.get("/after")).status == 200

@@ -19,7 +19,7 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
-from tests.support.throttles import Doorkeeper, in_line, statuses, throttle
+from tests.support.throttles import ManualAnswers, in_queue, statuses, throttle
 
 TRUSTING = "trusted_proxies: [127.0.0.1]"
 
@@ -220,7 +220,7 @@ async def test_the_key_is_read_as_it_arrived_whatever_the_route_makes_of_it() ->
         assert [seen.get("X-Tenant") for seen in upstream.requests] == ["all", "all"]
 
 
-async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
+async def test_one_caller_in_queue_does_not_keep_another_waiting() -> None:
     route = "throttle: {rate: 5/s, burst: 1, key: 'header:X-Tenant'}"
     async with (
         ScriptedUpstream() as upstream,
@@ -229,30 +229,32 @@ async def test_one_caller_in_line_does_not_keep_another_waiting() -> None:
     ):
         await proxy.get("/", "X-Tenant: a")
         await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         assert (await proxy.get("/", "X-Tenant: b")).status == 200
         assert waiting.is_silent
         assert (await waiting.response()).status == 200
         assert upstream.requests[-1].target == "/waiting"
 
 
-async def test_one_caller_in_line_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> None:
+async def test_one_caller_in_queue_for_the_upstream_keeps_nobody_else_of_the_route_waiting() -> (
+    None
+):
     route = "throttle: {rate: 20/s, burst: 1}"
     options = "throttle: {concurrency: 1, key: 'header:X-Tenant'}"
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=options)) as proxy,
         proxy.client() as waiting,
     ):
-        upstream.script(doorkeeper)
+        upstream.script(manual)
         first = asyncio.create_task(proxy.get("/first", "X-Tenant: a"))
         await upstream.seen()
         await waiting.send(request("GET", "/waiting", "X-Tenant: a"))
-        await in_line(proxy, 1, "upstream", "scripted")
+        await in_queue(proxy, 1, "upstream", "scripted")
         assert (await proxy.get("/other", "X-Tenant: b")).status == 200
         assert waiting.is_silent
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await first).status == 200
         assert (await waiting.response()).status == 200
         await nothing_left(proxy)
@@ -325,14 +327,14 @@ async def test_a_caller_that_nobody_would_miss_makes_room_for_another() -> None:
 
 async def test_a_caller_with_a_call_under_way_is_not_forgotten() -> None:
     route = "throttle: {concurrency: 1, key: 'header:X-Tenant', max_wait: 0s, max_keys: 1}"
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
-        upstream.script(doorkeeper)
+        upstream.script(manual)
         first = asyncio.create_task(proxy.get("/", "X-Tenant: a"))
         await upstream.seen()
         assert (await proxy.get("/", "X-Tenant: b")).status == 200
         assert (await proxy.get("/", "X-Tenant: a")).status == 429
-        doorkeeper.let_through()
+        manual.let_through()
         assert (await first).status == 200
         await nothing_left(proxy)
 

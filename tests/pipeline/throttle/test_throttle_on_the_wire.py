@@ -31,10 +31,10 @@ from tests.support.leftovers import nothing_left
 from tests.support.ports import black_hole, refusing_port
 from tests.support.relay import relay
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
-    in_line,
+    in_queue,
     most_within,
     statuses,
     throttle,
@@ -117,20 +117,20 @@ async def test_an_open_breaker_refuses_before_a_permit_is_taken() -> None:
         assert await decisions(proxy) == {"passed": 3, "refused": 1}
 
 
-async def test_a_breaker_that_opens_meanwhile_refuses_who_stands_in_line() -> None:
+async def test_a_breaker_that_opens_meanwhile_refuses_who_waits_in_queue() -> None:
     route = "throttle: {rate: 1/h, burst: 3, concurrency: 1, max_wait: 1s}"
     clock = FakeClock()
-    doorkeeper = Doorkeeper(response(500))
+    manual = ManualAnswers(response(500))
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route, options=BREAKER), clock=clock) as proxy,
     ):
-        upstream.script(doorkeeper)
+        upstream.script(manual)
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         second = asyncio.create_task(proxy.get())
-        await in_line(proxy, 1)
-        doorkeeper.let_through()
+        await in_queue(proxy, 1)
+        manual.let_through()
         assert (await first).status == 500
         refused = await second
         assert (refused.status, refused.reason_word) == (503, "breaker_open")
@@ -217,36 +217,36 @@ async def _in_place_of(port: int, proxy: RunningProxy) -> ScriptedUpstream:
 
 
 async def test_no_free_connection_costs_nothing() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     options = "max_connections: 1\nconnect_timeout: 20ms"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, burst(2), options=options)) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         busy = await proxy.get()
         assert (busy.status, busy.reason_word) == (503, "busy")
-        doorkeeper.let_through(9)
+        manual.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         assert len(upstream.requests) == 2
 
 
-async def test_a_client_that_leaves_in_line_for_the_upstream_costs_the_route_nothing() -> None:
-    doorkeeper = Doorkeeper()
+async def test_a_client_that_leaves_in_queue_for_the_upstream_costs_the_route_nothing() -> None:
+    manual = ManualAnswers()
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, burst(2), options="throttle: {concurrency: 1}")) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
         await upstream.seen()
         async with proxy.client() as leaving:
             await leaving.send(request("GET", "/leaving"))
-            await in_line(proxy, 1, "upstream", "scripted")
+            await in_queue(proxy, 1, "upstream", "scripted")
             assert throttle(proxy)["under_way"] == 2
-        await in_line(proxy, 0, "upstream", "scripted")
-        doorkeeper.let_through(9)
+        await in_queue(proxy, 0, "upstream", "scripted")
+        manual.let_through(9)
         assert (await first).status == 200
         await assert_left(proxy, 1)
         await nothing_left(proxy)

@@ -23,11 +23,11 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.records import outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
-    in_line,
-    stand_in_line,
+    in_queue,
+    join_queue,
     throttle,
 )
 
@@ -37,7 +37,7 @@ CLOSED = "throttle: {rate: 1/h, burst: 1, max_wait: none}\ntimeout: none"
 
 
 async def open_to(proxy: RunningProxy, rate: str) -> None:
-    """Another limit for those in line: one that lets them go."""
+    """Another limit for those in the queue: one that lets them go."""
     proxy.config.write_text(proxy.config.read_text().replace("rate: 1/h", f"rate: {rate}"))
     assert (await proxy.admin("POST", "/-/reload")).status == 200
 
@@ -45,12 +45,12 @@ async def open_to(proxy: RunningProxy, rate: str) -> None:
 async def a_crowd(
     stack: AsyncExitStack, proxy: RunningProxy, count: int, *, before: int = 0
 ) -> list[RawClient]:
-    """So many clients, in line one behind the other; their paths are their numbers."""
+    """So many clients, in the queue one behind the other; their paths are their numbers."""
     crowd = []
     for number in range(before, before + count):
         client = await stack.enter_async_context(proxy.client())
         await client.send(request("GET", f"/{number}"))
-        await in_line(proxy, number + 1)
+        await in_queue(proxy, number + 1)
         crowd.append(client)
     return crowd
 
@@ -70,7 +70,7 @@ async def test_five_hundred_are_served_in_the_order_of_their_coming_though_a_hun
         leaving = set(range(100, 300, 2))
         for number in leaving:
             crowd[number].wire.reset()
-        await in_line(proxy, CROWD - len(leaving))
+        await in_queue(proxy, CROWD - len(leaving))
         assert len(upstream.requests) == 1
         await open_to(proxy, "500/s")
         staying = [number for number in range(CROWD) if number not in leaving]
@@ -97,7 +97,7 @@ async def test_who_leaves_delays_nobody() -> None:
         crowd = await a_crowd(stack, proxy, 210)
         for client in crowd[:200]:
             client.wire.reset()
-        await in_line(proxy, 10)
+        await in_queue(proxy, 10)
         began = time.monotonic()
         await open_to(proxy, "50/s")
         for client in crowd[200:]:
@@ -112,10 +112,10 @@ async def test_one_that_leaves_is_never_sent(how: str) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, CLOSED)) as proxy:
         await proxy.get("/first")
         async with proxy.client() as leaving, proxy.client() as staying:
-            await stand_in_line(proxy, leaving, request("GET", "/leaving"))
-            await stand_in_line(proxy, staying, request("GET", "/staying"))
+            await join_queue(proxy, leaving, request("GET", "/leaving"))
+            await join_queue(proxy, staying, request("GET", "/staying"))
             getattr(leaving.wire, how)()
-            await in_line(proxy, 1)
+            await in_queue(proxy, 1)
             await open_to(proxy, "10/s")
             assert (await staying.response()).status == 200
         assert [seen.target for seen in upstream.requests] == ["/first", "/staying"]
@@ -132,17 +132,17 @@ async def test_one_that_leaves_with_more_in_its_pipeline_is_noticed_too() -> Non
         async with proxy.client() as first, proxy.client() as leaving:
             await first.send(request("GET", "/first"))
             await upstream.seen()
-            await stand_in_line(proxy, leaving, request("GET", "/leaving") * 2000)
+            await join_queue(proxy, leaving, request("GET", "/leaving") * 2000)
             leaving.wire.close()
-            await in_line(proxy, 0)
+            await in_queue(proxy, 0)
         assert len(upstream.requests) == 1
 
 
-async def test_places_in_line_are_limited() -> None:
-    doorkeeper = Doorkeeper()
+async def test_slots_in_queue_are_limited() -> None:
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1, max_queue: 3}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         AsyncExitStack() as stack,
     ):
@@ -153,9 +153,9 @@ async def test_places_in_line_are_limited() -> None:
         refused = await proxy.get()
         assert (refused.status, refused.problem["cause"]) == (429, "queue_full")
         crowd[1].wire.reset()
-        await in_line(proxy, 2)
+        await in_queue(proxy, 2)
         crowd += await a_crowd(stack, proxy, 1, before=2)  # the place that was given up
-        doorkeeper.let_through(9)
+        manual.let_through(9)
         for client in (first, crowd[0], crowd[2], crowd[3]):
             assert (await client.response()).status == 200
 
@@ -203,7 +203,7 @@ async def test_who_would_wait_for_too_long_is_told_so_at_once() -> None:
     ):
         clock.stop()  # at once: no time passes
         await proxy.get("/first")
-        await stand_in_line(proxy, second, request("GET", "/second"))
+        await join_queue(proxy, second, request("GET", "/second"))
         refused = await proxy.get("/third")  # a second would pass until its turn
         assert (refused.status, refused.problem["cause"]) == (429, "max_wait")
         assert second.is_silent
@@ -212,8 +212,8 @@ async def test_who_would_wait_for_too_long_is_told_so_at_once() -> None:
         assert [seen.target for seen in upstream.requests] == ["/first", "/second"]
 
 
-async def test_nobody_overtakes_those_in_line() -> None:
-    """Nor who comes when there is a permit again, before those in line have heard of it."""
+async def test_nobody_overtakes_those_in_queue() -> None:
+    """Nor who comes when there is a permit again, before those in the queue have heard of it."""
     clock = FakeClock()
     route = "throttle: {rate: 1/m, max_wait: none}\ntimeout: none"
     async with (
@@ -223,23 +223,23 @@ async def test_nobody_overtakes_those_in_line() -> None:
         proxy.client() as late,
     ):
         await proxy.get("/first")
-        await stand_in_line(proxy, waiting, request("GET", "/waiting"))
+        await join_queue(proxy, waiting, request("GET", "/waiting"))
         clock.advance(61)
         await late.send(request("GET", "/late"))
         assert (await waiting.response()).status == 200
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         assert [seen.target for seen in upstream.requests] == ["/first", "/waiting"]
 
 
 # While draining.
 
 
-async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503))
+async def test_a_drain_lets_first_attempts_in_queue_go_on_and_sends_retries_away() -> None:
+    manual, failure = ManualAnswers(), ManualAnswers(response(503))
     retry = "retry: {attempts: 2, backoff: {strategy: constant, base: 1ms, jitter: none}}"
     route = f"throttle: {{concurrency: 1}}\n{retry}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as failing,
         proxy.client() as second,
@@ -248,17 +248,17 @@ async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away(
         upstream.script(failure)
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
-        await stand_in_line(proxy, second, request("GET", "/second"))
-        await stand_in_line(proxy, third, request("GET", "/third"))
+        await join_queue(proxy, second, request("GET", "/second"))
+        await join_queue(proxy, third, request("GET", "/third"))
         failure.let_through()
         # Now the second is under way, and the third and a retry are in line.
         await upstream.seen(2)
-        await in_line(proxy, 2)
+        await in_queue(proxy, 2)
         draining = asyncio.create_task(proxy.app.drain())
         sent_away = await failing.response()
         assert (sent_away.status, sent_away.reason_word) == (503, "draining")
         assert sent_away.problem["attempts"] == 1
-        doorkeeper.let_through(2)
+        manual.let_through(2)
         assert (await second.response()).body == b"/second"
         assert (await third.response()).body == b"/third"
         await draining
@@ -268,7 +268,7 @@ async def test_a_drain_lets_first_attempts_in_line_go_on_and_sends_retries_away(
         assert not leftovers(proxy)
 
 
-async def test_a_process_that_is_told_to_end_serves_those_in_line_first() -> None:
+async def test_a_process_that_is_told_to_end_serves_those_in_queue_first() -> None:
     route = "throttle: {rate: 5/s, burst: 1}"
     async with (
         ScriptedUpstream() as upstream,
@@ -288,21 +288,21 @@ async def test_a_process_that_is_told_to_end_serves_those_in_line_first() -> Non
         assert len(upstream.requests) == 8
 
 
-async def test_what_a_stop_cuts_off_in_line_is_never_sent() -> None:
+async def test_what_a_stop_cuts_off_in_queue_is_never_sent() -> None:
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, CLOSED, top="drain_timeout: 100ms")) as proxy,
         proxy.client() as waiting,
     ):
         await proxy.get()
-        await stand_in_line(proxy, waiting)
+        await join_queue(proxy, waiting)
         await proxy.app.drain()
         assert await waiting.ended()
         assert len(upstream.requests) == 1
         assert not leftovers(proxy)
 
 
-async def test_the_log_tells_how_long_one_stood_in_line() -> None:
+async def test_the_log_tells_how_long_one_waits_in_queue() -> None:
     route = "throttle: {rate: 10/s, burst: 1}"
     notable = "access_log: notable"
     async with (

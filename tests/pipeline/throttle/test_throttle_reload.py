@@ -1,4 +1,4 @@
-"""A reload: what stays the same keeps its state, what changes holds for those in line too."""
+"""A reload: what stays the same keeps its state, what changes holds for those in the queue too."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ import pytest
 from tests.support import Response, RunningProxy, ScriptedUpstream, one_route, request, running
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     at_once,
     decisions,
-    in_line,
-    stand_in_line,
+    in_queue,
+    join_queue,
     statuses,
     throttle,
 )
@@ -111,36 +111,36 @@ CHANGES: list[tuple[str, str, str, str]] = [
 @pytest.mark.parametrize(
     ("route", "before", "after"), [pytest.param(*row[1:], id=row[0]) for row in CHANGES]
 )
-async def test_those_in_line_go_by_the_new_limit(route: str, before: str, after: str) -> None:
+async def test_those_in_queue_go_by_the_new_limit(route: str, before: str, after: str) -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         await proxy.get("/first")
         waiting = asyncio.create_task(at_once(proxy, 5))
-        await in_line(proxy, 5)
+        await in_queue(proxy, 5)
         assert len(upstream.requests) == 1
         assert (await reload(proxy, before, after)).status == 200
         assert {got.status for got in await asyncio.wait_for(waiting, 3)} == {200}
         await nothing_left(proxy)
 
 
-async def test_more_places_are_taken_at_once_and_fewer_when_they_are_free() -> None:
-    doorkeeper = Doorkeeper()
+async def test_more_slots_are_taken_at_once_and_fewer_when_they_are_free() -> None:
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
     ):
         callers = [asyncio.create_task(proxy.get(f"/{n}")) for n in range(4)]
-        await in_line(proxy, 3)
+        await in_queue(proxy, 3)
         assert (await reload(proxy, "concurrency: 1", "concurrency: 3")).status == 200
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         await upstream.seen(3)
         assert (await reload(proxy, "concurrency: 3", "concurrency: 2")).status == 200
-        doorkeeper.let_through()
+        manual.let_through()
         await asyncio.wait(callers, return_when=asyncio.FIRST_COMPLETED)
         # Two are under way, as many as may be: the fourth still waits.
         assert throttle(proxy)["waiting"] == 1
         assert throttle(proxy)["under_way"] == 2
-        doorkeeper.let_through(3)
+        manual.let_through(3)
         assert {(await caller).status for caller in callers} == {200}
         await nothing_left(proxy)
 
@@ -168,7 +168,7 @@ async def test_a_bad_file_changes_nothing(before: str, after: str) -> None:
         proxy.client() as waiting,
     ):
         assert await statuses(proxy, 2) == [200, 200]
-        await stand_in_line(proxy, waiting)
+        await join_queue(proxy, waiting)
         good = proxy.config.read_text()
         assert (await reload(proxy, before, after)).status >= 400
         assert throttle(proxy)["waiting"] == 1
@@ -180,10 +180,10 @@ async def test_a_bad_file_changes_nothing(before: str, after: str) -> None:
 
 
 async def test_a_call_that_outlives_its_throttle_gives_its_place_back() -> None:
-    doorkeeper = Doorkeeper()
+    manual = ManualAnswers()
     route = "throttle: {concurrency: 1}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
     ):
         first = asyncio.create_task(proxy.get())
@@ -191,12 +191,12 @@ async def test_a_call_that_outlives_its_throttle_gives_its_place_back() -> None:
         assert (await reload(proxy, route, "")).status == 200
         second = asyncio.create_task(proxy.get())
         await upstream.seen(2)
-        doorkeeper.let_through(2)
+        manual.let_through(2)
         assert {(await caller).status for caller in (first, second)} == {200}
         await nothing_left(proxy)
 
 
-async def test_what_stood_in_line_for_its_route_goes_on_though_the_route_is_gone() -> None:
+async def test_what_waits_in_queue_for_its_route_goes_on_though_the_route_is_gone() -> None:
     route = "throttle: {rate: 10/s, burst: 1}"
     async with (
         ScriptedUpstream() as upstream,
@@ -205,7 +205,7 @@ async def test_what_stood_in_line_for_its_route_goes_on_though_the_route_is_gone
     ):
         await proxy.get()
         await waiting.send(request("GET", "/waiting"))
-        await in_line(proxy, 1)
+        await in_queue(proxy, 1)
         assert (await reload(proxy, "name: all", "name: other")).status == 200
         assert (await waiting.response()).status == 200
         assert upstream.requests[1].at - upstream.requests[0].at >= 0.09

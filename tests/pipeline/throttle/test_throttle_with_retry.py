@@ -18,12 +18,12 @@ from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
-from tests.support.records import outcomes, told
+from tests.support.records import last_logged, outcomes
 from tests.support.throttles import (
-    Doorkeeper,
+    ManualAnswers,
     decisions,
-    in_line,
-    stand_in_line,
+    in_queue,
+    join_queue,
     statuses,
     throttle,
 )
@@ -92,7 +92,7 @@ async def test_without_a_permit_for_another_attempt_the_response_in_hand_is_rela
         assert got.get("Holdfast-Attempts") == "2"
         assert got.get("Proxy-Status") is None
         assert len(upstream.requests) == 2
-        record = await told(proxy)
+        record = await last_logged(proxy)
         assert reasons(record) == ["retried", "throttled"]
         assert "refusal" not in record
         metrics = await proxy.metrics()
@@ -127,7 +127,7 @@ async def test_nor_is_it_given_up_for_a_turn_that_comes_too_late(
     ):
         clock.stop()  # at once: no time passes
         assert (await proxy.get("/", *fields)).body == b"not now"
-        assert reasons(await told(proxy)) == ["throttled"]
+        assert reasons(await last_logged(proxy)) == ["throttled"]
         assert await budget_left(proxy) == pytest.approx(FULL_BUDGET)
 
 
@@ -140,13 +140,13 @@ async def test_a_full_line_is_no_place_for_another_attempt() -> None:
         proxy.client() as failing,
         proxy.client() as waiting,
     ):
-        doorkeeper = Doorkeeper(response(503, b"not now"))
-        upstream.script(doorkeeper)
+        manual = ManualAnswers(response(503, b"not now"))
+        upstream.script(manual)
         clock.stop()  # the line does not move meanwhile
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
-        await stand_in_line(proxy, waiting)
-        doorkeeper.let_through()
+        await join_queue(proxy, waiting)
+        manual.let_through()
         assert (await failing.response()).body == b"not now"
         clock.go_on()
         assert (await waiting.response()).status == 200
@@ -159,7 +159,7 @@ async def test_the_wait_before_the_attempt_counts_as_time_for_a_permit_to_come()
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         upstream.script(UNAVAILABLE)
         assert (await proxy.get()).status == 200
-        assert reasons(await told(proxy)) == ["retried", "recovered"]
+        assert reasons(await last_logged(proxy)) == ["retried", "recovered"]
         assert await decisions(proxy) == {"passed": 2}
 
 
@@ -170,7 +170,7 @@ async def test_a_retry_that_follows_at_once_needs_no_patience_where_there_is_a_p
     ):
         upstream.script(answer(response(503, b"", "Retry-After: 0")))
         assert (await proxy.get()).status == 200
-        assert reasons(await told(proxy)) == ["retried", "recovered"]
+        assert reasons(await last_logged(proxy)) == ["retried", "recovered"]
 
 
 async def test_a_failure_without_a_response_is_told_as_what_it_is() -> None:
@@ -180,7 +180,7 @@ async def test_a_failure_without_a_response_is_told_as_what_it_is() -> None:
     ):
         got = await proxy.get()
         assert (got.status, got.reason_word) == (504, "timeout")
-        assert reasons(await told(proxy)) == ["throttled"]
+        assert reasons(await last_logged(proxy)) == ["throttled"]
         assert len(upstream.requests) == 1
 
 
@@ -203,7 +203,7 @@ async def test_a_refusal_after_the_wait_answers_for_itself() -> None:
         assert got.problem["attempts"] == 1
         assert int(got.get("Retry-After") or 0) > 3500
         assert len(upstream.requests) == 2
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert (record["path"], record["refusal"]) == ("/retried", "throttled")
         assert (outcomes(record), reasons(record)) == (["5xx"], ["throttled"])
         # It never began, so it is not charged.
@@ -224,7 +224,7 @@ async def test_a_refusal_is_never_retried(method: str) -> None:
         refused = await client.request(method, "/", body=b"x" if method == "POST" else None)
         assert (refused.status, refused.reason_word) == (429, "throttled")
         assert "attempts" not in refused.problem
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert record["attempts"] == []
         assert await decisions(proxy) == {"passed": 1, "refused": 1}
         assert judged(await proxy.metrics(), "throttled") == 1
@@ -260,22 +260,22 @@ async def test_a_fallback_that_may_not_be_called_is_not_called() -> None:
 # Time.
 
 
-async def test_the_time_in_line_is_not_the_attempt_s() -> None:
+async def test_the_time_in_queue_is_not_the_attempt_s() -> None:
     route = f"throttle: {{rate: 2/s, burst: 1}}\n{retry(more='attempt_timeout: 200ms')}"
     async with ScriptedUpstream() as upstream, running(one_route(upstream, route)) as proxy:
         await proxy.get("/first")
         assert (await proxy.get("/second")).status == 200
-        record = await told(proxy, 2)
+        record = await last_logged(proxy, 2)
         assert outcomes(record) == ["2xx"]
         assert record["attempts"][0]["queue_ms"] > 200
         assert len(upstream.requests) == 2
 
 
-async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
+async def test_a_retry_waits_in_queue_behind_those_who_came_before() -> None:
+    manual, failure = ManualAnswers(), ManualAnswers(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as failing,
         proxy.client() as second,
@@ -284,13 +284,13 @@ async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
         upstream.script(failure)
         await failing.send(request("GET", "/failing"))
         await upstream.seen()
-        await stand_in_line(proxy, second, request("GET", "/second"))
-        await stand_in_line(proxy, third, request("GET", "/third"))
+        await join_queue(proxy, second, request("GET", "/second"))
+        await join_queue(proxy, third, request("GET", "/third"))
         failure.let_through()
         await upstream.seen(2)
-        await in_line(proxy, 2)
+        await in_queue(proxy, 2)
         assert throttle(proxy)["under_way"] == 1
-        doorkeeper.let_through(3)
+        manual.let_through(3)
         for client in (second, third, failing):
             assert (await client.response()).status == 200
         targets = [seen.target for seen in upstream.requests]
@@ -301,11 +301,11 @@ async def test_a_retry_stands_in_line_behind_those_who_came_before() -> None:
         assert record["attempts"][1]["queue_ms"] > 0
 
 
-async def test_a_client_that_leaves_while_its_retry_is_in_line_gives_the_budget_back() -> None:
-    doorkeeper, failure = Doorkeeper(), Doorkeeper(response(503, b"not now"))
+async def test_a_client_that_leaves_while_its_retry_is_in_queue_gives_the_budget_back() -> None:
+    manual, failure = ManualAnswers(), ManualAnswers(response(503, b"not now"))
     route = f"throttle: {{concurrency: 1}}\n{retry()}"
     async with (
-        ScriptedUpstream(doorkeeper) as upstream,
+        ScriptedUpstream(manual) as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as second,
     ):
@@ -313,13 +313,13 @@ async def test_a_client_that_leaves_while_its_retry_is_in_line_gives_the_budget_
         async with proxy.client() as leaving:
             await leaving.send(request("GET", "/leaving"))
             await upstream.seen()
-            await stand_in_line(proxy, second, request("GET", "/second"))
+            await join_queue(proxy, second, request("GET", "/second"))
             failure.let_through()
             await upstream.seen(2)
-            await in_line(proxy, 1)
+            await in_queue(proxy, 1)
             assert await budget_left(proxy) == pytest.approx(FULL_BUDGET + 0.2 - 1)
-        await in_line(proxy, 0)
-        doorkeeper.let_through()
+        await in_queue(proxy, 0)
+        manual.let_through()
         assert (await second.response()).status == 200
         [record] = [r for r in await proxy.logged(2) if r["path"] == "/leaving"]
         assert (record["code"], reasons(record)) == (499, ["client_gone"])
@@ -340,5 +340,5 @@ async def test_attempts_that_never_left_take_no_permit() -> None:
             config = config.replace(upstream.url, f"http://127.0.0.1:{port}, {upstream.url}")
             async with running(config) as proxy:
                 assert (await proxy.get()).status == 200
-                assert outcomes(await told(proxy)) == ["connect", "2xx"]
+                assert outcomes(await last_logged(proxy)) == ["connect", "2xx"]
                 assert len(upstream.requests) == 1

@@ -151,7 +151,7 @@ def test_an_attempt_that_would_not_get_its_turn() -> None:
     assert verdicts(timeline) == ["throttled"]
 
 
-def test_time_in_line_counts() -> None:
+def test_time_in_queue_counts() -> None:
     timeline = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
     assert verdicts(timeline) == ["retried", "100 recovered"]
     # A second, its margin and a millisecond, and 0.1 s of that were the wait between attempts.

@@ -46,7 +46,7 @@ class RemoteLimiter:
         self.at_hand -= 1
         return True
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return True
 
     def occupy(self) -> None:

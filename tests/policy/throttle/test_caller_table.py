@@ -27,7 +27,7 @@ class Stage:
         found = self.table.find(name(caller))
         if found is not None:
             return found
-        if self.table.make_room(name(caller), self.idle.__contains__):
+        if self.table.make_space(name(caller), self.idle.__contains__):
             self.table.add(name(caller), caller)
             return caller
         return self.table.shared(name(caller), lambda number: f"shared {chr(number)}")
@@ -59,7 +59,7 @@ def test_beyond_that_new_ones_share_by_digest() -> None:
 
 def test_there_are_so_many_shared_ones_and_no_more() -> None:
     table: CallerTable[int] = CallerTable(1)
-    assert table.make_room(b"x", lambda _: False)
+    assert table.make_space(b"x", lambda _: False)
     table.add(b"x", -1)
     chance = Random(1)
     digests = [chance.randbytes(16) for _ in range(10_000)]
@@ -126,7 +126,7 @@ def test_a_sweep_leaves_those_in_use_and_the_memory_of_who_is_known() -> None:
     assert [stage.table.is_known(name(caller)) for caller in "abxy"] == [True, True, False, False]
 
 
-def test_no_more_are_remembered_than_have_places() -> None:
+def test_no_more_are_remembered_than_have_slots() -> None:
     stage = Stage()
     for number in range(50):
         caller = f"k{number}"
@@ -178,7 +178,7 @@ class Town:
         def new(_: int) -> LocalLimiter:
             return LocalLimiter(HOURLY, self.now)
 
-        if self.table.make_room(digest, lambda one: one.is_idle(self.now)):
+        if self.table.make_space(digest, lambda one: one.is_idle(self.now)):
             limiter = new(0)
             self.table.add(digest, limiter)
             return limiter

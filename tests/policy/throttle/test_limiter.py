@@ -53,9 +53,9 @@ def take_all(limiter: LocalLimiter, now: float) -> int:
         pytest.param(limiter_of(TEN, window=True), 10, id="a window"),
         pytest.param(limiter_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
         pytest.param(limiter_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
-        pytest.param(limiter_of(concurrency=3), 3, id="places"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than places"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more places than permits"),
+        pytest.param(limiter_of(concurrency=3), 3, id="slots"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than slots"),
+        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more slots than permits"),
         pytest.param(limiter_of(), 1000, id="no limit at all"),
     ],
 )
@@ -107,20 +107,20 @@ def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
         assert limiter.is_idle(START + later) == untouched.is_idle(START + later)
 
 
-def test_places() -> None:
+def test_slots() -> None:
     limiter = limiter_of(concurrency=2)
-    assert limiter.has_room()
+    assert limiter.has_capacity()
     limiter.occupy()
     assert limiter.take(START, 1)
-    assert not limiter.has_room()
+    assert not limiter.has_capacity()
     assert not limiter.take(START, 1)
     assert limiter.wait(START, 7) == 0, "nobody knows when a place becomes free"
     limiter.vacate()
-    assert limiter.has_room()
+    assert limiter.has_capacity()
     limiter.reserve(START)
     assert limiter.take(START, 2), "where there is no rate there is nothing to hold"
     limiter.undo(START)
-    assert limiter.has_room()
+    assert limiter.has_capacity()
 
 
 # When there is more.
@@ -233,7 +233,7 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
             limits(TEN, window=True, concurrency=5),
             limits(TEN, window=True, concurrency=6),
             4,
-            id="more places",
+            id="more slots",
         ),
     ],
 )
@@ -304,18 +304,18 @@ def test_a_pause_is_no_longer_than_allowed_now(
     assert found == pytest.approx([wait - early for wait in waits])
 
 
-def test_places_in_use_stay_in_use() -> None:
+def test_slots_in_use_stay_in_use() -> None:
     limiter = limiter_of(concurrency=3)
     take_all(limiter, START)
     limiter.change(limits(concurrency=2), START)
     for _ in range(2):
-        assert not limiter.has_room()
+        assert not limiter.has_capacity()
         assert limiter.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
         limiter.vacate()
-    assert limiter.has_room()
+    assert limiter.has_capacity()
 
 
-def test_places_count_before_there_is_a_limit_to_them() -> None:
+def test_slots_count_before_there_is_a_limit_to_them() -> None:
     limiter = limiter_of(TEN, burst=5)
     take_all(limiter, START)
     limiter.change(limits(TEN, burst=5, concurrency=6), START + 10)
@@ -436,7 +436,7 @@ class Run:
             self.reserved += 1
 
     def queue(self) -> None:
-        if self.limiter.has_room() and self.limiter.wait(self.now, self.reserved + 1) == 0:
+        if self.limiter.has_capacity() and self.limiter.wait(self.now, self.reserved + 1) == 0:
             self.limiter.occupy()
             self.slots += 1
             self.reserved += 1

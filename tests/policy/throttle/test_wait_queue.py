@@ -311,7 +311,7 @@ def test_a_stalled_loop_costs_what_was_not_let_out_meanwhile_and_nothing_else() 
     assert story.until(4).outs == {"a": 0, "b": 0, "c": 3, "d": 3, "e": 3.1, "f": 3.2}
 
 
-def test_places_go_to_those_who_came_first() -> None:
+def test_slots_go_to_those_who_came_first() -> None:
     story = Story(limits(concurrency=1))
     story.come(*"abc")
     assert story.queue.next_look(START) == 5, "nobody knows when a place becomes free"
@@ -384,7 +384,7 @@ def test_who_is_gone_is_not_refused() -> None:
     assert story.told == [("a", "out", 0), ("c", MAX_WAIT, 5)]
 
 
-def test_five_thousand_in_line_are_no_burden() -> None:
+def test_five_thousand_in_queue_are_no_burden() -> None:
     crowd = [f"caller {number}" for number in range(5000)]
     story = Story(limits(Rate(1000, 1.0), max_wait=60.0, max_queue=5000))
     story.come("first")
@@ -481,7 +481,7 @@ def test_a_slow_rate_does_not_wait_for_an_address_that_does_not_answer() -> None
     assert story.told == [("a", "out", 0.1)]
 
 
-def test_who_is_set_aside_comes_before_those_in_line() -> None:
+def test_who_is_set_aside_comes_before_those_in_queue() -> None:
     story = Story(limits(TEN, max_wait=0.25))
     assert set_aside(story, 0.0)
     story.come("a", "b", "c")
@@ -596,7 +596,7 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
     assert story.until(2).outs == {"a": 0.1, "b": 0.6}
 
 
-def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_line() -> None:
+def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_queue() -> None:
     queue: WaitQueue[Caller] = WaitQueue(limits(), textbook_limiter(limits(), START))
     assert queue.take(START)
     queue.reserve(START)
@@ -710,11 +710,11 @@ def test_a_pause_that_the_permits_know_of_is_not_news_to_them() -> None:
         pytest.param(limits(), {"b": 0, "c": 0, "d": 0}, id="no limit any more"),
         pytest.param(limits(TEN, max_queue=1), {"b": 0.1, "c": 0.2, "d": 0.3}, id="shorter line"),
         pytest.param(limits(TEN, max_wait=0.15), {"b": 0.1}, id="less patience"),
-        pytest.param(limits(TEN, concurrency=2), {"b": 0.1}, id="places as well"),
-        pytest.param(limits(concurrency=2), {"b": 0}, id="places instead"),
+        pytest.param(limits(TEN, concurrency=2), {"b": 0.1}, id="slots as well"),
+        pytest.param(limits(concurrency=2), {"b": 0}, id="slots instead"),
     ],
 )
-def test_other_limits_hold_for_those_in_line(
+def test_other_limits_hold_for_those_in_queue(
     after: ThrottleSettings, told: dict[str, float]
 ) -> None:
     story = Story(limits(TEN))

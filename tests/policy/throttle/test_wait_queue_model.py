@@ -65,7 +65,7 @@ class Line(RuleBasedStateMachine):
         super().__init__()
         self.clock = 1000 * SECOND
         self.callers = 0
-        self.in_line: list[Caller] = []
+        self.in_queue: list[Caller] = []
         self.back: list[Caller] = []
         self.reserved: list[Caller] = []
         self.lapsed: list[Caller] = []
@@ -108,7 +108,7 @@ class Line(RuleBasedStateMachine):
         refusal = self.queue.refusal(now, within)
         if refusal is None:
             self.queue.join(caller, now)
-            self.in_line.append(caller)
+            self.in_queue.append(caller)
             self.look()
         else:
             self.check_refusal(refusal.cause, refusal.wait, within)
@@ -130,11 +130,11 @@ class Line(RuleBasedStateMachine):
         self.clock = end
         self.look()
 
-    @precondition(lambda self: self.in_line or self.back)
+    @precondition(lambda self: self.in_queue or self.back)
     @rule(data=st.data(), later=st.booleans())
     def leave(self, data: st.DataObject, *, later: bool) -> None:
         """Let a caller leave; if *later*, the queue finds out by itself."""
-        caller = data.draw(st.sampled_from([*self.in_line, *self.back]))
+        caller = data.draw(st.sampled_from([*self.in_queue, *self.back]))
         if later:
             caller.has_left = True
             return
@@ -143,7 +143,7 @@ class Line(RuleBasedStateMachine):
             self.back.remove(caller)
             self.lapsed.append(caller)
         else:
-            self.in_line.remove(caller)
+            self.in_queue.remove(caller)
         self.look()
 
     @precondition(lambda self: self.reserved)
@@ -233,7 +233,7 @@ class Line(RuleBasedStateMachine):
                 assert not any(not before.has_left for before in self.back_before(caller))
                 self.back.remove(caller)
             else:
-                self.in_line.remove(caller)
+                self.in_queue.remove(caller)
                 self.first_turn(caller)
             self.reserved.append(caller)
         for caller, cause in served.refused:
@@ -251,7 +251,7 @@ class Line(RuleBasedStateMachine):
         """Forget callers that left, once the queue has removed them."""
         known = {*self.queue._queue, *self.queue._returned}
         self.lapsed += [caller for caller in self.back if caller.has_left and caller not in known]
-        for line in (self.in_line, self.back):
+        for line in (self.in_queue, self.back):
             line[:] = [caller for caller in line if not caller.has_left or caller in known]
 
     def refused(self, caller: Caller) -> None:
@@ -259,7 +259,7 @@ class Line(RuleBasedStateMachine):
             self.back.remove(caller)
             self.lapsed.append(caller)
         else:
-            self.in_line.remove(caller)
+            self.in_queue.remove(caller)
 
     def send(self, caller: Caller) -> None:
         self.sending.append(caller)
@@ -308,20 +308,20 @@ class Line(RuleBasedStateMachine):
     @property
     def rounding(self) -> int:
         """Nanoseconds that it may take longer: everybody ahead goes at a whole one."""
-        return len(self.in_line) + len(self.back) + len(self.reserved) + 1
+        return len(self.in_queue) + len(self.back) + len(self.reserved) + 1
 
     @property
     def can_be_foretold(self) -> bool:
-        """Places become free when they do, and several windows delay each other."""
+        """Slots become free when they do, and several windows delay each other."""
         settings = self.queue.settings
         is_simple = settings.algorithm == "gcra" or len(settings.rates) < 2
-        nobody_is_gone = not any(caller.has_left for caller in (*self.in_line, *self.back))
+        nobody_is_gone = not any(caller.has_left for caller in (*self.in_queue, *self.back))
         return settings.concurrency is None and is_simple and nobody_is_gone
 
     def check_refusal(self, cause: ThrottleCause, wait: float, within: float) -> None:
         """Refused only if there is no other way; and who obeys Retry-After passes."""
         if cause is ThrottleCause.QUEUE_FULL:
-            assert len(self.in_line) + len(self.back) >= self.queue.settings.max_queue
+            assert len(self.in_queue) + len(self.back) >= self.queue.settings.max_queue
         elif cause is ThrottleCause.PAUSED:
             assert self.now + min(self.patience, within) < self.opens
         if not self.can_be_foretold:
@@ -338,9 +338,9 @@ class Line(RuleBasedStateMachine):
 
     def check_promise(self, within: float, *, is_in: bool) -> None:
         """Check that a caller that was queued is released in time, as things stand."""
-        if not is_in or not self.can_be_foretold or not self.in_line:
+        if not is_in or not self.can_be_foretold or not self.in_queue:
             return
-        newest = self.in_line[-1]
+        newest = self.in_queue[-1]
         if newest.number != self.callers:
             return  # it went at once
         self.queue.leave(newest)
@@ -355,15 +355,15 @@ class Line(RuleBasedStateMachine):
         if not hasattr(self, "queue"):
             return
         assert self.queue.under_way == len(self.placed)
-        assert self.queue.waiting == len(self.in_line) + len(self.back)
-        everybody = [*self.in_line, *self.placed]
+        assert self.queue.waiting == len(self.in_queue) + len(self.back)
+        everybody = [*self.in_queue, *self.placed]
         assert len(everybody) == len(set(everybody))
 
     def teardown(self) -> None:
         """When all have gone it is as good as new."""
         if not hasattr(self, "queue"):
             return
-        for caller in (*self.in_line, *self.back):
+        for caller in (*self.in_queue, *self.back):
             self.queue.leave(caller)
         for _ in self.reserved:
             self.queue.lapse()

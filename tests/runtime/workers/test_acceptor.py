@@ -37,7 +37,7 @@ class Stage:
         taken.append(sock)
 
     def _choose(self) -> FdSender | None:
-        able = [sender for sender in self.senders if sender.has_room]
+        able = [sender for sender in self.senders if sender.has_capacity]
         return min(able, key=lambda sender: (sender.load, sender.last_sent), default=None)
 
     def connect(self, count: int = 1) -> list[socket.socket]:

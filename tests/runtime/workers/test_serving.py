@@ -1,4 +1,4 @@
-"""Connections are dealt evenly, requests are served as by one process, numbers are those of all."""
+"""Connections are spread evenly, requests served as by one process, numbers are those of all."""
 
 import asyncio
 import ssl
@@ -58,7 +58,7 @@ async def who_leaves_makes_room(running: RunningPool) -> None:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(running.proxy.client()) for _ in range(9)]
         await running.until_connected(3, 3, 3)
-        # Dealt in turn: these are all of one worker, whichever had its turn first.
+        # Distributed in turn: these are all of one worker, whichever had its turn first.
         for client in clients[::3]:
             client.wire.reset()
         await running.until_connected(0, 3, 3, in_any_order=True)

@@ -42,7 +42,7 @@ async def test_a_full_disk_can_be_cleared(
     disk: Path, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast")
-    async with opened(disk, most_bytes=10**9, most_letters=10**6) as store:
+    async with opened(disk, max_bytes=10**9, max_count=10**6) as store:
         kept = await kept_until_full(store, size)
         assert kept
         assert store.state == "down"
@@ -104,7 +104,7 @@ async def test_it_can_be_opened_when_the_disk_is_full(disk: Path) -> None:
 
 async def test_what_is_dropped_is_given_back_to_the_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 12 * KIB * KIB) as folder:
-        async with opened(folder, most_bytes=10**9) as store:
+        async with opened(folder, max_bytes=10**9) as store:
             before = free(folder)
             kept = await kept_until_full(store, 200_000)
             assert len(kept) > 20

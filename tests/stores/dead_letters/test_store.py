@@ -52,16 +52,16 @@ async def opened(
     *,
     wall: float = CREATED,
     losses: Losses | None = None,
-    most_letters: int = 1000,
-    most_bytes: int = 1024**2,
+    max_count: int = 1000,
+    max_bytes: int = 1024**2,
     patience: float = 5.0,
 ) -> AsyncIterator[DeadLetterStore]:
     store = DeadLetterStore(
         str(folder / "state"),
         At(wall),
         losses or Losses(),
-        most_letters=most_letters,
-        most_bytes=most_bytes,
+        max_count=max_count,
+        max_bytes=max_bytes,
         patience=patience,
     )
     await store.start()
@@ -141,7 +141,7 @@ async def test_pages_go_both_ways_and_by_route(tmp_path: Path) -> None:
 
 
 async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_letters=2) as store:
+    async with opened(tmp_path, max_count=2) as store:
         assert [await store.keep(letter(n)) for n in range(3)] == [True, True, False]
         await store.drop(letter(0).id)
         assert await store.keep(letter(3))
@@ -149,7 +149,7 @@ async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
 
 
 async def test_there_is_room_for_so_many_bytes(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_bytes=4000) as store:
+    async with opened(tmp_path, max_bytes=4000) as store:
         large = letter(1, body=b"x" * 3000)
         assert await store.keep(large)
         assert not await store.keep(letter(2, body=b"x" * 3000))
@@ -159,7 +159,7 @@ async def test_there_is_room_for_so_many_bytes(tmp_path: Path) -> None:
 
 
 async def test_nobody_takes_the_room_of_the_others(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_letters=10) as store:
+    async with opened(tmp_path, max_count=10) as store:
 
         async def keep(*numbers: int, holder: str) -> list[bool]:
             return [await store.keep(letter(n, holder=holder)) for n in numbers]
@@ -181,7 +181,7 @@ async def test_nobody_takes_the_room_of_the_others(tmp_path: Path) -> None:
 
 
 async def test_nor_all_of_the_bytes(tmp_path: Path) -> None:
-    async with opened(tmp_path, most_bytes=10_000) as store:
+    async with opened(tmp_path, max_bytes=10_000) as store:
         assert await store.keep(letter(1, body=b"x" * 4500, holder="a"))
         assert await store.keep(letter(2, holder="b"))
         assert not await store.keep(letter(3, body=b"x" * 1000, holder="a"))
@@ -253,7 +253,9 @@ async def test_counts(tmp_path: Path) -> None:
         pytest.param(
             letter(missing=Missing.TOO_LARGE), False, Obstacle.NO_BODY, id="there is no body"
         ),
-        pytest.param(letter(missing=Missing.NO_ROOM), True, Obstacle.NO_BODY, id="nor by force"),
+        pytest.param(
+            letter(missing=Missing.BUFFER_FULL), True, Obstacle.NO_BODY, id="nor by force"
+        ),
         pytest.param(letter(2), False, Obstacle.UNKNOWN, id="there is none"),
     ],
 )

@@ -25,10 +25,10 @@ LARGE = b"x" * 10_000
 class Memory:
     """A small one."""
 
-    def __init__(self, entries: int = 1000, room: int = 10**6) -> None:
+    def __init__(self, entries: int = 1000, most: int = 10**6) -> None:
         self.clock = FakeClock()
         self.evicted = 0
-        self.claims = MemoryIdempotencyStore(MemorySettings(entries, room), self.clock, self._count)
+        self.claims = MemoryIdempotencyStore(MemorySettings(entries, most), self.clock, self._count)
 
     def _count(self) -> None:
         self.evicted += 1
@@ -100,7 +100,7 @@ async def test_what_is_in_flight_stays_whatever_the_date() -> None:
 
 
 async def test_results_make_room_for_each_other_and_that_they_ran_is_known() -> None:
-    memory = Memory(room=CALLER_USAGE_BYTES + 4 * RECORD + 3000)
+    memory = Memory(most=CALLER_USAGE_BYTES + 4 * RECORD + 3000)
     for name in "abc":
         await memory.run(name, done(b"x" * 1000))
     assert memory.claims.used == CALLER_USAGE_BYTES + 3 * (RECORD + 1000)
@@ -113,7 +113,7 @@ async def test_results_make_room_for_each_other_and_that_they_ran_is_known() -> 
 
 
 async def test_a_result_that_never_fits_is_not_kept_and_that_it_ran_is() -> None:
-    memory = Memory(room=CALLER_USAGE_BYTES + 3 * RECORD)
+    memory = Memory(most=CALLER_USAGE_BYTES + 3 * RECORD)
     await memory.run("a", done(b"small"))
     await memory.run("b", done(b"x" * 1000))
     assert await memory.claim("b") == Claimed(ClaimAnswer.UNSTORED)
@@ -122,7 +122,7 @@ async def test_a_result_that_never_fits_is_not_kept_and_that_it_ran_is() -> None
 
 
 async def test_markers_leave_a_quarter_to_results() -> None:
-    memory = Memory(room=20 * RECORD)
+    memory = Memory(most=20 * RECORD)
     for number in range(100):
         await memory.run(f"{number:02}", Ending(RecordState.UNSTORED, TTL))
     evicted = memory.evicted
@@ -137,7 +137,7 @@ async def test_markers_leave_a_quarter_to_results() -> None:
 
 
 async def test_room_that_is_in_use_is_no_room() -> None:
-    memory = Memory(room=CALLER_USAGE_BYTES + 3 * RECORD)
+    memory = Memory(most=CALLER_USAGE_BYTES + 3 * RECORD)
     for name in "abc":
         assert (await memory.claim(name)).answer is ClaimAnswer.NEW
     assert await memory.claim("d") == Claimed(ClaimAnswer.FULL)
@@ -150,13 +150,13 @@ async def test_room_that_is_in_use_is_no_room() -> None:
 
 
 async def test_nothing_is_left_behind_where_nobody_waits() -> None:
-    memory = Memory(room=4000)
+    memory = Memory(most=4000)
     await memory.run("a", freed(b"x" * 200))
     assert memory.claims.used == 0
 
 
 async def test_what_is_left_behind_counts_and_goes() -> None:
-    memory = Memory(room=4000)
+    memory = Memory(most=4000)
     await memory.run_while_another_waits("a", freed(b"x" * 200))
     assert memory.claims.used == RECORD + 200
     assert (await memory.claim("b", waited_for="one")).result == b"x" * 200
@@ -166,14 +166,14 @@ async def test_what_is_left_behind_counts_and_goes() -> None:
 
 
 async def test_what_is_left_behind_may_not_fit() -> None:
-    memory = Memory(room=1000)
+    memory = Memory(most=1000)
     await memory.run_while_another_waits("a", freed(b"x" * 2000))
     assert (await memory.claim("a", waited_for="one")).answer is ClaimAnswer.NEW
     assert memory.claims.used == CALLER_USAGE_BYTES + RECORD
 
 
 async def test_a_storm_of_failures_leaves_results_alone() -> None:
-    memory = Memory(room=10_000)
+    memory = Memory(most=10_000)
     await memory.run("a", done(b"x" * 5000))
     for number in range(100):
         name = owner = f"{number:02}"
@@ -187,7 +187,7 @@ async def test_a_storm_of_failures_leaves_results_alone() -> None:
 
 
 async def test_what_was_left_twice_counts_once() -> None:
-    memory = Memory(room=4000)
+    memory = Memory(most=4000)
     await memory.run_while_another_waits("a", freed(b"x" * 200))
     await memory.run_while_another_waits("a", freed(b"y" * 100))
     assert memory.claims.used == RECORD + 100
@@ -198,7 +198,7 @@ async def test_what_was_left_twice_counts_once() -> None:
 
 
 async def test_a_stranger_s_results_push_out_its_own() -> None:
-    memory = Memory(entries=100_000, room=64 * 10_000)
+    memory = Memory(entries=100_000, most=64 * 10_000)
     await memory.run("mine", done(b"my result"), "me")
     for number in range(200):
         await memory.run(f"{number}", done(LARGE), "stranger")
@@ -263,7 +263,7 @@ async def test_a_record_moves_to_who_it_turns_out_to_be() -> None:
 
 
 async def test_made_up_callers_cost_room_as_well() -> None:
-    memory = Memory(entries=100_000, room=100 * (CALLER_USAGE_BYTES + RECORD))
+    memory = Memory(entries=100_000, most=100 * (CALLER_USAGE_BYTES + RECORD))
     for number in range(1000):
         await memory.run(f"{number}", done(b""), f"caller {number}")
     assert len(memory.claims) <= 100
@@ -274,7 +274,7 @@ async def test_made_up_callers_cost_room_as_well() -> None:
 @pytest.mark.parametrize("seed", range(5))
 async def test_whatever_happens_the_count_is_right(seed: int) -> None:
     chance = Random(seed)
-    memory = Memory(entries=60, room=40_000)
+    memory = Memory(entries=60, most=40_000)
     claims = memory.claims
     for _ in range(3000):
         name, caller = f"{chance.randrange(150)}", f"{chance.randrange(6) ** 2}"
@@ -306,22 +306,22 @@ async def test_whatever_happens_the_count_is_right(seed: int) -> None:
 def _assert_counted(claims: MemoryIdempotencyStore) -> None:
     records = {**claims._open, **claims._ended}
     results = sum(len(record.result) for record in claims._ended.values())
-    rooms = claims._usage
+    usages = claims._usage
     assert claims._count == len(records) <= 60
-    assert claims._results_used == results == sum(room.bytes for room in rooms.values())
+    assert claims._results_used == results == sum(usage.bytes for usage in usages.values())
     assert (
         claims.used
-        == len(records) * RECORD + results + len(rooms) * CALLER_USAGE_BYTES + claims._left_used
+        == len(records) * RECORD + results + len(usages) * CALLER_USAGE_BYTES + claims._left_used
     )
     assert claims.used <= 40_000
-    assert {record.caller for record in records.values()} == set(rooms)
-    assert sum(room.open for room in rooms.values()) == len(claims._open)
-    assert sum(room.ended for room in rooms.values()) == len(claims._ended)
+    assert {record.caller for record in records.values()} == set(usages)
+    assert sum(usage.open for usage in usages.values()) == len(claims._open)
+    assert sum(usage.ended for usage in usages.values()) == len(claims._ended)
     assert claims.known().held == sum(
         record.state is RecordState.HELD for record in records.values()
     )
-    names = sum(len(room.results.names) + len(room.markers.names) for room in rooms.values())
-    assert names <= 2 * len(claims._ended) + 70 * len(rooms)
+    names = sum(len(usage.results.names) + len(usage.markers.names) for usage in usages.values())
+    assert names <= 2 * len(claims._ended) + 70 * len(usages)
     assert sum(map(len, claims._queues.values())) <= 2 * (2 * 60 + 48)
 
 
@@ -376,7 +376,7 @@ async def test_what_has_expired_makes_room_uncounted() -> None:
 
 
 async def test_a_flood_of_keys_stays_within_bounds() -> None:
-    memory = Memory(entries=50, room=20_000)
+    memory = Memory(entries=50, most=20_000)
     for number in range(2000):
         name = f"{number:064x}"
         await memory.run(name, done(b"x" * (number % 700)) if number % 3 else freed(b"y" * 50))

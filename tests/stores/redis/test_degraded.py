@@ -106,7 +106,7 @@ async def test_an_outage_costs_nothing_per_request() -> None:
         assert tally.answered["take"] + tally.unanswered["take"] == asked
 
 
-async def test_those_in_line_whose_bucket_another_one_has_taken_over_hear_of_it_too() -> None:
+async def test_those_in_queue_whose_bucket_another_one_has_taken_over_hear_of_it_too() -> None:
     async with redis_server() as server, running_store(server.settings(timeout=0.2)) as store:
         # As after a reload by which callers are told apart by something else.
         before, after = (Callers(store, per_second(10, 1, on_store_error="open")) for _ in range(2))
@@ -239,7 +239,7 @@ async def test_calls_under_way_are_counted_throughout() -> None:
         await calls_out(line, 3)
         await server.stop()
         await eventually(lambda: store.state == "down")
-        assert not line.limiter.has_room()
+        assert not line.limiter.has_capacity()
         await server.start()
         await eventually(lambda: store.state == "up")
         async with server.client() as client:

@@ -80,7 +80,7 @@ async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
 
 
 @on_every_server
-async def test_places_are_shared_and_never_exceeded(program: Path) -> None:
+async def test_slots_are_shared_and_never_exceeded(program: Path) -> None:
     async with redis_server(program) as server, AsyncExitStack() as stack:
         lines: list[Callers] = []
         for _ in range(3):
@@ -119,7 +119,7 @@ async def test_a_single_place_goes_round() -> None:
         assert min(len(line.sent) for line in lines) > 20, "one of them starved"
 
 
-async def test_places_of_a_killed_instance_return_by_themselves() -> None:
+async def test_slots_of_a_killed_instance_return_by_themselves() -> None:
     async with (
         redis_server() as server,
         relay(server.port) as wire,
@@ -137,7 +137,7 @@ async def test_places_of_a_killed_instance_return_by_themselves() -> None:
         assert CLOCK.monotonic() - began < 4.0
 
 
-async def test_unused_places_are_given_back_at_once() -> None:
+async def test_unused_slots_are_given_back_at_once() -> None:
     async with (
         redis_server() as server,
         running_store(server.settings()) as one,

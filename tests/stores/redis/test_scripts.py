@@ -166,7 +166,7 @@ async def test_a_bucket_is_forgotten_when_it_is_full_and_not_before(client: Redi
     await take(client, 5, (60, HOUR, 5))
     assert 300_000 <= await client.pttl(KEY) <= 306_000
     await report(client, "a", 0, 1, limit=1)
-    assert await client.pttl(KEY) > 299_000, "places need less"
+    assert await client.pttl(KEY) > 299_000, "slots need less"
 
 
 async def test_a_changed_limit_counts_from_the_last_call(client: Redis) -> None:
@@ -297,10 +297,10 @@ async def test_no_pause_is_longer_than_it_may_be(client: Redis) -> None:
     assert (await take(client, 0))[2] < 60 * SECOND, "it must not be put off again and again"
 
 
-# Places.
+# Slots.
 
 
-async def test_places_for_one(client: Redis) -> None:
+async def test_slots_for_one(client: Redis) -> None:
     assert await report(client, "a", 0, 3) == 3
     assert await report(client, "a", 3, 30) == 10
     assert await report(client, "a", 10, 10, limit=4) == 4, "the limit was changed"

@@ -560,8 +560,8 @@ async def test_whatever_was_answered_survives_a_kill(path: Path) -> None:
 
 
 @asynccontextmanager
-async def small_file(path: Path, room: int) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(SqliteSettings(str(path), 2.0, room), CLOCK, Tally(OPERATIONS))
+async def small_file(path: Path, limit: int) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(SqliteSettings(str(path), 2.0, limit), CLOCK, Tally(OPERATIONS))
     await store.start()
     try:
         yield store

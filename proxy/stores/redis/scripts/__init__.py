@@ -1,4 +1,7 @@
-"""The Lua scripts that the server runs for us: one file each, one atomic step each."""
+"""The Lua scripts that the server runs for us: one file each, one atomic step each.
+
+Text only: this package imports nothing of ours.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ def _script(name: str, answers: int) -> Script:
 
 
 PERMITS = _script("permits.lua", 4)
-CONCURRENCY = _script("places.lua", 1)
+CONCURRENCY = _script("concurrency.lua", 1)
 BEAT = _script("beat.lua", 1)
 
 CLAIM = _script("claim.lua", 1)

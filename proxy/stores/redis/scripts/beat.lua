@@ -1,4 +1,4 @@
--- Who is there: every instance says so once a second.
+-- The heartbeat: every instance reports once a second that it is there.
 --
 -- KEYS[1]  a sorted set: name of an instance, and when it was last heard of
 -- ARGV     name of this one
@@ -14,7 +14,7 @@ if silence == 0 then
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - silence))
--- Heard of in the future: before the clock was set back. Who is alive will say so again.
+-- Heard of in the future: before the clock was set back. An instance that is alive reports again.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + silence), '+inf')
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(silence / 1000)))
 return {redis.call('ZCARD', KEYS[1])}

@@ -1,8 +1,8 @@
--- Forget a key, unless somebody alive has it.
+-- Forget a key, unless an owner that is alive has it.
 --
 -- KEYS[1]  the record (see claim.lua)
--- ARGV     channel and word by which those who wait are told; what the names of rooms begin with
--- Returns  1, 0 if there is none or somebody alive has it, or 'bad'
+-- ARGV     channel and word by which waiters are notified; prefix of the sets of callers
+-- Returns  1, 0 if there is none or an owner that is alive has it, or 'bad'
 
 local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'lease', 'waits', 'caller')
 if record.err then return {'bad'} end

@@ -21,8 +21,8 @@
 -- fmod is exact where a quotient may be rounded up to the next whole number.
 --
 -- After a rule there may be another state, with the rule that was in force before. It goes on
--- counting, so that instances which do not know of the new rule yet, or of another one, are held
--- to theirs by all that was sent.
+-- counting, so that instances which do not know of the new rule yet, or of another one, keep
+-- to theirs with all that was sent.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -40,7 +40,7 @@ local function rule_of(count, width, burst, early)
   rule.name = string.format('%s %s %s %s', count, width, burst, early)
   -- By how many parts the state may be ahead for a call to pass, and after one has.
   rule.slack = (burst - 1) * width + early * count
-  rule.room = rule.slack + width
+  rule.capacity = rule.slack + width
   return rule
 end
 
@@ -61,7 +61,7 @@ local function read(text)
   local state = {rule = rule_of(count, width, burst, early), last = tonumber(last), more = more}
   state.parts = (tat - now) * state.rule.count + rest
   if state.last > now then -- the clock was set back: no more is used than all of it
-    state.parts = math.min(state.parts, state.rule.room)
+    state.parts = math.min(state.parts, state.rule.capacity)
     state.last = now
     has_changed = true
   end
@@ -78,15 +78,15 @@ local function write(state)
 end
 
 -- The parts that are used up by another rule, counted from the last call sent. What was used stays
--- used; for a slower rule it need not be more than all of its room.
+-- used; for a slower rule it need not be more than all that it allows.
 local function handed_over(state, rule)
   local old = state.rule
   local since = now - state.last
   local used = math.max(state.parts + since * old.count, 0) / old.width
   if is_slower(rule, old) then
-    local room = rule.room / rule.width
-    local spare = math.min(old.room / old.width - used, math.max(room - used, 0))
-    used = math.max(room - spare, math.min(used, 1))
+    local capacity = rule.capacity / rule.width
+    local spare = math.min(old.capacity / old.width - used, math.max(capacity - used, 0))
+    used = math.max(capacity - spare, math.min(used, 1))
   end
   return math.ceil(used * rule.width) - since * rule.count
 end
@@ -96,11 +96,11 @@ for n = 1, rates do
   local at = 6 + 4 * n
   fields[n + 2] = string.format('%d', n)
   rules[n] = rule_of(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
-  -- Who goes short of a slow rate asks seldom, and is a rival all the same.
+  -- An instance that is short of a slow rate asks seldom, and is a rival all the same.
   lately = math.max(lately, 3 * rules[n].width / rules[n].count)
 end
 local stored = redis.pcall('HMGET', KEYS[1], unpack(fields))
-if stored.err then -- not a hash: nobody of ours has written that
+if stored.err then -- not a hash: no instance has written that
   redis.call('DEL', KEYS[1])
   stored = {}
 end
@@ -170,7 +170,7 @@ for n = 1, rates do
       local old = former.rule
       former.parts = former.parts + given * old.width
       if is_slower(old, rule) then
-        former.parts = math.min(former.parts, old.room)
+        former.parts = math.min(former.parts, old.capacity)
       end
       former.last = now
     end
@@ -204,7 +204,7 @@ end
 
 if given > 0 or has_changed then
   -- Never shorter than the time to full, nor than it takes all instances to tell what they sent
-  -- without us; and the places in the same hash may need longer.
+  -- without us; and the slots in the same hash may need longer.
   local lives = math.ceil(full_in / 1000) + 5000
   if redis.call('PTTL', KEYS[1]) < lives then
     redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lives))

@@ -1,8 +1,8 @@
--- An owner is still alive.
+-- Renew the lease of an owner that is still alive.
 --
 -- KEYS[1]  the record (see claim.lua)
 -- ARGV     token; microseconds of the lease from now on; milliseconds for which the record is
---          kept from now on, should its owner say nothing more
+--          kept from now on, should its owner not renew again
 -- Returns  1, 0 if the key is not its own any more, or 'bad'
 
 local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner')

@@ -1,7 +1,7 @@
--- Take a key from the owner that has it: nobody knows how far that one got, so it is held.
+-- Take a key from the owner that has it: how far that one got is unknown, so the key is held.
 --
 -- KEYS[1]  the record (see claim.lua)
--- ARGV     channel and word by which those who wait are told
+-- ARGV     channel and word by which waiters are notified
 -- Returns  1, 0 if no owner that counts as alive has it, or 'bad'
 
 local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'lease', 'waits')

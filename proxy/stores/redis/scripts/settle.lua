@@ -1,16 +1,16 @@
--- End what an owner has begun, if the key is still its own.
+-- Settle a key with the outcome of its owner, if the key is still its own.
 --
 -- KEYS[1]  the record (see claim.lua)
--- KEYS[2]  where it leaves its outcome behind for those who waited
+-- KEYS[2]  where it leaves its outcome behind for the waiters
 -- KEYS[3]  how many bytes were left behind of late
 -- ARGV     token; what becomes of the key: done, unstored, held, or nothing if it is free again;
 --          milliseconds for which that is kept; the result; milliseconds for which the result
---          is left behind if anybody waits for it (0: it is not); channel and word by which those
---          who wait are told; bytes that all instances may leave behind within that time;
---          1: change nothing if anybody waits; whose share of the room it takes from now on, or
---          nothing: of whom it did so far; what the names of rooms begin with
--- Returns  1, 0 if the key is not its own any more, 2 if nothing was changed because somebody
---          waits, or 'bad'
+--          is left behind if a request waits for it (0: it is not); channel and word by which
+--          waiters are notified; bytes that all instances may leave behind within that time;
+--          1: change nothing if a request waits; whose share of the space it takes from now on,
+--          or nothing: the same as so far; prefix of the sets of callers
+-- Returns  1, 0 if the key is not its own any more, 2 if nothing was changed because a
+--          request waits, or 'bad'
 
 local record = redis.pcall('HMGET', KEYS[1], 'v', 'state', 'owner', 'waits', 'caller')
 if record.err then return {'bad'} end
@@ -49,6 +49,6 @@ else
   redis.call('HDEL', KEYS[1], 'waits')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
--- Whoever may not announce it has ended it nevertheless.
+-- An owner that may not announce it has ended it nevertheless.
 if waits then redis.pcall('PUBLISH', ARGV[6], ARGV[7]) end
 return {1}

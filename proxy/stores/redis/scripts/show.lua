@@ -20,7 +20,7 @@ local now = clock[1] * 1000000 + clock[2]
 local left = 0
 if state == 'in_flight' then
   left = math.max(lease - now, 0)
-  if left == 0 then state = 'held' end -- its owner has fallen silent
+  if left == 0 then state = 'held' end -- its owner's lease has lapsed
 end
 local size = redis.call('HSTRLEN', KEYS[1], 'result')
 return {state, route, tonumber(created), now + keeps * 1000, left, size}

@@ -1,31 +1,31 @@
--- The places of one bucket, which all instances share.
+-- The concurrency slots of one bucket, which all instances share.
 --
--- Every instance says what it has, again and again, in whole numbers and never in steps: a
--- report that is lost or comes twice does no harm, and who falls silent is forgotten.
+-- Every instance reports what it has, again and again, in whole numbers and never in steps: a
+-- report that is lost or comes twice does no harm, and an instance that stops is forgotten.
 --
--- KEYS[1]  the bucket: a hash. Field "at:NAME" is what NAME holds:
+-- KEYS[1]  the bucket: a hash. Field "at:NAME" is what the instance NAME has:
 --          "granted wanted short_since until".
--- ARGV     name of the holder
---          how many places it has in use, or may take before it hears our answer
+-- ARGV     name of the instance
+--          how many slots it has in use, or may take before it gets our answer
 --          how many it could use
 --          how many there are in all
---          microseconds until its places are free again unless it reports
---          microseconds for which it may keep a place that another one waits for as well
+--          microseconds until its slots are free again unless it reports
+--          microseconds for which it may keep a slot that another instance waits for as well
 -- Returns  how many it may use from now on. If it has more in use, it takes no other
 --          until that many are over.
 --
--- Shares are max-min fair: who wants less than an equal share gets what it wants, the others
--- get equal shares of the rest. What is left over because the rest cannot be shared evenly
--- goes round: who has waited longest comes first.
+-- Shares are max-min fair: an instance that wants less than an equal share gets what it wants,
+-- the others get equal shares of the rest. What is left over because the rest cannot be shared
+-- evenly goes round: the instance that has waited longest comes first.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local mine = 'at:' .. ARGV[1]
 local kept, want, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local lease, turn = tonumber(ARGV[5]), tonumber(ARGV[6])
+local lease, rotation = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 local stored = redis.pcall('HGETALL', KEYS[1])
-if stored.err then -- not a hash: nobody of ours has written that
+if stored.err then -- not a hash: no instance has written that
   redis.call('DEL', KEYS[1])
   stored = {}
 end
@@ -66,12 +66,12 @@ for n = 1, #demands do
 end
 
 local may = math.min(want, level)
-if want > level and left_over > 0 then -- is it our turn for one of those?
+if want > level and left_over > 0 then -- is one of those ours now?
   local is_ours = true
   for _, other in ipairs(others) do
     if other.since > 0 and other.granted < math.min(other.wants, level + 1) then
       if granted > level then
-        is_ours = is_ours and now - other.since < turn
+        is_ours = is_ours and now - other.since < rotation
       elseif short_since == 0 or other.since < short_since then
         is_ours = false
       end
