@@ -2,15 +2,27 @@
 
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from proxy.config.schema.file import FileKeys
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PUBLISHED = {"ListenTlsKeys": "ListenTls"}
+"""Definitions that are named otherwise than their models: they were published so."""
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema with which an editor completes and checks the file."""
-    schema = _tidied(FileKeys.model_json_schema())
+    schema = _tidied(FileKeys.model_json_schema(schema_generator=_Generator))
     return {"$schema": _DIALECT, **schema, "title": "Holdfast"}
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's, with the published names of definitions."""
+
+    def normalize_name(self, name: str) -> str:
+        """Return the name of the definition of the model *name* (pydantic's hook)."""
+        return super().normalize_name(_PUBLISHED.get(name, name))
 
 
 def _tidied(part: Any) -> Any:  # noqa: ANN401 - any JSON

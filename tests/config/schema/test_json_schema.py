@@ -66,6 +66,35 @@ def test_the_schema_beside_the_examples_is_up_to_date() -> None:
     assert shipped == SCHEMA, "run make generate"
 
 
+def test_the_definitions_keep_their_names() -> None:
+    # Another schema may refer to one of them: a class that is renamed must not rename it.
+    assert sorted(SCHEMA["$defs"]) == [
+        "BackoffKeys",
+        "BreakerKeys",
+        "BudgetKeys",
+        "DeadLetterKeys",
+        "FallbackKeys",
+        "HeaderEditKeys",
+        "HeadersKeys",
+        "HonoursKeyKeys",
+        "IdempotencyKeys",
+        "LetterHeaderKeys",
+        "LimitKeys",
+        "ListenOn",
+        "ListenTls",
+        "MatchKeys",
+        "PauseKeys",
+        "PolicyKeys",
+        "RetryAfterKeys",
+        "RetryKeys",
+        "RouteKeys",
+        "StoreKeys",
+        "ThrottleKeys",
+        "UpstreamKeys",
+        "UpstreamTlsKeys",
+    ]
+
+
 def test_every_key_is_described_and_every_mapping_closed() -> None:
     for described in objects(SCHEMA):
         assert described["additionalProperties"] is False
