@@ -17,8 +17,8 @@ The life of a request, and where to read it:
     has. Where there are throttles each attempt needs a send permit
     (``pipeline/throttle/chain.py``; the rate limiter and its wait queue are in
     ``policy/throttle/``).
-5.  ``upstream/upstream.py`` makes one attempt: it picks an address (load balancing,
-    ``upstream/endpoints.py``), takes or makes a connection (``upstream/pool.py``) and
+5.  ``upstream/upstream.py`` makes one attempt: it picks an address
+    (``upstream/load_balancing.py``), takes or makes a connection (``upstream/pool.py``) and
     sends. The bytes that go out are made anew from what was read.
 6.  ``upstream/connection.py`` reads the response. When its head is complete it is
     decided at once, in that very callback, what becomes of it: set aside because

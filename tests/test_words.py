@@ -102,7 +102,7 @@ def test_no_public_class_is_defined_twice() -> None:
     ("words", "where"),
     [
         ("rate limit", "proxy/policy/throttle"),
-        ("load balancing", "proxy/upstream/endpoints.py"),
+        ("load balancing", "proxy/upstream/load_balancing.py"),
         ("back-pressure", "proxy/server"),
         ("connection pool", "proxy/upstream/pool.py"),
         ("graceful", "proxy/app/lifecycle.py"),

@@ -17,7 +17,7 @@ from proxy.policy.settings import UpstreamSettings
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import UpstreamConnection
-from proxy.upstream.endpoints import Endpoints
+from proxy.upstream.load_balancing import Endpoints
 from proxy.upstream.pool import ConnectError, Pool
 
 _log = logging.getLogger("holdfast")
