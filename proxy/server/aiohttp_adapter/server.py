@@ -1,6 +1,7 @@
 """aiohttp's server, changed to make our connections and to run their requests without a task."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ class ReadAhead(Protocol):
         """Most bytes to parse behind a request that is being served, if no head is complete."""
 
 
-class AiohttpServer(Server):
+class AiohttpServer(Server, ABC):
     """Runs *handler* for every request that *request_factory* makes of a parsed message."""
 
     router: ReadAhead
@@ -35,6 +36,6 @@ class AiohttpServer(Server):
         # aiohttp's own would drop every setting in silence on any TypeError.
         return self.new_connection()
 
+    @abstractmethod
     def new_connection(self) -> RequestHandler:
         """Make the protocol of a connection that was just accepted."""
-        raise NotImplementedError
