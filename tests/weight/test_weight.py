@@ -49,6 +49,9 @@ class Case:
         return request(self.method, "/", *fields, body=BODY if self.method == "POST" else None)
 
 
+TIMERS = 5
+"""Calls of timers that fall into a request, on a busy machine."""
+
 CASES = {
     "bare GET": Case("", "GET", 139, 3.7),
     "bare POST": Case("", "POST", 163, 5.2),
@@ -80,4 +83,6 @@ async def test_request_takes_no_more_than_it_did(case: Case, tmp_path: Path) -> 
     calls = min(calls for calls, _ in counted[WARM_UP:])
     kibibytes = median(size for _, size in counted[WARM_UP:]) / 1024
     assert calls <= case.calls + ALLOWANCE
+    # Most requests are as light, but for timers that fall into them.
+    assert median(calls for calls, _ in counted[WARM_UP:]) <= case.calls + ALLOWANCE + TIMERS
     assert kibibytes <= case.kibibytes
