@@ -107,12 +107,16 @@ def calls_back() -> Iterator[list[str]]:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("is_warm", [True], ids=["reused connection"])
-async def test_calls_back_in_a_retried_get(*, is_warm: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_warm", "most"),
+    [pytest.param(True, 6, id="reused connection"), pytest.param(False, 7, id="new connection")],
+)
+async def test_calls_back_in_a_retried_get(*, is_warm: bool, most: int) -> None:
     """A GET that is retried once calls back at most 6 times, with all that may forbid a retry.
 
-    When verdicts were reached by asking through callbacks there were 13 over a connection that was
-    reused, and 16 over a new one.
+    When verdicts were reached by asking through callbacks there were 13. Left are the ends of both
+    attempts' permits, the question to the breakers from within the response, and the beginning and
+    end of the wait. Over a new connection there were 16: the permit is set aside and used again.
     """
     route = "retry: {attempts: 2, backoff: {base: 1ms}}\nthrottle: 1000000/s"
     async with (
@@ -126,4 +130,4 @@ async def test_calls_back_in_a_retried_get(*, is_warm: bool) -> None:
             assert (await proxy.get()).status == 200
             await proxy.logged()
     assert len(upstream.requests) == 2 + is_warm
-    assert len(found) <= 6, found
+    assert len(found) <= most, found
