@@ -1,4 +1,4 @@
-"""Who a client is, as far as its connection and trusted proxies tell."""
+"""The identity of a client: what its connection and trusted proxies tell of it."""
 
 from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_lines, is_trusted
 from proxy.http.request_head import RequestHead
