@@ -11,7 +11,7 @@ After a failure the facts are gathered here, the verdict is decided from them by
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -53,8 +53,9 @@ _SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
-class RetryStage(Protocol):
-    """What the sessions of one route share: its retry stage (``retry.py``)."""
+@dataclass(slots=True)
+class RetryStage:
+    """What the sessions of one route share: the parts of its retry stage (``retry.py``)."""
 
     single_attempt: SingleAttempt
     rules: RetryRules
@@ -64,8 +65,12 @@ class RetryStage(Protocol):
     fallback: FallbackStage | None
     dead_letters: DeadLetterWriter | None
     """Keeps what failed for good, before a fallback hides that it did."""
-    heeded_statuses: frozenset[int]
+    heeded_statuses: frozenset[int] = field(init=False)
     """Statuses after which it matters how long the upstream asks us to wait."""
+
+    def __post_init__(self) -> None:
+        covered = frozenset() if self.fallback is None else self.fallback.settings.on.hinted
+        self.heeded_statuses = self.rules.statuses | covered
 
 
 class RetrySession:

@@ -235,30 +235,14 @@ class ResponseWriter(Exchange):
         """Answer with *refusal*."""
         self.refusal = refusal
         self._settle_keep_alive(close=refusal.close)
-        answer = problem_bytes(
-            refusal,
-            self.router.hop,
-            method=self.method,
-            request_id=self.request_id,
-            attempts=self.attempts,
-            dead_letter=self.dead_letter,
-            close=not self.keep_alive,
-        )
+        answer = problem_bytes(refusal, self, self.router.hop, close=not self.keep_alive)
         self._answer(refusal.status, answer)
 
     def answer_fallback(self, fallback: FallbackSettings) -> None:
         """Give the client the route's fixed answer in place of a failure."""
         self.fallback = True
         self._settle_keep_alive(close=False)
-        answer = fallback_bytes(
-            fallback,
-            self.router.hop,
-            method=self.method,
-            request_id=self.request_id,
-            attempts=self.attempts,
-            dead_letter=self.dead_letter,
-            close=not self.keep_alive,
-        )
+        answer = fallback_bytes(fallback, self, self.router.hop, close=not self.keep_alive)
         self._answer(fallback.status, answer)
 
     def answer_options(self) -> None:
