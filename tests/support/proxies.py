@@ -10,6 +10,7 @@ import signal
 import ssl
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from proxy.observe.status import process_status
 from tests.support.client import RawClient
 from tests.support.messages import Response
 from tests.support.upstream import ScriptedUpstream
-from tests.support.waiting import eventually
+from tests.support.virtual import in_virtual_time, virtual_clock
+from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import own_descriptors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -139,6 +141,16 @@ class RunningProxy(ServedBy):
         self.complaints: list[str] = []
         """Errors that were logged. A test that expects one takes it out."""
 
+    @property
+    def log(self) -> list[LogRecord]:
+        if in_virtual_time():
+            # The thread that writes lives in real time: let it write what it was given.
+            lines, end = self.app._lines, time.monotonic() + PATIENCE
+            while lines._settled < lines._accepted - sum(map(len, lines._lines)):
+                assert time.monotonic() < end, "the access log was not written"
+                time.sleep(0.0001)
+        return super().log
+
     def status(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests, at this moment."""
         return process_status(self.app.snapshot())
@@ -240,6 +252,8 @@ async def _serving(
         log = folder / "access.log"
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
+            if clock is None and in_virtual_time():
+                clock = virtual_clock()
             app = App(lambda: load([*upon, path], environ or {}), clock, log_fd)
             await app.start()
         finally:
