@@ -24,13 +24,11 @@ def pytest_asyncio_loop_factories(
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """uvloop, unless a test asks for others: see ``both_loops``, ``virtual_time`` of the kit."""
     marker = item.get_closest_marker("asyncio")
-    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-        "uvloop": uvloop.new_event_loop
-    }
     if marker is not None and "loop_factories" in marker.kwargs:
-        factories["asyncio"] = asyncio.new_event_loop
-        factories["virtual"] = TestLoop
-    return factories
+        return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual": TestLoop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 # What measures time, rates or memory, or uses ports that are in a file: others beside it would

@@ -1,13 +1,13 @@
 """What a throttle of a running proxy is about: who waits there, and what it decided."""
 
 import asyncio
-import time
 from typing import Any
 
 from tests.support.client import RawClient, request
 from tests.support.messages import Response
 from tests.support.proxies import RunningProxy, ServedBy
 from tests.support.upstream import Visit, ok
+from tests.support.virtual import in_virtual_time, now
 from tests.support.waiting import PATIENCE
 
 
@@ -25,10 +25,12 @@ async def in_queue(
 
     Looks with every turn of the loop that we share with the proxy: crowds join one by one.
     """
-    end = time.monotonic() + PATIENCE
+    end = now() + PATIENCE
+    # Virtual time passes only while all wait.
+    turn = 0.0001 if in_virtual_time() else 0
     while (waiting := throttle(proxy, scope, name)["waiting"]) != count:
-        assert time.monotonic() < end, f"{waiting} are in the queue, and not {count}"
-        await asyncio.sleep(0)
+        assert now() < end, f"{waiting} are in the queue, and not {count}"
+        await asyncio.sleep(turn)
 
 
 async def join_queue(proxy: RunningProxy, client: RawClient, raw: bytes = b"") -> None:
