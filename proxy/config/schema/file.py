@@ -26,7 +26,7 @@ from proxy.config.values.locations import FolderPath
 from proxy.config.values.processes import WorkerCount
 from proxy.config.values.quantities import Duration
 from proxy.config.values.stores import StoreUrl
-from proxy.policy.settings import Listen
+from proxy.policy.settings import AccessLogMode, Listen
 
 
 class FileKeys(Section):
@@ -62,7 +62,7 @@ class FileKeys(Section):
     drain_delay: Annotated[float, Duration()] = described(
         "How long readiness fails before the listeners close.", "0s"
     )
-    access_log: Annotated[str, Choice("notable", "all", "none")] = described(
+    access_log: Annotated[AccessLogMode, Choice(*AccessLogMode)] = described(
         "What to log: notable (refused, failed, repeated or fallen back), all or none.",
         "notable",
     )

@@ -19,6 +19,7 @@ from proxy.config.values.idempotency import (
     RequestKeyHeader,
 )
 from proxy.config.values.quantities import Duration, Size
+from proxy.policy.settings import AmbiguousKeys, InFlightDuplicates, KeysWithoutStore
 
 _NO_RESULT = "keeps no result, write 24h (say), or idempotency: false if that is meant"
 _NO_LEASE = "is too short to be renewed in time, write 1s or more"
@@ -54,7 +55,7 @@ class IdempotencyKeys(Section):
     scope_required: Annotated[bool, Switch()] = described(
         "Whether a request with a key needs a value in one of them; without 400.", default=False
     )
-    in_flight: Annotated[str, IN_FLIGHT] = described(
+    in_flight: Annotated[InFlightDuplicates, IN_FLIGHT] = described(
         "A duplicate while the first one is under way: wait (gets its result) or reject (409).",
         "wait",
     )
@@ -66,7 +67,7 @@ class IdempotencyKeys(Section):
         "401, 403, 407, 408, 409, 421, 425 and 429; a number does not.",
         list(KEPT_CLASSES),
     )
-    on_ambiguous: Annotated[str, ON_AMBIGUOUS] = described(
+    on_ambiguous: Annotated[AmbiguousKeys, ON_AMBIGUOUS] = described(
         "It may have run and nothing was kept: release (a later duplicate runs) or hold (409 until "
         "ttl is over, or until the key is released by hand).",
         "release",
@@ -79,7 +80,7 @@ class IdempotencyKeys(Section):
     max_response: Annotated[int, Size()] = described(
         "Largest response that is kept; a larger one is delivered, and duplicates get 409.", "1MiB"
     )
-    on_store_error: Annotated[str, ON_KEY_STORE_ERROR] = described(
+    on_store_error: Annotated[KeysWithoutStore, ON_KEY_STORE_ERROR] = described(
         "While the store does not answer: closed (503) or open (the request runs, and a duplicate "
         "too).",
         "closed",

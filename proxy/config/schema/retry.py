@@ -11,6 +11,7 @@ from proxy.config.values.headers import EditableHeader, HeaderValue
 from proxy.config.values.outcomes import BUILT_IN as BUILT_IN_OUTCOMES, OutcomeName, Status
 from proxy.config.values.quantities import Duration
 from proxy.config.values.retrying import AttemptCount, Jitter, Unsafe
+from proxy.policy.settings import BackoffStrategy, JitterStrategy, UnsafeRetries
 
 _NO_ATTEMPT = "leaves no time for any attempt, write none for no limit"
 
@@ -20,7 +21,7 @@ class BackoffKeys(Section):
 
     belongs_to = "retry.backoff"
 
-    strategy: Annotated[str, Choice("exponential", "linear", "constant", "fibonacci")] = described(
+    strategy: Annotated[BackoffStrategy, Choice(*BackoffStrategy)] = described(
         "How waits grow: exponential (base, base·factor, base·factor², …), linear (base, "
         "base+increment, …), constant, or fibonacci (base, base, 2·base, 3·base, …).",
         "exponential",
@@ -33,7 +34,7 @@ class BackoffKeys(Section):
         "Growth of a linear wait. Default: the base.", None
     )
     max: Annotated[float, Duration()] = described("No wait of ours is longer.", "30s")
-    jitter: Annotated[str | float, Jitter()] = described(
+    jitter: Annotated[JitterStrategy | float, Jitter()] = described(
         "How waits are spread, so that callers do not return all at once: full (anything up to the "
         "wait), equal (the upper half), decorrelated (up to three times the last wait), none, or a "
         "number (0.2: 20 % less or more).",
@@ -67,7 +68,7 @@ class RetryKeys(Section):
         "and 505), 403+hint (if the response says when to come back), default (the built-in list).",
         list(BUILT_IN_OUTCOMES),
     )
-    unsafe: Annotated[str, Unsafe()] = described(
+    unsafe: Annotated[UnsafeRetries, Unsafe()] = described(
         "POST and PATCH: auto (not if they may have run, unless the upstream runs them once), "
         "never (only after connect), always (they may run twice).",
         "auto",

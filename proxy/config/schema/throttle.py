@@ -15,7 +15,7 @@ from proxy.config.values.throttling import (
     CallerKey,
     DurationOrAuto,
 )
-from proxy.policy.settings import Rate, ThrottleKey
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleKey, ThrottleWithoutStore
 
 
 class PauseKeys(Section):
@@ -42,7 +42,7 @@ class ThrottleKeys(Section):
         "counts them. A number B: B calls may go out at once, and B - 1 more in one window.",
         "none",
     )
-    algorithm: Annotated[str, ALGORITHM] = described(
+    algorithm: Annotated[RateAlgorithm, ALGORITHM] = described(
         "gcra lets calls through at even intervals; window as soon as the rate's number allows, "
         "without a burst, and is not shared over redis.",
         "gcra",
@@ -81,7 +81,7 @@ class ThrottleKeys(Section):
     pause: Annotated[PauseKeys | Literal[False], Switchable()] = described(
         "Whether to send nothing for as long as an upstream says that refused a call.", {}
     )
-    on_store_error: Annotated[str, ON_STORE_ERROR] = described(
+    on_store_error: Annotated[ThrottleWithoutStore, ON_STORE_ERROR] = described(
         "While redis does not answer: local (each instance its share of the limit), open (no "
         "limit) or closed (503).",
         "local",

@@ -14,7 +14,7 @@ from proxy.config.values.idempotency import HonouredHeader
 from proxy.config.values.locations import FilePath
 from proxy.config.values.outcomes import Status
 from proxy.config.values.quantities import Duration
-from proxy.policy.settings import USUAL_REFUSALS, Origin
+from proxy.policy.settings import USUAL_REFUSALS, LoadBalancing, Origin
 
 _NO_WINDOW = "leaves no time to count in, write 10s (say)"
 
@@ -124,7 +124,7 @@ class UpstreamKeys(Section):
         "Where it is: http or https, host, port and a base path. A name stands for every address "
         "that it resolves to."
     )
-    balance: Annotated[str, Choice("round_robin", "first")] = described(
+    balance: Annotated[LoadBalancing, Choice(*LoadBalancing)] = described(
         "round_robin takes the addresses in turn; first takes the first that works.", "round_robin"
     )
     connect_timeout: Annotated[

@@ -15,6 +15,7 @@ from proxy.config.source.nodes import Scalar
 
 JsonSchema = dict[str, Any]
 ValueT = TypeVar("ValueT")
+WordT = TypeVar("WordT", bound=str)
 
 _REFERENCE_PATTERN = r"\$\{"
 """The value of any key may come from ``${…}``."""
@@ -159,25 +160,29 @@ class Switch(ValueType[bool]):
         return or_reference({"type": "boolean"})
 
 
-class Choice(ValueType[str]):
-    """One of a few words; *synonyms* are words of other products, each with what to write."""
+class Choice(ValueType[WordT]):
+    """One of a few words, such as the members of an enum: ``Choice(*BackoffStrategy)``.
+
+    *synonyms* are words of other products, each with what to write.
+    """
 
     noun = "word that can stand here"
 
-    def __init__(self, *words: str, synonyms: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
-        self.example = words[0]
+        self.example = str(words[0])
         self._synonyms = synonyms or {}
 
-    def read(self, scalar: Scalar) -> str:
-        if scalar.text not in self.words:
+    def read(self, scalar: Scalar) -> WordT:
+        found = next((word for word in self.words if word == scalar.text), None)
+        if found is None:
             ours, near = self._synonyms.get(scalar.text), nearest(scalar.text, self.words)
             hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
-        return scalar.text
+        return found
 
     def json_schema(self) -> JsonSchema:
-        return or_reference({"enum": list(self.words)})
+        return or_reference({"enum": [str(word) for word in self.words]})
 
 
 @dataclass(frozen=True, slots=True)

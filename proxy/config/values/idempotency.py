@@ -18,7 +18,12 @@ from proxy.config.values.paths import Method
 from proxy.config.values.throttling import CLIENT_IP_SYNONYMS, SOURCE_SYNONYMS, two_keys_error
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    AmbiguousKeys,
+    InFlightDuplicates,
+    KeysWithoutStore,
+)
 
 _METHODS = ("POST", "PATCH", "PUT", "DELETE")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
@@ -32,8 +37,7 @@ _CLASS = re.compile(r"[2-5]xx")
 _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 
 IN_FLIGHT = Choice(
-    "wait",
-    "reject",
+    *InFlightDuplicates,
     synonyms={
         "block": "wait",
         "join": "wait",
@@ -47,15 +51,13 @@ IN_FLIGHT = Choice(
 """What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
-    "release",
-    "hold",
+    *AmbiguousKeys,
     synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
 )
 """What happens to a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
-    "closed",
-    "open",
+    *KeysWithoutStore,
     synonyms={
         "fail_open": "open",
         "fail-open": "open",

@@ -10,7 +10,7 @@ from proxy.config.values.base import Choice, Integer, JsonSchema, ValueType, str
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
-from proxy.policy.settings import ThrottleKey
+from proxy.policy.settings import CallerSource, RateAlgorithm, ThrottleKey, ThrottleWithoutStore
 
 CLIENT_IP_SYNONYMS = frozenset(
     {"ip", "client", "client.ip", "client-ip", "clientip", "source_ip", "address", "ipaddress"}
@@ -29,8 +29,7 @@ SOURCE_SYNONYMS = {
 """Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
-    "gcra",
-    "window",
+    *RateAlgorithm,
     synonyms={
         "token_bucket": "gcra, and burst for the size of the bucket",
         "leaky_bucket": "gcra",
@@ -43,9 +42,7 @@ ALGORITHM = Choice(
 """The rate limit algorithm."""
 
 ON_STORE_ERROR = Choice(
-    "local",
-    "open",
-    "closed",
+    *ThrottleWithoutStore,
     synonyms={
         "fail_open": "open",
         "fail-open": "open",
@@ -127,7 +124,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if text == "none":
             return None
         if text == "client_ip":
-            return ThrottleKey(text)
+            return ThrottleKey(CallerSource.CLIENT_IP)
         source, colon, name = text.partition(":")
         if not colon or source not in {"header", "query"}:
             raise InvalidValue(f"{scalar.shown} is no key, {_instead_of_key(text)}")
@@ -138,12 +135,12 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if source == "header":
             if not HEADER_NAME.fullmatch(name):
                 raise InvalidValue(f'"{name}" is no name of a header, write header:X-Tenant (say)')
-            return ThrottleKey(source, name.lower())
+            return ThrottleKey(CallerSource.HEADER, name.lower())
         if not re.fullmatch(_QUERY_NAME, name):
             raise InvalidValue(
                 f'"{name}" is no name of a query parameter, write query:tenant (say)'
             )
-        return ThrottleKey(source, name)
+        return ThrottleKey(CallerSource.QUERY, name)
 
     def write(self, value: ThrottleKey | None) -> str:
         if value is None:
