@@ -83,6 +83,7 @@ class ListenAddress(ValueType[Listen]):
 class AdminAddress(ValueType[Listen | None]):
     """An address, or ``false`` for no admin listener."""
 
+    none = True
     noun = "address to listen on"
     example = "127.0.0.1:9901"
 

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import CoreSchema
-
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping as MappingNode, Scalar
 
 JsonSchema = dict[str, Any]
 ValueT = TypeVar("ValueT")
@@ -38,6 +35,8 @@ class ValueType(ABC, Generic[ValueT]):
 
     noun: str
     example: str
+    none: bool = False
+    """Whether None is a value of this type, which is written ``none``, ``auto`` or the like."""
 
     @abstractmethod
     def read(self, scalar: Scalar) -> ValueT:
@@ -51,6 +50,10 @@ class ValueType(ABC, Generic[ValueT]):
         """Return what may be shown of a *value* that came from ``${…}``."""
         return self.write(value)
 
+    def error_for_mapping(self, mapping: MappingNode) -> str:  # noqa: ARG002 - says nothing special
+        """Return the message for a *mapping* in place of the value; empty: the usual one."""
+        return ""
+
     def same_key(self, key: str) -> str:
         """Return the normal form of *key*, equal for two spellings of the same key."""
         return key
@@ -58,11 +61,6 @@ class ValueType(ABC, Generic[ValueT]):
     @abstractmethod
     def json_schema(self) -> JsonSchema:
         """Return the JSON Schema of what an editor should accept."""
-
-    def __get_pydantic_json_schema__(
-        self, _core_schema: CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        return self.json_schema()
 
 
 def string_schema(pattern: str) -> JsonSchema:

@@ -1,6 +1,7 @@
 """Value types of header fields: names, editable names, values, and our name in Via."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
@@ -110,6 +111,11 @@ class HeaderValue(ValueType[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean"]}
+
+
+def field_lines(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return a table of header fields as pairs of name and value."""
+    return tuple(fields.items())
 
 
 def looks_secret(name: str, value: str) -> bool:

@@ -1,10 +1,11 @@
 """Value types of idempotency: headers and methods of keys, their scope, statuses that are kept."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import (
     Choice,
     Integer,
@@ -15,7 +16,12 @@ from proxy.config.values.base import (
 )
 from proxy.config.values.headers import HEADER_NAME, HeaderName
 from proxy.config.values.paths import Method
-from proxy.config.values.throttling import CLIENT_IP_SYNONYMS, SOURCE_SYNONYMS, two_keys_error
+from proxy.config.values.throttling import (
+    CLIENT_IP_SYNONYMS,
+    SOURCE_SYNONYMS,
+    joined_by_colon,
+    two_keys_error,
+)
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
 from proxy.policy.settings import (
@@ -81,6 +87,11 @@ def kept_statuses(item: str | int) -> frozenset[int]:
         return frozenset({item})
     first = int(item[0]) * 100
     return frozenset(range(first, first + 100)) - NEVER_KEPT_BY_CLASS
+
+
+def all_kept_statuses(items: Iterable[str | int]) -> frozenset[int]:
+    """Return the statuses that a list of ``keep`` stands for."""
+    return frozenset[int]().union(*map(kept_statuses, items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,9 @@ class CallerHeader(ValueType[str]):
         if not HEADER_NAME.fullmatch(name):
             raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
         return name.lower()
+
+    def error_for_mapping(self, mapping: Mapping) -> str:
+        return joined_by_colon(mapping, before="")
 
     def write(self, value: str) -> str:
         return f"header:{value}"

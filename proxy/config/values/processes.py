@@ -15,6 +15,7 @@ MOST_WORKERS = 256
 class WorkerCount(ValueType[int | None]):
     """The number of worker processes; None is ``auto``: one for each usable core."""
 
+    none = True
     noun = "number of workers"
     example = "2"
 

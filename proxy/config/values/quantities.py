@@ -136,6 +136,7 @@ class Size(ValueType[int | None]):
 class ByteRate(ValueType[int | None]):
     """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 
+    none = True
     noun = "byte rate in range"
     example = "500B/s"
 

@@ -52,8 +52,8 @@ class Jitter(ValueType[JitterStrategy | float]):
         if scalar.type in {"int", "float"} or scalar.text.endswith("%"):
             return Number(0, 1).read(scalar)
         raise InvalidValue(
-            f"{scalar.shown} is none of {', '.join(JitterStrategy)}; write one of them, or a number "
-            f"from 0 to 1 (0.2 is ±20 %)"
+            f"{scalar.shown} is none of {', '.join(JitterStrategy)}; write one of them, or a "
+            f"number from 0 to 1 (0.2 is ±20 %)"
         )
 
     def write(self, value: JitterStrategy | float) -> str | float:

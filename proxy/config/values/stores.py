@@ -63,6 +63,7 @@ class SqliteFile:
 class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
     """The store: ``memory`` (None), ``sqlite:PATH`` or ``redis://user:password@host/database``."""
 
+    none = True
     noun = "store"
     example = "redis://127.0.0.1:6379"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import Choice, Integer, JsonSchema, ValueType, string_schema
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
@@ -64,6 +64,7 @@ class CountOrNone(ValueType[int | None]):
 
     thing: str
     """The noun for what ``none`` switches off, for messages."""
+    none = True
     noun = "whole number in range"
     example = "20"
 
@@ -99,6 +100,7 @@ class DurationOrAuto(ValueType[float | None]):
     """A duration in seconds; None is ``auto``: derived from the rate."""
 
     duration: Duration
+    none = True
     noun = "duration in range"
     example = "auto"
 
@@ -116,6 +118,7 @@ class DurationOrAuto(ValueType[float | None]):
 class CallerKey(ValueType[ThrottleKey | None]):
     """The property that distinguishes callers; None is ``none``: all share one limit."""
 
+    none = True
     noun = "key"
     example = "client_ip"
 
@@ -142,6 +145,9 @@ class CallerKey(ValueType[ThrottleKey | None]):
             )
         return ThrottleKey(CallerSource.QUERY, name)
 
+    def error_for_mapping(self, mapping: Mapping) -> str:
+        return joined_by_colon(mapping, before="key: ")
+
     def write(self, value: ThrottleKey | None) -> str:
         if value is None:
             return "none"
@@ -150,6 +156,17 @@ class CallerKey(ValueType[ThrottleKey | None]):
     def json_schema(self) -> JsonSchema:
         named = f"header:{HEADER_NAME.pattern}|query:{_QUERY_NAME}"
         return string_schema(f"^(none|client_ip|{named})$")
+
+
+def joined_by_colon(mapping: Mapping, before: str) -> str:
+    """Return the message for ``{header: X-Tenant}`` where ``header:X-Tenant`` belongs.
+
+    Empty if *mapping* does not look as if that were meant. *before* is as in two_keys_error.
+    """
+    entry = next(iter(mapping.entries.values()), None)
+    if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
+        return ""
+    return two_keys_error(entry.key, entry.node.text, before)
 
 
 def two_keys_error(source: str, name: str, before: str = "key: ") -> str:
