@@ -139,7 +139,6 @@ class Number(ValueType[float]):
         return or_reference({"type": "number", least: self.least, "maximum": self.most})
 
 
-@dataclass(frozen=True, slots=True)
 class Switch(ValueType[bool]):
     """``true`` or ``false``."""
 
@@ -183,7 +182,6 @@ class Choice(ValueType[WordT]):
         return or_reference({"enum": [str(word) for word in self.words]})
 
 
-@dataclass(frozen=True, slots=True)
 class Name(ValueType[str]):
     """The name of a route, policy or upstream, which is also a label of metrics.
 
@@ -209,7 +207,6 @@ class Name(ValueType[str]):
         return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
 
 
-@dataclass(frozen=True, slots=True)
 class Text(ValueType[str]):
     """Any text, of one line or many."""
 
@@ -230,7 +227,6 @@ class Text(ValueType[str]):
         return {"type": ["string", "number", "boolean"]}
 
 
-@dataclass(frozen=True, slots=True)
 class Token(ValueType[str]):
     """A credential that clients send as ``Authorization: Bearer``. Never quoted in messages."""
 

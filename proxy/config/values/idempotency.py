@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Mapping, Scalar
@@ -94,21 +93,18 @@ def all_kept_statuses(items: Iterable[str | int]) -> frozenset[int]:
     return frozenset[int]().union(*map(kept_statuses, items))
 
 
-@dataclass(frozen=True, slots=True)
 class RequestKeyHeader(HeaderName):
     """The name of the header field that carries an idempotency key."""
 
     example = "Idempotency-Key"
 
     def read(self, scalar: Scalar) -> str:
-        # Explicit base: zero-argument super() does not survive slots=True.
-        name = HeaderName.read(self, scalar)
+        name = super().read(scalar)
         if name.lower().encode() in _NO_KEY:
             raise InvalidValue(f"{name} has a meaning of its own, write {self.example} (say)")
         return name
 
 
-@dataclass(frozen=True, slots=True)
 class HonouredHeader(RequestKeyHeader):
     """The header field in which an upstream honours a key; refuses other values of ``honours_key``.
 
@@ -127,10 +123,9 @@ class HonouredHeader(RequestKeyHeader):
             raise InvalidValue(f"{scalar.shown} is no name of a header, write {name.strip()}")
         if text.isdigit():
             raise InvalidValue(f"{text} is no name of a header, write {self.example} (say)")
-        return RequestKeyHeader.read(self, scalar)
+        return super().read(scalar)
 
 
-@dataclass(frozen=True, slots=True)
 class KeyedMethod(ValueType[str]):
     """A method whose requests can have an idempotency key."""
 
@@ -154,7 +149,6 @@ class KeyedMethod(ValueType[str]):
         return or_reference({"enum": list(_METHODS)})
 
 
-@dataclass(frozen=True, slots=True)
 class CallerHeader(ValueType[str]):
     """A header field that distinguishes callers, in lower case; written ``header:NAME``."""
 
@@ -184,7 +178,6 @@ class CallerHeader(ValueType[str]):
         return string_schema(f"^header:{HEADER_NAME.pattern}$")
 
 
-@dataclass(frozen=True, slots=True)
 class MismatchStatus(ValueType[int]):
     """The status of the response to a key that is reused with another request."""
 
@@ -203,7 +196,6 @@ class MismatchStatus(ValueType[int]):
         return or_reference({"enum": list(_MISMATCH_STATUSES)})
 
 
-@dataclass(frozen=True, slots=True)
 class KeptStatus(ValueType[str | int]):
     """One item of ``keep``: a status as a number, or a class of statuses as a word."""
 

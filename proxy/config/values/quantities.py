@@ -132,7 +132,6 @@ class Size(ValueType[int | None]):
         return string_schema(f"^({none}{SIZE_PATTERN})$")
 
 
-@dataclass(frozen=True, slots=True)
 class ByteRate(ValueType[int | None]):
     """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 

@@ -1,7 +1,6 @@
 """Value type of a rate limit: a number of calls and the period in which they are counted."""
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
@@ -26,7 +25,6 @@ _IN_WORDS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class CallRate(ValueType[Rate]):
     """A rate limit: calls per period, such as ``100/s``, ``600/m`` or ``10/500ms``."""
 

@@ -38,7 +38,6 @@ class Unsafe(Choice[UnsafeRetries]):
         raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; write {instead}")
 
 
-@dataclass(frozen=True, slots=True)
 class Jitter(ValueType[JitterStrategy | float]):
     """A jitter strategy, or the share by which delays may vary."""
 

@@ -114,7 +114,6 @@ class DurationOrAuto(ValueType[float | None]):
         return string_schema(f"^(auto|{DURATION_PATTERN})$")
 
 
-@dataclass(frozen=True, slots=True)
 class CallerKey(ValueType[ThrottleKey | None]):
     """The property that distinguishes callers; None is ``none``: all share one limit."""
 
