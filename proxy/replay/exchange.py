@@ -4,19 +4,16 @@ The replay meets the same stages as any request. No client reads its response: w
 its status, and whether all of it came.
 """
 
+from proxy.core.client_identity import ClientIdentity
 from proxy.core.clock import Clock
-from proxy.core.date_header import date_line
-from proxy.core.exchange import OutgoingExchange
+from proxy.core.exchange import Exchange
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
-from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_lines, is_trusted
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.policy.attempt import Attempt
 from proxy.policy.caller_fields import hop_for
 from proxy.policy.dead_letter import DeadLetter, attempts_of, with_headers
-from proxy.policy.fair_share import network_of
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import FallbackSettings, Settings
 
@@ -93,13 +90,11 @@ def read_dead_letter(
     return exchange
 
 
-class ReplayExchange(OutgoingExchange):
+class ReplayExchange(Exchange):
     """One replay of one dead letter."""
 
     __slots__ = (
         "_clock",
-        "_scheme",
-        "_settings",
         "earlier_attempts",
         "is_cut",
         "known_record",
@@ -117,44 +112,22 @@ class ReplayExchange(OutgoingExchange):
         clock: Clock,
     ) -> None:
         summary = dead_letter.summary
+        super().__init__(
+            summary.method,
+            summary.target,
+            head.raw,
+            ClientIdentity(dead_letter.peer, dead_letter.scheme),
+            route,
+            settings,
+            clock.monotonic(),
+        )
         self._clock = clock
-        self._settings = settings
-        self._scheme = dead_letter.scheme
-        self.method = summary.method
-        self.target = summary.target
-        self.raw_headers = head.raw
         self.head = head
-        self.http_1_0 = False
-        self.request_id = summary.request_id
-        self.id_line = b"X-Request-Id: " + summary.request_id.encode()
-        self._rest = b""
-        self.peer = dead_letter.peer
-        self.route = route
+        self.set_request_id(summary.request_id)
         self.body = DeadLetterBody(dead_letter.body) if dead_letter.body else None
-        self.upgrade = False
-        self.started = clock.monotonic()
-        self.client_timeout = None
-        self.duration = 0.0
-        self.client_wait = 0.0
-        self.waiting_since = 0.0
-        self.attempts: list[Attempt] = []
         self.earlier_attempts = attempts_of(dead_letter, clock.monotonic() - clock.wall())
-        self.stream = None
-        self.expired = False
-        self.attempt_expired = False
-        self.waiting_for = ""
-        self.queue_entry = None
-        self.refusal = None
-        self.fallback = False
-        self.capture = None
-        self.owned_key = None
-        self.record = ""
         self.known_record = ""
-        self.key_result = None
         self.dead_letter = dead_letter.id
-        self.client_is_gone = False
-        self.code = 0
-        self.bytes_sent = 0
         self.is_cut = False
         """Set when the drain has run out of time for the replay."""
         self.was_truncated = False
@@ -168,42 +141,10 @@ class ReplayExchange(OutgoingExchange):
         self.duration = self._clock.monotonic() - self.started
         self.route.recorder.finished(self)
 
-    # To the upstream: the request that the client once sent.
-
-    @property
-    def scheme(self) -> str:
-        """The scheme by which the client once came."""
-        return self._scheme
-
     @property
     def was_cut_by_drain(self) -> bool:
         """Whether the drain has run out of time for the replay."""
         return self.is_cut
-
-    def identity_lines(self) -> bytes:
-        """Return the header lines that tell the upstream of the original client."""
-        head, settings = self.head, self._settings
-        if head.forwarded_fields is NO_FORWARDED_FIELDS and not head.trusted_only:
-            return identity_lines(self.peer, self._scheme, head.host)
-        trusted = is_trusted(self.peer, settings.trusted_proxies, trust_unix=settings.trust_unix)
-        lines = identity_lines(
-            self.peer, self._scheme, head.host, head.forwarded_fields, trusted=trusted
-        )
-        return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
-
-    def client_ip(self) -> str:
-        """Return the address of the original client, as told by trusted proxies."""
-        settings = self._settings
-        return client_address(
-            self.peer,
-            self.head.forwarded_fields,
-            settings.trusted_proxies,
-            trust_unix=settings.trust_unix,
-        )
-
-    def caller(self) -> str:
-        """Return the network of the original client's address."""
-        return network_of(self.client_ip())
 
     # In place of a client.
 
@@ -236,12 +177,6 @@ class ReplayExchange(OutgoingExchange):
         """Record the stored response of another request with the same key."""
         self.code = response.status
 
-    def add_date(self, head: ResponseHead) -> None:
-        """Give a response the time of its arrival, if it does not tell its own."""
-        if not head.has_date:
-            head.has_date = True
-            head.add(date_line())
-
     @property
     def is_behind(self) -> bool:
         """Whether the client reads too slowly: never, since there is none."""
@@ -249,17 +184,6 @@ class ReplayExchange(OutgoingExchange):
 
     async def caught_up(self) -> None:
         """Return at once: there is no client to wait for."""
-
-    def detach_client(self) -> None:
-        """Do nothing: a replay has no client that could leave."""
-
-    def begin_wait(self, reason: str) -> None:
-        """Note that the replay waits in a queue, or between two attempts."""
-        self.waiting_for = reason
-
-    def end_wait(self) -> None:
-        """Note that the wait is over."""
-        self.waiting_for = ""
 
     def answer_options(self) -> None:
         """Do nothing: no dead letter is an OPTIONS request to the proxy."""

@@ -27,6 +27,7 @@ from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     MISDIRECTED,
     AttemptResult,
+    Outlook,
     RequestFacts,
     RetryRules,
     Situation,
@@ -209,18 +210,21 @@ class _Simulation:
         names = {name.lower() for name, _ in subject.head.raw}
         permission = self._repeats.permission(subject, self._timeline.attempts, self._now)
         request = RequestFacts(permission, early_data=b"early-data" in names)
+        allowed = self._rules.by_outcome(request, result)
+        if isinstance(allowed, VerdictReason):
+            return Verdict(allowed)
+        delay = self._rules.plan(result, self._situation(attempt, self._roll(attempt, result)))
+        if isinstance(delay, VerdictReason):
+            return Verdict(delay)
         budget = self._budget
-        return decide(
-            self._rules,
-            request,
-            result,
-            lambda: self._situation(attempt, self._roll(attempt, result)),
-            breaker_admits=lambda _: True,
-            throttle_admits=lambda wait: self._throttles.would_admit(
-                self._now, wait, self._time_left
-            ),
-            take_budget=lambda: budget is None or budget.take(self._now),
+        outlook = Outlook(
+            throttle_admits=self._throttles.would_admit(self._now, delay.seconds, self._time_left),
+            budget_allows=budget is None or budget.allows(self._now),
         )
+        verdict = decide(delay, allowed, outlook)
+        if verdict.delay is not None and budget is not None:
+            budget.charge(self._now)
+        return verdict
 
     def _roll(self, attempt: Attempt, result: AttemptResult) -> float:
         roll = self._rolls[min(attempt.number, len(self._rolls)) - 1]
