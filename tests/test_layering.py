@@ -102,9 +102,8 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "schema": {"diagnostics", "source", "values"},
         "read": {"diagnostics", "schema", "source", "values"},
         "checks": {"diagnostics", "read", "source", "values"},
-        "build": {"schema", "values"},
         "loaded": {"diagnostics"},
-        "loader": {"build", "checks", "diagnostics", "loaded", "read", "schema", "source"},
+        "loader": {"checks", "diagnostics", "loaded", "read", "schema", "source"},
         "__init__": {"diagnostics", "loaded", "loader", "read"},
     },
     "stores": {
@@ -127,9 +126,6 @@ ONLY_IN: dict[str, set[str]] = {
     "hiredis": {"stores"},
     "uvloop": {"runtime"},
     "yaml": {"config", "demo"},
-    "pydantic": {"config"},
-    "pydantic_core": {"config"},
-    "annotated_types": {"config"},  # comes with pydantic
     "prometheus_client": {"observe"},
     "click": {"cli"},
     "rich": {"cli"},

@@ -5,6 +5,7 @@ import pytest
 from proxy.http.refusal import RefusalReason
 from proxy.policy.caller_fields import display_name, single_fields
 from proxy.policy.settings import (
+    CallerSource,
     FallbackSettings,
     Match,
     Origin,
@@ -15,9 +16,9 @@ from proxy.policy.settings import (
     UpstreamSettings,
 )
 
-BY_HEADER = ThrottleSettings(key=ThrottleKey("header", "x-api-key"))
-BY_QUERY = ThrottleSettings(key=ThrottleKey("query", "key"))
-BY_ADDRESS = ThrottleSettings(key=ThrottleKey("client_ip"))
+BY_HEADER = ThrottleSettings(key=ThrottleKey(CallerSource.HEADER, "x-api-key"))
+BY_QUERY = ThrottleSettings(key=ThrottleKey(CallerSource.QUERY, "key"))
+BY_ADDRESS = ThrottleSettings(key=ThrottleKey(CallerSource.CLIENT_IP))
 
 
 def upstream(throttle: ThrottleSettings | None = None) -> UpstreamSettings:

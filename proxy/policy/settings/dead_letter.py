@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.policy.settings.retry import USUAL_OUTCOMES, Outcomes
+from proxy.policy.settings.validation import above, at_least, check, filled, lower_case
 
 REFUSALS = "refusals"
 """In ``dead_letter.on``: requests that Holdfast refused itself are kept, too."""
@@ -24,3 +25,11 @@ class DeadLetterSettings:
     proxy refused, too. A request that ended without a response is kept in any case."""
     drop: frozenset[str] = frozenset({"authorization", "cookie", "x-api-key"}) | ALWAYS_DROPPED
     """Header fields that are not kept, in lower case."""
+
+    def __post_init__(self) -> None:
+        filled(self, "methods")
+        at_least(self, 0, "max_body")
+        above(self, 0, "ttl")
+        lower_case(self, "drop")
+        never = ", ".join(sorted(ALWAYS_DROPPED))
+        check(self, "drop", f"at least {never}", holds=self.drop >= ALWAYS_DROPPED)

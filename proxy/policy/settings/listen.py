@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from proxy.policy.settings.validation import above, at_least, check, filled, within
+
 
 @dataclass(frozen=True, slots=True)
 class ListenTls:
@@ -9,6 +11,9 @@ class ListenTls:
 
     cert: str
     key: str
+
+    def __post_init__(self) -> None:
+        filled(self, "cert", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class Listen:
     port: int = 0
     path: str = ""
     tls: ListenTls | None = None
+
+    def __post_init__(self) -> None:
+        check(self, "path", "in place of a host", holds=bool(self.path) != bool(self.host))
+        within(self, 0, 65535, "port")
 
     def __str__(self) -> str:
         if self.path:
@@ -39,3 +48,8 @@ class Limits:
     connections: int = 20_000
     replay_memory: int = 256 * 1024**2
     """Bytes of request bodies kept for another attempt, summed over all clients."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "header_bytes", "body_rate", "connections")
+        above(self, 0, "header_timeout", "keepalive")
+        at_least(self, 0, "replay_memory")

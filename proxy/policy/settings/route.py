@@ -7,6 +7,7 @@ from proxy.policy.settings.dead_letter import DeadLetterSettings
 from proxy.policy.settings.idempotency import IdempotencySettings
 from proxy.policy.settings.retry import FallbackSettings, RetrySettings
 from proxy.policy.settings.throttle import ThrottleSettings
+from proxy.policy.settings.validation import above, at_least, check, filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,12 @@ class Match:
     """Host names in lower case, without port; ``*.`` in front stands for every name below."""
     headers: tuple[tuple[str, str], ...] = ()
     """Pairs of a name in lower case and a value; a final ``*`` in it stands for any rest."""
+
+    def __post_init__(self) -> None:
+        begin_right = all(path.startswith("/") for path in self.paths)
+        check(self, "paths", "paths, which begin with a slash", holds=begin_right)
+        is_lower = all(name == name.lower() for name, _ in self.headers)
+        check(self, "headers", "named in lower case", holds=is_lower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,11 @@ class RouteSettings:
     idempotency: IdempotencySettings | None = None
     fallback: FallbackSettings | None = None
     dead_letter: DeadLetterSettings | None = None
+
+    def __post_init__(self) -> None:
+        filled(self, "name")
+        prefix = self.strip_prefix
+        is_prefix = not prefix or (prefix[0] == "/" != prefix[-1])
+        check(self, "strip_prefix", "a path without a final slash", holds=is_prefix)
+        above(self, 0, "timeout", "idle_timeout")
+        at_least(self, 0, "max_body", "buffer")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from proxy.policy.settings.upstream import UpstreamTls
+from proxy.policy.settings.validation import above, at_least, filled, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,9 @@ class MemorySettings:
     bytes: int = 64 * 1024**2
     """Maximum bytes of the keys and their kept responses."""
 
+    def __post_init__(self) -> None:
+        at_least(self, 1, "entries", "bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
@@ -24,6 +28,11 @@ class SqliteSettings:
     """Seconds within which the file must answer."""
     bytes: int = 1024**3
     """Maximum bytes of the kept responses of keys."""
+
+    def __post_init__(self) -> None:
+        filled(self, "path")
+        above(self, 0, "timeout")
+        at_least(self, 1, "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,12 @@ class RedisSettings:
     """Seconds within which the server must answer."""
     permit_life: float | None = None
     """Seconds for which a leased permit of a rate may be used; None: derived from the rate."""
+
+    def __post_init__(self) -> None:
+        filled(self, "host", "prefix")
+        within(self, 1, 65535, "port")
+        at_least(self, 0, "database")
+        above(self, 0, "timeout", "permit_life")
 
 
 StoreSettings = MemorySettings | SqliteSettings | RedisSettings

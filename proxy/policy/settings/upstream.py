@@ -1,8 +1,27 @@
 """Settings of one upstream: URLs, TLS, connection pool, honoured key, retry budget, breaker."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from proxy.policy.settings.throttle import ThrottleSettings
+from proxy.policy.settings.validation import (
+    above,
+    at_least,
+    check,
+    choose,
+    filled,
+    lower_case,
+    within,
+)
+
+_SCHEMES = ("http", "https")
+
+
+class LoadBalancing(StrEnum):
+    """Which address of an upstream gets a request."""
+
+    ROUND_ROBIN = "round_robin"
+    FIRST = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +34,13 @@ class Origin:
     port: int
     base_path: str = ""
     """Prefix of the path of each request; never ends in a slash."""
+
+    def __post_init__(self) -> None:
+        check(self, "scheme", " or ".join(_SCHEMES), holds=self.scheme in _SCHEMES)
+        filled(self, "host")
+        within(self, 1, 65535, "port")
+        is_prefix = not self.base_path or (self.base_path[0] == "/" != self.base_path[-1])
+        check(self, "base_path", "a path without a final slash", holds=is_prefix)
 
     @property
     def authority(self) -> str:
@@ -37,6 +63,9 @@ class UpstreamTls:
     server_name: str | None = None
     verify: bool = True
 
+    def __post_init__(self) -> None:
+        check(self, "key", "beside a cert", holds=self.key is None or self.cert is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings:
@@ -47,6 +76,10 @@ class BudgetSettings:
     min_per_second: float = 1.0
     """Retries per second that are allowed whatever the traffic."""
     window: float = 10.0
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "ratio", "min_per_second")
+        above(self, 0, "window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +94,11 @@ class BreakerSettings:
     probes: int = 3
     """Successful probes in a row that close it again; also how many are sent at once."""
 
+    def __post_init__(self) -> None:
+        above(self, 0, "failure_ratio", "window", "open_for")
+        within(self, 0, 1, "failure_ratio")
+        at_least(self, 1, "min_requests", "probes")
+
 
 @dataclass(frozen=True, slots=True)
 class HonouredKey:
@@ -73,6 +111,10 @@ class HonouredKey:
     is_shared: bool = False
     """Whether all of its URLs know a key that one of them got."""
 
+    def __post_init__(self) -> None:
+        lower_case(self, "header")
+        above(self, 0, "remembered_for")
+
 
 USUAL_REFUSALS = (421, 425, 429)
 """Default statuses by which an upstream says that it did not do the work."""
@@ -84,8 +126,7 @@ class UpstreamSettings:
 
     name: str
     origins: tuple[Origin, ...]
-    balance: str = "round_robin"
-    """Load balancing over the URLs: ``round_robin`` or ``first``."""
+    balance: LoadBalancing = LoadBalancing.ROUND_ROBIN
     connect_timeout: float = 5.0
     idle_connections: int = 64
     max_connections: int = 1024
@@ -99,3 +140,11 @@ class UpstreamSettings:
     budget: BudgetSettings | None = BudgetSettings()
     breaker: BreakerSettings | None = None
     throttle: ThrottleSettings | None = None
+
+    def __post_init__(self) -> None:
+        filled(self, "name", "origins")
+        choose(self, LoadBalancing, "balance")
+        above(self, 0, "connect_timeout", "keepalive")
+        at_least(self, 0, "idle_connections")
+        at_least(self, 1, "max_connections")
+        within(self, 400, 599, "refused")

@@ -9,6 +9,7 @@ from proxy.policy.explain.subject import Subject
 from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.settings import (
     Backoff,
+    JitterStrategy,
     Match,
     Origin,
     RetrySettings,
@@ -17,7 +18,7 @@ from proxy.policy.settings import (
 )
 
 UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 1),))
-STEADY = Backoff(base=0.1, jitter="none")
+STEADY = Backoff(base=0.1, jitter=JitterStrategy.NONE)
 ROUTE = RouteSettings("all", Match(), "up", retry=RetrySettings(backoff=STEADY))
 WALL = 1_800_000_000.0
 

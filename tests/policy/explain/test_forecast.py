@@ -8,7 +8,7 @@ import pytest
 from proxy.policy.explain.forecast import forecast
 from proxy.policy.explain.timeline import simulate
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.settings import Backoff
+from proxy.policy.settings import Backoff, JitterStrategy
 from tests.policy.explain.scripted import WALL, outcomes, retrying, subject
 
 SPREAD = subject(route=retrying(backoff=Backoff()))
@@ -56,11 +56,13 @@ def test_when_it_ends() -> None:
     assert ending.ends == pytest.approx((0.0, 0.1))
 
 
-@pytest.mark.parametrize("jitter", ["full", "equal", "decorrelated", "none", 0.3])
+@pytest.mark.parametrize("jitter", [*JitterStrategy, 0.3])
 @pytest.mark.parametrize("script", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
-def test_no_timeline_leaves_the_bounds(jitter: str | float, script: list[str]) -> None:
+def test_no_timeline_leaves_the_bounds(jitter: JitterStrategy | float, script: list[str]) -> None:
     of = subject(route=retrying(attempts=5, backoff=Backoff(jitter=jitter)))
-    of = replace(of, route=replace(of.route, timeout=40.0 if jitter == "decorrelated" else 4.0))
+    of = replace(
+        of, route=replace(of.route, timeout=40.0 if jitter is JitterStrategy.DECORRELATED else 4.0)
+    )
     found = forecast(of, outcomes(*script), None, WALL)
     for rolls in product((0.0, 0.3, 0.7, 0.999), repeat=4):
         timeline = simulate(of, outcomes(*script), rolls, WALL)

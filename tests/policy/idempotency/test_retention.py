@@ -15,11 +15,16 @@ from proxy.policy.idempotency.retention import (
     state_after,
 )
 from proxy.policy.repeatable import may_have_run
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    USUAL_KEPT,
+    AmbiguousKeys,
+    IdempotencySettings,
+)
 from tests.vectors.load import cases
 
 RELEASE = IdempotencySettings()
-HOLD = IdempotencySettings(on_ambiguous="hold")
+HOLD = IdempotencySettings(on_ambiguous=AmbiguousKeys.HOLD)
 REFUSED = {"upstream": frozenset({421, 425, 429}), "other": frozenset[int]()}
 FATES = {"store": RecordState.DONE, "hold": RecordState.HELD, "release": None}
 
