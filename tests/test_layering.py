@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "core": {"http", "policy"},
     "upstream": {"core", "http", "net", "policy"},
     "stores": {"core", "http", "net", "policy"},
-    "pipeline": {"core", "http", "policy", "stores", "upstream"},
+    "pipeline": {"core", "http", "net", "policy", "stores", "upstream"},
     "server": {"core", "http", "net", "policy"},
     # Dead letters are sent again through the pipeline, without a client:
     "replay": {"core", "http", "pipeline", "policy", "stores"},
