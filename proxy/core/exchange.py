@@ -24,7 +24,7 @@ class Exchange(ABC):
     for each replay of a dead letter. The stages and the upstream see the client only through this
     object: what the client sent as attributes, what it gets through the abstract methods.
 
-    The exchange's class (``server/exchange.py``, ``replay/exchange.py``: "maker") gives every
+    The exchange's class (``server/exchange.py``, ``core/clientless.py``: "maker") gives every
     attribute its first value. After that an attribute has these writers and no others:
 
     =================  ==============================  ===========================================
