@@ -22,7 +22,7 @@ WINDOW = 256 * 1024
 _MOST_AT_ONCE = 64 * 1024
 """Bytes that are delivered in one turn of the loop, as from one read of a socket."""
 _HIGH_WATER = 64 * 1024
-_NO_LINGER = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close is a reset."""
 
 
@@ -63,7 +63,7 @@ class MemorySocket:
     def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
         """Obey SO_LINGER without time. Other options change nothing of what a peer sees."""
         if (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER):
-            self.resets_on_close = value == _NO_LINGER
+            self.resets_on_close = value == NO_LINGER
 
 
 class MemoryServer(asyncio.AbstractServer):

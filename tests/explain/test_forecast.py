@@ -1,15 +1,15 @@
-"""What chance can make of a timeline."""
+"""What chance can make of a course."""
 
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from proxy.policy.explain.forecast import forecast
-from proxy.policy.explain.timeline import simulate
+from proxy.explain.course import simulate
+from proxy.explain.forecast import forecast
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import Backoff
-from tests.policy.explain.scripted import WALL, outcomes, retrying, subject
+from tests.explain.scripted import WALL, outcomes, retrying, subject
 
 SPREAD = subject(route=retrying(backoff=Backoff()))
 
@@ -45,7 +45,7 @@ def test_chance_may_decide_how_it_ends() -> None:
         (VerdictReason.RETRIED, VerdictReason.DEADLINE),
         (VerdictReason.ATTEMPTS_EXHAUSTED,),
     ]
-    assert [ending.timeline.attempts[-1].verdict for ending in found.endings] == [
+    assert [ending.course.attempts[-1].verdict for ending in found.endings] == [
         VerdictReason.ATTEMPTS_EXHAUSTED,
         VerdictReason.DEADLINE,
     ]
@@ -58,18 +58,18 @@ def test_when_it_ends() -> None:
 
 @pytest.mark.parametrize("jitter", ["full", "equal", "decorrelated", "none", 0.3])
 @pytest.mark.parametrize("script", [["503"] * 4, ["429 Retry-After: 1", "503", "429", "reset"]])
-def test_no_timeline_leaves_the_bounds(jitter: str | float, script: list[str]) -> None:
+def test_no_course_leaves_the_bounds(jitter: str | float, script: list[str]) -> None:
     of = subject(route=retrying(attempts=5, backoff=Backoff(jitter=jitter)))
     of = replace(of, route=replace(of.route, timeout=40.0 if jitter == "decorrelated" else 4.0))
     found = forecast(of, outcomes(*script), None, WALL)
     for rolls in product((0.0, 0.3, 0.7, 0.999), repeat=4):
-        timeline = simulate(of, outcomes(*script), rolls, WALL)
-        for before, after in zip(timeline.attempts, timeline.attempts[1:], strict=False):
+        course = simulate(of, outcomes(*script), rolls, WALL)
+        for before, after in zip(course.attempts, course.attempts[1:], strict=False):
             shortest, longest = found.attempts[before.number - 1].waits
             assert after.delay is not None
             least, most = shortest.seconds - 1e-6, longest.seconds + 1e-6
             assert least <= after.delay.seconds <= most
-        for attempt in timeline.attempts:
+        for attempt in course.attempts:
             assert attempt.verdict in found.attempts[attempt.number - 1].verdicts
 
 
