@@ -4,17 +4,16 @@ Such an exchange meets the same stages as any request. No client reads its respo
 its status, and whether all of it came.
 """
 
+from proxy.core.client_identity import ClientIdentity
 from proxy.core.clock import Clock
-from proxy.core.date_header import date_line
-from proxy.core.exchange import OutgoingExchange
+from proxy.core.exchange import Exchange
 from proxy.core.ports import Refused
 from proxy.core.route import Route
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.request_head import RequestHead
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.policy.attempt import Attempt
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.settings import FallbackSettings
+from proxy.policy.settings import FallbackSettings, Settings
 
 _TOO_LARGE_TO_KEEP = Refusal(
     RefusalReason.BODY_TOO_LARGE, "With a key the body has to be kept, and it is beyond buffer."
@@ -73,7 +72,7 @@ class CompleteBody:
         return b""
 
 
-class ClientlessExchange(OutgoingExchange):
+class ClientlessExchange(Exchange):
     """An exchange that no client waits for: records what a client would get."""
 
     __slots__ = ("_clock", "is_cut", "was_truncated")
@@ -86,44 +85,20 @@ class ClientlessExchange(OutgoingExchange):
         route: Route,
         clock: Clock,
         *,
+        settings: Settings,
         request_id: str,
-        peer: str,
+        identity: ClientIdentity,
         body: CompleteBody | None,
+        client_timeout: float | None = None,
+        upgrade: bool = False,
     ) -> None:
+        super().__init__(method, target, head.raw, identity, route, settings, clock.monotonic())
         self._clock = clock
-        self.method = method
-        self.target = target
-        self.raw_headers = head.raw
         self.head = head
-        self.http_1_0 = False
-        self.request_id = request_id
-        self.id_line = b"X-Request-Id: " + request_id.encode()
-        self._rest = b""
-        self.peer = peer
-        self.route = route
+        self.set_request_id(request_id)
         self.body = body
-        self.upgrade = False
-        self.started = clock.monotonic()
-        self.client_timeout = None
-        self.duration = 0.0
-        self.client_wait = 0.0
-        self.waiting_since = 0.0
-        self.attempts: list[Attempt] = []
-        self.stream = None
-        self.expired = False
-        self.attempt_expired = False
-        self.waiting_for = ""
-        self.queue_entry = None
-        self.refusal = None
-        self.fallback = False
-        self.capture = None
-        self.owned_key = None
-        self.record = ""
-        self.key_result = None
-        self.dead_letter = ""
-        self.client_is_gone = False
-        self.code = 0
-        self.bytes_sent = 0
+        self.client_timeout = client_timeout
+        self.upgrade = upgrade
         self.is_cut = False
         """Set when the drain has run out of time for the exchange."""
         self.was_truncated = False
@@ -170,12 +145,6 @@ class ClientlessExchange(OutgoingExchange):
         """Record the stored response of another request with the same key."""
         self.code = response.status
 
-    def add_date(self, head: ResponseHead) -> None:
-        """Give a response the time of its arrival, if it does not tell its own."""
-        if not head.has_date:
-            head.has_date = True
-            head.add(date_line())
-
     @property
     def is_behind(self) -> bool:
         """Whether the client reads too slowly: never, since there is none."""
@@ -183,17 +152,6 @@ class ClientlessExchange(OutgoingExchange):
 
     async def caught_up(self) -> None:
         """Return at once: there is no client to wait for."""
-
-    def detach_client(self) -> None:
-        """Do nothing: there is no client that could leave."""
-
-    def begin_wait(self, reason: str) -> None:
-        """Note that the exchange waits in a queue, or between two attempts."""
-        self.waiting_for = reason
-
-    def end_wait(self) -> None:
-        """Note that the wait is over."""
-        self.waiting_for = ""
 
     def answer_options(self) -> None:
         """Do nothing: such an exchange is no OPTIONS request to the proxy."""

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from proxy.core.clientless import CompleteBody
+from proxy.core.client_identity import ClientIdentity
+from proxy.core.clientless import ClientlessExchange, CompleteBody
 from proxy.core.virtual_time import VirtualClock, VirtualLoop
 from proxy.explain.subject import Subject
 from proxy.http.refusal import Refusal
@@ -25,7 +26,6 @@ from proxy.policy.idempotency.retention import KeyOutcome
 from proxy.policy.reasons import KeyResult
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
-from proxy.simulation.exchange import SimulatedExchange
 from proxy.simulation.proxy import SimulatedProxy
 from proxy.simulation.scripted_peer import ScriptedOutcome, ScriptedPeer, accept
 
@@ -108,18 +108,19 @@ class _Run:
         settings = Settings((), None, upstreams=subject.upstreams, routes=(subject.route,))
         proxy = SimulatedProxy(settings, self._loop, self._clock)
         await proxy.start(self._accept)
-        self._exchange = exchange = SimulatedExchange(
+        self._exchange = exchange = ClientlessExchange(
             subject.method,
             subject.target,
             subject.head,
             proxy.routes[0],
             self._clock,
+            settings=settings,
             request_id="simulated",
-            peer="127.0.0.1",
+            identity=ClientIdentity("127.0.0.1", "http"),
             body=self._body(),
+            client_timeout=subject.head.timeout,
+            upgrade=subject.is_tunnelled,
         )
-        exchange.client_timeout = subject.head.timeout
-        exchange.upgrade = subject.is_tunnelled
         self._serving = asyncio.create_task(proxy.serve(exchange))
         with suppress(asyncio.CancelledError):
             await self._serving
@@ -174,7 +175,7 @@ class _Run:
 
     # What became of it.
 
-    def _read(self, exchange: SimulatedExchange) -> Course:
+    def _read(self, exchange: ClientlessExchange) -> Course:
         course, name = self._course, self._subject.upstream.name
         course.attempts = [a for a in exchange.attempts if a.upstream == name]
         if self._lacks_outcome:

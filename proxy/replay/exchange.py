@@ -1,15 +1,14 @@
 """The exchange of a dead letter that is replayed, without a client."""
 
+from proxy.core.client_identity import ClientIdentity
 from proxy.core.clientless import ClientlessExchange, CompleteBody
 from proxy.core.clock import Clock
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
-from proxy.http.forwarded import NO_FORWARDED_FIELDS, client_address, identity_lines, is_trusted
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead, read_request_head
 from proxy.policy.caller_fields import hop_for
 from proxy.policy.dead_letter import DeadLetter, attempts_of, with_headers
-from proxy.policy.fair_share import network_of
 from proxy.policy.settings import Settings
 
 
@@ -39,7 +38,7 @@ def read_dead_letter(
 class ReplayExchange(ClientlessExchange):
     """One replay of one dead letter."""
 
-    __slots__ = ("_scheme", "_settings", "earlier_attempts", "known_record")
+    __slots__ = ("earlier_attempts", "known_record")
 
     is_replay = True
 
@@ -58,47 +57,14 @@ class ReplayExchange(ClientlessExchange):
             head,
             route,
             clock,
+            settings=settings,
             request_id=summary.request_id,
-            peer=dead_letter.peer,
+            identity=ClientIdentity(dead_letter.peer, dead_letter.scheme),
             body=CompleteBody(dead_letter.body) if dead_letter.body else None,
         )
-        self._settings = settings
-        self._scheme = dead_letter.scheme
         self.earlier_attempts = attempts_of(dead_letter, clock.monotonic() - clock.wall())
         self.known_record = ""
         self.dead_letter = dead_letter.id
 
     def __repr__(self) -> str:
         return f"<replay of {self.dead_letter} {self.code or 'open'}>"
-
-    # To the upstream: the request that the client once sent.
-
-    @property
-    def scheme(self) -> str:
-        """The scheme by which the client once came."""
-        return self._scheme
-
-    def identity_lines(self) -> bytes:
-        """Return the header lines that tell the upstream of the original client."""
-        head, settings = self.head, self._settings
-        if head.forwarded_fields is NO_FORWARDED_FIELDS and not head.trusted_only:
-            return identity_lines(self.peer, self._scheme, head.host)
-        trusted = is_trusted(self.peer, settings.trusted_proxies, trust_unix=settings.trust_unix)
-        lines = identity_lines(
-            self.peer, self._scheme, head.host, head.forwarded_fields, trusted=trusted
-        )
-        return b"\r\n".join((lines, *head.trusted_only)) if trusted else lines
-
-    def client_ip(self) -> str:
-        """Return the address of the original client, as told by trusted proxies."""
-        settings = self._settings
-        return client_address(
-            self.peer,
-            self.head.forwarded_fields,
-            settings.trusted_proxies,
-            trust_unix=settings.trust_unix,
-        )
-
-    def caller(self) -> str:
-        """Return the network of the original client's address."""
-        return network_of(self.client_ip())

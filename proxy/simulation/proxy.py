@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from proxy.core.clientless import ClientlessExchange
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.memory_transport import Address, MemoryServer
@@ -18,7 +19,6 @@ from proxy.policy.attempt import Attempt, RetryDelay
 from proxy.policy.dead_letter import DeadLetter
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import MemorySettings, Settings
-from proxy.simulation.exchange import SimulatedExchange
 from proxy.simulation.scripted_peer import ScriptedPeer
 from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
 
@@ -35,7 +35,7 @@ class SimulatedProxy:
 
     def __init__(self, settings: Settings, loop: VirtualLoop, clock: Clock) -> None:
         self._loop = loop
-        self._settings = settings
+        self.settings = settings
         self._servers: list[MemoryServer] = []
         self.store = MemoryIdempotencyStore(MemorySettings(), clock, _ignore)
         self.dead_letters = SimulatedDeadLetters()
@@ -62,7 +62,7 @@ class SimulatedProxy:
     async def start(self, accept: Callable[[], ScriptedPeer]) -> None:
         """Accept connections at every address of every upstream; *accept* makes the peer."""
         addresses: set[Address] = set()
-        for upstream in self._settings.upstreams:
+        for upstream in self.settings.upstreams:
             for origin in upstream.origins:
                 self._loop.names[origin.host] = [_ADDRESS]
                 found = await self._loop.getaddrinfo(origin.host, origin.port)
@@ -70,7 +70,7 @@ class SimulatedProxy:
         for address in sorted(addresses):
             self._servers.append(await self._loop.create_server(accept, *address))
 
-    async def serve(self, exchange: SimulatedExchange) -> None:
+    async def serve(self, exchange: ClientlessExchange) -> None:
         """Run *exchange* through the stages of its route, to the answer of its client."""
         try:
             refusal = await exchange.route.handle(exchange)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from proxy.core.client_identity import ClientIdentity
+from proxy.core.clientless import ClientlessExchange
 from proxy.core.virtual_time import START, VirtualClock, VirtualLoop
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
@@ -22,7 +24,6 @@ from proxy.policy.settings import (
     ThrottleSettings,
     UpstreamSettings,
 )
-from proxy.simulation.exchange import SimulatedExchange
 from proxy.simulation.proxy import SimulatedProxy
 from proxy.simulation.scripted_peer import ScriptedOutcome, ScriptedPeer, accept
 
@@ -65,14 +66,15 @@ async def run_all(
     head = read_request_head((), http_1_0=False)
     assert not isinstance(head, Refusal)
     exchanges = [
-        SimulatedExchange(
+        ClientlessExchange(
             "GET",
             f"/{number}",
             head,
             proxy.routes[0],
             clock,
+            settings=proxy.settings,
             request_id=str(number),
-            peer="127.0.0.1",
+            identity=ClientIdentity("127.0.0.1", "http"),
             body=None,
         )
         for number in range(requests)
