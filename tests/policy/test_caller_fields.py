@@ -80,6 +80,14 @@ def test_a_header_field(
         assert "X-Api-Key" in refusal.detail
 
 
+@pytest.mark.parametrize("second", [b"X-Api-Key", b"x_api_key"])
+def test_a_field_that_the_file_names_with_an_underscore(second: bytes) -> None:
+    single = single_fields(route(headers=(("x_api_key", "a"),)), [upstream()])
+    assert single is not None
+    assert single.refusal(((b"X_Api_Key", b"a"),), "/") is None
+    assert single.refusal(((b"X_Api_Key", b"a"), (second, b"b")), "/") is not None
+
+
 @pytest.mark.parametrize(
     ("target", "is_refused"),
     [

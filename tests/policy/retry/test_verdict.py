@@ -8,11 +8,12 @@ import pytest
 
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import RepeatRules
+from proxy.policy.repeatable import ANYWHERE, RepeatPermission, RepeatRules
 from proxy.policy.retry.hints import NO_HINT, RetryHint
 from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     AttemptResult,
+    Outlook,
     RequestFacts,
     RetryRules,
     Situation,
@@ -90,16 +91,15 @@ def verdict(
     throttle: bool = True,
     budget: bool = True,
 ) -> Verdict:
+    """The verdict by all steps, one after the other."""
     by = by or rules()
-    return decide(
-        by,
-        by.of(asked, result),
-        result,
-        lambda: situation,
-        breaker_admits=lambda _: breaker,
-        throttle_admits=lambda _: throttle,
-        take_budget=lambda: budget,
-    )
+    permission = by.by_outcome(by.of(asked, result), result)
+    if isinstance(permission, VerdictReason):
+        return Verdict(permission)
+    delay = by.plan(result, situation)
+    if isinstance(delay, VerdictReason):
+        return Verdict(delay)
+    return decide(delay, permission, Outlook(breaker, throttle, budget))
 
 
 # The shared vectors.
@@ -401,80 +401,46 @@ def test_a_body_that_was_not_sent_is_not_lost() -> None:
     )
 
 
-def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
-    charged = []
-
-    def take() -> bool:
-        charged.append(1)
-        return True
-
-    for result, situation, breaker in (
-        (AttemptResult(None, 500), CALM, True),
-        (LISTED, replace(CALM, made=3), True),
-        (LISTED, replace(CALM, shutting_down=True), True),
-        (with_hint(503, wait=99.0), CALM, True),
-        (LISTED, CALM, False),
-    ):
-        decide(
-            rules(),
-            rules().of(GET, result),
-            result,
-            lambda situation=situation: situation,  # type: ignore[misc]  # bound here
-            breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
-            throttle_admits=lambda _: True,
-            take_budget=take,
-        )
-    assert charged == []
-    verdict(GET, LISTED)
-    assert verdict(GET, LISTED, budget=False) == Verdict(VerdictReason.BUDGET)
-    assert verdict(GET, LISTED, throttle=False, budget=False) == Verdict(VerdictReason.THROTTLED)
-    assert verdict(GET, LISTED, breaker=False, throttle=False) == Verdict(
-        VerdictReason.BREAKER_OPEN
-    )
-
-
-def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
-    asked: list[float] = []
-
-    def admits(wait: float) -> bool:
-        asked.append(wait)
-        return True
-
-    by = rules(backoff=Backoff(BackoffStrategy.CONSTANT, base=2.0, jitter=JitterStrategy.NONE))
-    decide(
-        by,
-        by.of(GET, LISTED),
-        LISTED,
-        lambda: CALM,
-        breaker_admits=admits,
-        throttle_admits=lambda _: True,
-        take_budget=lambda: True,
-    )
-    assert asked == [2.0]
+@pytest.mark.parametrize(
+    ("outlook", "reason"),
+    [
+        (Outlook(), VerdictReason.RETRIED),
+        (Outlook(budget_allows=False), VerdictReason.BUDGET),
+        (Outlook(throttle_admits=False), VerdictReason.THROTTLED),
+        (Outlook(throttle_admits=False, budget_allows=False), VerdictReason.THROTTLED),
+        (Outlook(breaker_admits=False), VerdictReason.BREAKER_OPEN),
+        (Outlook(breaker_admits=False, throttle_admits=False), VerdictReason.BREAKER_OPEN),
+        (Outlook(breaker_admits=False, budget_allows=False), VerdictReason.BREAKER_OPEN),
+    ],
+)
+def test_what_the_attempt_would_meet(outlook: Outlook, reason: VerdictReason) -> None:
+    delay = RetryDelay(2.0, "backoff")
+    reached = decide(delay, ANYWHERE, outlook)
+    assert reached.reason is reason
+    assert reached.delay == (delay if reason is VerdictReason.RETRIED else None)
+    # A key that does not last until then comes first.
+    late = decide(delay, RepeatPermission(within=1.9), outlook)
+    assert late == Verdict(VerdictReason.KEY_EXPIRED)
+    in_time = RepeatPermission("http://a.example", within=2.0)
+    assert decide(delay, in_time, Outlook()) == Verdict(VerdictReason.RETRIED, delay, in_time)
 
 
 def test_success_after_a_retry_is_called_recovered() -> None:
     assert verdict(GET, AttemptResult(None, 404, is_first=False)).reason is VerdictReason.RECOVERED
 
 
-def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
-    def look() -> Situation:
-        raise AssertionError
-
-    for result in (
-        AttemptResult(None, 404),
-        AttemptResult(None, 500),
-        AttemptResult(FailureKind.PROTOCOL),
-    ):
-        decide(
-            rules(),
-            rules().of(GET, result),
-            result,
-            look,
-            breaker_admits=lambda _: True,
-            throttle_admits=lambda _: True,
-            take_budget=lambda: True,
-        )
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (AttemptResult(None, 404), VerdictReason.SUCCESS),
+        (AttemptResult(None, 500), VerdictReason.NOT_RETRYABLE_STATUS),
+        (AttemptResult(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
+    ],
+)
+def test_an_outcome_that_is_not_repeated_decides_alone(
+    result: AttemptResult, reason: VerdictReason
+) -> None:
+    assert rules().by_outcome(rules().of(GET, result), result) is reason
 
 
 def test_misdirected_is_tried_once_more() -> None:

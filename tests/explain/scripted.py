@@ -1,12 +1,11 @@
-"""Requests and outcomes for the tests of timelines, in short form."""
+"""Requests and outcomes for the tests of courses, in short form."""
 
 from dataclasses import replace
 
+from proxy.explain.subject import Subject
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.subject import Subject
-from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.settings import (
     Backoff,
     JitterStrategy,
@@ -16,6 +15,7 @@ from proxy.policy.settings import (
     RouteSettings,
     UpstreamSettings,
 )
+from proxy.simulation.scripted_peer import ScriptedOutcome
 
 UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 1),))
 STEADY = Backoff(base=0.1, jitter=JitterStrategy.NONE)
