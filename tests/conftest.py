@@ -69,6 +69,7 @@ ALONE = (
 # ``make test-newest`` runs these on the newest.
 INTERPRETER = (
     "tests/app",
+    "tests/core",
     "tests/faults/test_clients_leaving.py",
     "tests/faults/test_draining.py",
     "tests/faults/test_our_own_faults.py",
