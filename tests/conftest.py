@@ -25,7 +25,11 @@ def pytest_asyncio_loop_factories(
     """uvloop, unless a test asks for others: see ``both_loops``, ``virtual_time`` of the kit."""
     marker = item.get_closest_marker("asyncio")
     if marker is not None and "loop_factories" in marker.kwargs:
-        return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+        return {
+            "uvloop": uvloop.new_event_loop,
+            "asyncio": asyncio.new_event_loop,
+            "virtual": TestLoop,
+        }
     if item.get_closest_marker("virtual_time") is not None:
         return {"virtual": TestLoop}
     return {"uvloop": uvloop.new_event_loop}
