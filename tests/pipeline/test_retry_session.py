@@ -17,12 +17,17 @@ from tests.support import (
     hang_up,
     ok,
     one_route,
+    real_time,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.ports import black_hole
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 QUICK = "retry: {backoff: {base: 1ms}}"
 LONG = 5.0
@@ -160,6 +165,7 @@ async def test_a_slow_rest_of_the_response_takes_nothing_from_the_wait() -> None
 # The words for it.
 
 
+@real_time  # TLS
 @pytest.mark.parametrize("status", [200, 404, 500, 503])
 async def test_a_response_that_broke_off_had_begun(status: int, tmp_path: Path) -> None:
     """Over TLS, where the client is told in another order than over plain TCP."""

@@ -26,6 +26,10 @@ from proxy.stores.dead_letters import DeadLetterStore
 from proxy.stores.dead_letters.store import DeadLetterLosses
 from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.upstream.upstream import Upstream
+from tests.support import virtual_time
+
+pytestmark = virtual_time
+
 
 ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
 """The head was relayed already, or nobody is there to be told."""
