@@ -2,10 +2,16 @@
 
 import asyncio
 import gc
+import signal
 from collections.abc import Callable
 
 import pytest
 import uvloop
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would every program
+# that a test starts, and then waits for in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
@@ -18,17 +24,19 @@ def pytest_asyncio_loop_factories(
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """uvloop, unless a test asks for others: see ``both_loops``, ``virtual_time`` of the kit."""
     marker = item.get_closest_marker("asyncio")
-    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-        "uvloop": uvloop.new_event_loop
-    }
     if marker is not None and "loop_factories" in marker.kwargs:
-        factories["asyncio"] = asyncio.new_event_loop
-        factories["virtual"] = TestLoop
-    return factories
+        return {
+            "uvloop": uvloop.new_event_loop,
+            "asyncio": asyncio.new_event_loop,
+            "virtual": TestLoop,
+        }
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual": TestLoop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 # What measures time, rates or memory, or uses ports that are in a file: others beside it would
-# be measured as well. ``make test`` runs these by themselves, and all others two at a time.
+# be measured as well. ``make test`` runs these by themselves, and all others several at a time.
 ALONE = (
     "tests/bench/test_real.py",
     "tests/bounds",
@@ -60,15 +68,41 @@ ALONE = (
     "tests/test_readme.py",
 )
 
+# What may go another way on another Python: tasks and their cancellation, event loops, aiohttp's
+# parser and hooks, processes and signals, sqlite3, TLS, and the calls that a request takes.
+# ``make test-newest`` runs these on the newest.
+INTERPRETER = (
+    "tests/app",
+    "tests/core",
+    "tests/faults/test_clients_leaving.py",
+    "tests/faults/test_draining.py",
+    "tests/faults/test_our_own_faults.py",
+    "tests/net",
+    "tests/pipeline/idempotency/test_client_disconnects.py",
+    "tests/pipeline/idempotency/test_stage.py",
+    "tests/pipeline/test_retry_cancelled.py",
+    "tests/pipeline/test_retry_session.py",
+    "tests/runtime",
+    "tests/server",
+    "tests/stores/sqlite",
+    "tests/stores/sqlite_file",
+    "tests/stores/test_idempotency_contract.py",
+    "tests/test_kit.py",
+    "tests/upstream",
+    "tests/weight",
+)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is to run by itself."""
-    missing = [path for path in ALONE if not (config.rootpath / path).exists()]
-    assert not missing, f"moved, so it would not run by itself: {missing}"
+    """Mark what is to run by itself, and what on the newest Python as well."""
+    missing = [path for path in (*ALONE, *INTERPRETER) if not (config.rootpath / path).exists()]
+    assert not missing, f"moved, so it would not be marked: {missing}"
     for item in items:
         path = item.path.relative_to(config.rootpath).as_posix()
         if path.startswith(ALONE):
             item.add_marker("alone")
+        if path.startswith(INTERPRETER):
+            item.add_marker("interpreter")
 
 
 @pytest.fixture(scope="module", autouse=True)

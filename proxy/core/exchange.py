@@ -29,7 +29,7 @@ class Exchange(ABC):
     object: what the client sent as attributes, what it gets through the abstract methods.
 
     An attribute gets its first value at birth, in ``__init__`` or from the subclass that made the
-    exchange (``server/exchange.py``, ``replay/exchange.py``: "maker"). After that it has these
+    exchange (``server/exchange.py``, ``core/clientless.py``: "maker"). After that it has these
     writers and no others:
 
     =================  ==============================  ===========================================

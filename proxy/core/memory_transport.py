@@ -19,8 +19,10 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread in one direction, before the sender's buffer fills."""
+_MOST_AT_ONCE = 64 * 1024
+"""Bytes that are delivered in one turn of the loop, as from one read of a socket."""
 _HIGH_WATER = 64 * 1024
-_NO_LINGER = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close is a reset."""
 
 
@@ -61,7 +63,7 @@ class MemorySocket:
     def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
         """Obey SO_LINGER without time. Other options change nothing of what a peer sees."""
         if (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER):
-            self.resets_on_close = value == _NO_LINGER
+            self.resets_on_close = value == NO_LINGER
 
 
 class MemoryServer(asyncio.AbstractServer):
@@ -307,16 +309,9 @@ class MemoryTransport(asyncio.Transport):
         self._delivery = None
         if not self._may_deliver():
             return
-        now, pieces = self._loop.time(), []
-        while self._arriving and self._arriving[0][0] <= now:
-            what = self._arriving[0][1]
-            if isinstance(what, _Signal):
-                break
-            pieces.append(what)
-            self._arriving.popleft()
+        data = self._take_bytes()
         try:
-            if pieces:
-                data = b"".join(pieces)
+            if data:
                 self._unread -= len(data)
                 self._notify_peer()
                 self._protocol.data_received(data)
@@ -333,6 +328,21 @@ class MemoryTransport(asyncio.Transport):
             )
             self._lose(error)
         self._schedule_delivery()
+
+    def _take_bytes(self) -> bytes:
+        """Take the bytes that are here, up to the next signal, but not too many at once."""
+        now, pieces, left = self._loop.time(), [], _MOST_AT_ONCE
+        while left and self._arriving and self._arriving[0][0] <= now:
+            due, what = self._arriving[0]
+            if isinstance(what, _Signal):
+                break
+            pieces.append(what[:left])
+            if len(what) > left:
+                self._arriving[0] = (due, what[left:])
+            else:
+                self._arriving.popleft()
+            left -= len(pieces[-1])
+        return b"".join(pieces)
 
     def _deliver_signal(self) -> None:
         _, signal = self._arriving.popleft()

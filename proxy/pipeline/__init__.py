@@ -22,9 +22,10 @@ A throttle (``throttle/throttle.py``) has one rate limiter for all callers, or o
 and the response passes a capture (``idempotency/capture.py``) on its way to the client.
 
 Shared by the stages: ``deadlines.py`` ends exchanges and attempts in time, ``retry_waits.py`` has
-the waits between attempts, ``services.py`` lists what the routes of one configuration share.
-This package may import ``upstream/``, ``stores/`` (the ports only), ``core/``, ``policy/`` and
-``http/``. Others build a route with :func:`build` from :class:`RouteServices`.
+the waits between attempts, ``services.py`` lists what the routes of one configuration share, and
+``generation.py`` builds all of it for one configuration, with what a reload leaves unchanged.
+This package may import ``upstream/``, ``stores/`` (the ports only), ``core/``, ``policy/``,
+``net/`` and ``http/``. Others build a route with :func:`build` from :class:`RouteServices`.
 """
 
 from collections.abc import Iterator

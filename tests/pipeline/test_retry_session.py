@@ -19,6 +19,7 @@ from tests.support import (
     hang_up,
     ok,
     one_route,
+    real_time,
     response,
     running,
     virtual_time,
@@ -26,6 +27,9 @@ from tests.support import (
 from tests.support.clock import FakeClock
 from tests.support.ports import black_hole
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 QUICK = "retry: {backoff: {base: 1ms}}"
 LONG = 5.0
@@ -163,6 +167,7 @@ async def test_a_slow_rest_of_the_response_takes_nothing_from_the_wait() -> None
 # The words for it.
 
 
+@real_time  # TLS
 @pytest.mark.parametrize("status", [200, 404, 500, 503])
 async def test_a_response_that_broke_off_had_begun(status: int, tmp_path: Path) -> None:
     """Over TLS, where the client is told in another order than over plain TCP."""

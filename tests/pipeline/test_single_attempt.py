@@ -29,6 +29,9 @@ from proxy.upstream.upstream import Upstream
 from tests.pipeline.twins import outcomes
 from tests.support import virtual_time
 
+pytestmark = virtual_time
+
+
 ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
 """The head was relayed already, or nobody is there to be told."""
 
@@ -85,7 +88,6 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
 # Twins: what is said twice for speed comes to the same.
 
 
-@virtual_time
 @pytest.mark.parametrize(
     ("route", "options"),
     [

@@ -120,13 +120,17 @@ class ServedBy:
     @property
     def log(self) -> list[LogRecord]:
         """The access log so far; lines come up to 20 ms after their requests."""
+        return [json.loads(line) for line in self._log_lines()]
+
+    def _log_lines(self) -> list[str]:
         # Whoever writes may be in the middle of the last line.
-        *lines, _ = self._log.read_text().split("\n")
-        return [json.loads(line) for line in lines]
+        return self._log.read_text().split("\n")[:-1]
 
     async def logged(self, count: int = 1) -> list[LogRecord]:
         """The access log, once it has *count* lines."""
-        await eventually(lambda: len(self.log) >= count, what=f"line {count} of the access log")
+        await eventually(
+            lambda: len(self._log_lines()) >= count, what=f"line {count} of the access log"
+        )
         return self.log
 
 
@@ -141,15 +145,14 @@ class RunningProxy(ServedBy):
         self.complaints: list[str] = []
         """Errors that were logged. A test that expects one takes it out."""
 
-    @property
-    def log(self) -> list[LogRecord]:
+    def _log_lines(self) -> list[str]:
         if in_virtual_time():
             # The thread that writes lives in real time: let it write what it was given.
             lines, end = self.app._lines, time.monotonic() + PATIENCE
             while lines._settled < lines._accepted - sum(map(len, lines._lines)):
                 assert time.monotonic() < end, "the access log was not written"
                 time.sleep(0.0001)
-        return super().log
+        return super()._log_lines()
 
     def status(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests, at this moment."""
@@ -187,8 +190,7 @@ class RunningProxy(ServedBy):
     @property
     def client_connections(self) -> int:
         """Connections of clients."""
-        connections: int = self.status()["connections"]  # type: ignore[assignment]  # JSON
-        return connections
+        return self.app.snapshot().connections
 
 
 @asynccontextmanager

@@ -15,8 +15,11 @@ from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.remote_limiter import RemoteLimiter
 from tests.policy.throttle.textbook import textbook_limiter
-from tests.support import both_loops, eventually
+from tests.support import both_loops, eventually, virtual_time
 from tests.support.clock import FakeClock
+
+pytestmark = virtual_time
+
 
 QUICK = ThrottleSettings((Rate(200, 1.0),), burst=1)
 """One each 5 ms."""
@@ -141,7 +144,7 @@ async def test_who_has_waited_long_enough_is_told() -> None:
     stage.take()
     began = stage.now
     assert await gather(stage.acquire_and_finish(visitor())) == [ThrottleCause.MAX_WAIT]
-    assert stage.now - began >= 0.01
+    assert stage.now - began == pytest.approx(0.01)
     assert stage.decisions.told == ["refused"]
     stage.assert_clean(under_way=1)
 
@@ -335,7 +338,7 @@ async def test_a_pause_tells_those_who_cannot_wait_and_keeps_the_others() -> Non
     assert await hurried is ThrottleCause.PAUSED
     assert not calm.done()
     assert not isinstance(await calm, ThrottleCause)
-    assert stage.now - began >= 0.05
+    assert stage.now - began == pytest.approx(0.05)
     assert stage.decisions.told == ["refused", "delayed"]
     stage.assert_clean()
 

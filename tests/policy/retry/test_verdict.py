@@ -23,7 +23,9 @@ from proxy.policy.retry.verdict import (
 )
 from proxy.policy.settings import (
     Backoff,
+    BackoffStrategy,
     HonouredKey,
+    JitterStrategy,
     Origin,
     Outcomes,
     RetrySettings,
@@ -543,7 +545,7 @@ def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
     hinted = with_hint(503, wait=2.0)
     assert waits(hinted) == RetryDelay(2.0, "hint")
     assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
-    assert waits(hinted, backoff=Backoff(jitter="none")) == RetryDelay(2.0, "hint")
+    assert waits(hinted, backoff=Backoff(jitter=JitterStrategy.NONE)) == RetryDelay(2.0, "hint")
 
 
 def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
@@ -553,17 +555,17 @@ def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
 
 
 def test_our_own_wait_rules_if_it_is_longer() -> None:
-    backoff = Backoff("constant", base=4.0, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=4.0, jitter=JitterStrategy.NONE)
     assert waits(with_hint(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
 
 
 def test_hints_can_be_switched_off() -> None:
-    backoff = Backoff("constant", base=0.25, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=0.25, jitter=JitterStrategy.NONE)
     assert waits(LATE, backoff=backoff, longest_hint=None) == RetryDelay(0.25, "backoff")
 
 
 def test_after_429_without_a_hint_the_base_is_a_second() -> None:
-    none = Backoff(base=0.1, jitter="none")
+    none = Backoff(base=0.1, jitter=JitterStrategy.NONE)
     assert waits(AttemptResult(None, 429), backoff=none) == RetryDelay(1.0, "backoff")
     assert waits(AttemptResult(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
         2.0, "backoff"
@@ -574,7 +576,7 @@ def test_after_429_without_a_hint_the_base_is_a_second() -> None:
 
 
 def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
-    backoff = Backoff("constant", base=8.0, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=8.0, jitter=JitterStrategy.NONE)
     assert waits(LISTED, replace(CALM, time_left=5.0), backoff=backoff) is VerdictReason.DEADLINE
     assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == RetryDelay(
         8.0, "backoff"
