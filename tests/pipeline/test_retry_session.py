@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.pipeline import retry_session
+from tests.pipeline.twins import outcomes
 from tests.support import (
     Certificates,
     ScriptedUpstream,
@@ -306,3 +308,23 @@ async def test_a_body_of_tiny_pieces_holds_up_nobody_when_it_is_sent_again() -> 
         first, second = upstream.requests
         assert first.body == second.body == b"x" * 3000
         assert second.framing == "chunked"
+
+
+# Twins: what is said twice for speed comes to the same.
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("route", "options"),
+    [
+        ("timeout: 2s\nretry: {attempts: 2}", ""),
+        ("timeout: 2s\nretry: {attempts: 3}\nthrottle: 10/s", "breaker: true\nbudget: {ratio: 1}"),
+        ("timeout: 50ms\nfallback: {status: 200, body: x}\nretry: true", ""),
+    ],
+)
+async def test_a_good_first_answer_needs_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, route: str, options: str
+) -> None:
+    in_one = await outcomes(route, options)
+    monkeypatch.setattr(retry_session, "FIRST_FAILURE", 0)  # each attempt gets its verdict
+    assert await outcomes(route, options) == in_one
