@@ -14,6 +14,8 @@ JOBS ?= 4
 REPORTS := .pytest_cache/reports
 PYTEST = $(BIN)/python -m pytest --quiet
 PARALLEL := --numprocesses $(JOBS) --dist worksteal
+# One for each core of the smallest machine that is promised.
+MEASURING := --numprocesses 2 --dist loadgroup
 
 # Compiled files are kept, whatever the caller prefers: without them each test that starts a
 # process waits for a second more, and each worker rewrites the assertions of all tests.
@@ -41,18 +43,18 @@ demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; C
 tools: $(VENV)/.dev ## install the programs that tests need: promtool, openssl, Redis, wrk
 	@$(BIN)/python -m tests.support.tools --install
 
-# Most tests, JOBS at a time; then those that measure, by themselves.
+# Most tests, JOBS at a time; then those that measure, two at a time.
 test: $(VENV)/.dev ## run the whole test suite, and name the 20 slowest tests
 	@$(BIN)/python -m tests.support.tools
 	@$(PYTEST) -m "not alone and not deep" $(PARALLEL) --junitxml $(REPORTS)/parallel.xml
-	@$(PYTEST) -m "alone and not deep" --junitxml $(REPORTS)/alone.xml
+	@$(PYTEST) -m "alone and not deep" $(MEASURING) --junitxml $(REPORTS)/alone.xml
 	@$(BIN)/python -m tests.support.slowest $(REPORTS)/parallel.xml $(REPORTS)/alone.xml
 
 # What takes minutes: thousands of random cases, and limits watched for longer than their window.
 test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@$(BIN)/python -m tests.support.tools
 	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and not alone" $(PARALLEL)
-	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and alone"
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and alone" $(MEASURING)
 
 # The suite runs on the oldest Python; what depends on the interpreter on the newest as well.
 test-newest: $(VENV)/.dev ## run what depends on the interpreter on the newest Python there is
