@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_ARGS ?=
 QUICK ?=
+MINUTES ?= 20
+ONLY ?=
 # Tests wait more than they work: twice as many at a time as there are cores.
 JOBS ?= 4
 REPORTS := .pytest_cache/reports
@@ -28,7 +30,8 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tools test test-deep test-newest test-interpreter check generate bench clean
+.PHONY: help setup demo tools test test-deep test-newest test-interpreter check mutants generate \
+  bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +80,10 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/python -m tests.generate --check
 
+# Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
+mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, and list what no test notices (MINUTES=20)
+	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
+
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures
 	@$(BIN)/python -m tests.generate
 
@@ -84,7 +91,7 @@ bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUIC
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 clean: ## remove .venv, and what the tools and the benchmark left behind
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find bench -path 'bench/results/*' -type f ! -name 'published.*' -delete
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -98,6 +105,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its development tools into $(VENV) ..."
 	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.runtime $@
+
+$(VENV)/.mutation: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast, its development tools and mutmut into $(VENV) ..."
+	@$(INSTALL) --editable '.[dev,mutation]'
+	@touch $(VENV)/.runtime $(VENV)/.dev $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its benchmark peers into $(VENV) ..."
