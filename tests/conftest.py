@@ -35,38 +35,23 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": uvloop.new_event_loop}
 
 
-# What measures time, rates or memory, or uses ports that are in a file: others beside it would
-# be measured as well. ``make test`` runs these by themselves, and all others several at a time.
+# What measures real time, rates or CPU with real parts, or uses ports that are in a file: the fewer
+# run beside it, the less they are measured as well. ``make test`` runs these last, one for each of
+# two cores. Single tests of other modules are marked where they stand.
 ALONE = (
     "tests/bench/test_real.py",
-    "tests/bounds",
-    "tests/faults/test_clock_jumps.py",
-    "tests/faults/test_crowds.py",
-    "tests/faults/test_silence.py",
-    "tests/faults/test_slow_clients.py",
-    "tests/faults/test_throttle.py",
-    "tests/observe/metrics/test_metrics.py",
-    "tests/observe/metrics/test_throttle_metrics.py",
+    "tests/bounds/test_steady.py",
     "tests/pipeline/idempotency/test_crowds.py",
     "tests/pipeline/idempotency/test_waiters.py",
-    "tests/pipeline/test_storms.py",
-    "tests/pipeline/throttle/test_pause_on_the_wire.py",
-    "tests/pipeline/throttle/test_shared_throttle.py",
     "tests/pipeline/throttle/test_shared_throttle_under_load.py",
-    "tests/pipeline/throttle/test_strict_upstreams.py",
-    "tests/pipeline/throttle/test_throttle_concurrency.py",
-    "tests/pipeline/throttle/test_throttle_on_the_wire.py",
-    "tests/pipeline/throttle/test_throttle_queue.py",
-    "tests/pipeline/throttle/test_throttle_reload.py",
-    "tests/pipeline/throttle/test_throttle_under_load.py",
-    "tests/policy/throttle/test_caller_key.py",
-    "tests/policy/throttle/test_wait_queue.py",
-    "tests/runtime/test_config_watch.py",
     "tests/stores/redis/test_degraded.py",
     "tests/stores/redis/test_limiter.py",
     "tests/test_demo.py",
     "tests/test_readme.py",
 )
+
+# Both start what listens on the ports of config/demo.yaml: one after the other.
+FIXED_PORTS = ("tests/test_demo.py", "tests/test_readme.py")
 
 # What may go another way on another Python: tasks and their cancellation, event loops, aiohttp's
 # parser and hooks, processes and signals, sqlite3, TLS, and the calls that a request takes.
@@ -101,6 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(config.rootpath).as_posix()
         if path.startswith(ALONE):
             item.add_marker("alone")
+        if path.startswith(FIXED_PORTS):
+            item.add_marker(pytest.mark.xdist_group("fixed ports"))
         if path.startswith(INTERPRETER):
             item.add_marker("interpreter")
 

@@ -207,6 +207,7 @@ async def test_what_is_no_body_does_not_count_as_one() -> None:
         assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
+@pytest.mark.alone
 @both_loops
 async def test_an_upstream_that_stops_reading_is_504_where_only_silence_is_bounded() -> None:
     async with (

@@ -162,6 +162,7 @@ def buffered_for_clients(proxy: RunningProxy) -> int:
     )
 
 
+@pytest.mark.alone
 @real_time  # of sockets, with the buffers of a kernel
 async def test_a_slow_reader_costs_little_memory_and_is_cut_at_idle_timeout() -> None:
     async def pour(visit: Visit) -> None:
@@ -193,6 +194,7 @@ async def test_a_slow_reader_costs_little_memory_and_is_cut_at_idle_timeout() ->
         assert upstream.open_connections == []
 
 
+@pytest.mark.alone
 @real_time  # of sockets, with the buffers of a kernel
 async def test_a_reader_that_takes_its_time_but_reads_gets_everything() -> None:
     size = 2 * 1024 * 1024
@@ -211,6 +213,7 @@ async def test_a_reader_that_takes_its_time_but_reads_gets_everything() -> None:
         assert (len(response.body), response.complete) == (size, True)
 
 
+@pytest.mark.alone
 @real_time  # of sockets, with the buffers of a kernel
 async def test_pipelining_without_reading_is_held_back() -> None:
     body = bytes(256 * 1024)
@@ -235,6 +238,7 @@ async def test_pipelining_without_reading_is_held_back() -> None:
             assert (await client.response()).complete
 
 
+@pytest.mark.alone
 @real_time  # of sockets, with the buffers of a kernel
 async def test_a_pipelining_client_that_pauses_before_it_reads_loses_none_of_its_answers() -> None:
     count = 64

@@ -130,6 +130,7 @@ def assert_no_burst(times: list[float], served: int) -> None:
         assert most_within(times, window) <= BURST + RATE * window + 3, window
 
 
+@pytest.mark.alone
 async def test_a_loop_that_stood_still_lets_no_more_than_a_burst_out_afterwards() -> None:
     clock = FakeClock()
     async with (
@@ -145,6 +146,7 @@ async def test_a_loop_that_stood_still_lets_no_more_than_a_burst_out_afterwards(
         assert_no_burst([seen.at for seen in upstream.requests], 40)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("limit", [LIMITED, "throttle: {rate: 10/200ms, algorithm: window}"])
 async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str, tmp_path: Path) -> None:
     sent = tmp_path / "sent"

@@ -124,6 +124,7 @@ class Numbered(Crowd):
                 assert got.status == 200
 
 
+@pytest.mark.alone
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("instances", "least"),
