@@ -45,28 +45,6 @@ class ConnectTimeout(ConnectError):
 class Pool:
     """The connection pool of one address of one origin."""
 
-    __slots__ = (
-        "_clock",
-        "_closed",
-        "_coalescer",
-        "_failed_at",
-        "_idle",
-        "_loop",
-        "_open",
-        "_preempt_timer",
-        "_settings",
-        "_sweep_timer",
-        "_tls",
-        "_waiters",
-        "address",
-        "authority",
-        "breaker",
-        "label",
-        "origin",
-        "uploads",
-        "url",
-    )
-
     def __init__(
         self,
         origin: Origin,
