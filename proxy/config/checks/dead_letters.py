@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedScalar
+from proxy.config.read.typed_tree import TypedScalar, key_of
 from proxy.config.values.outcomes import statuses_of
 from proxy.policy.settings import REFUSALS, Match
 
@@ -31,8 +31,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
     diagnostics.warn(
-        entry.position,
-        entry.node.path,
+        key_of(entry),
         f"the route matches {_listed(match.methods)} only and dead_letter keeps "
         f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
     )
@@ -51,9 +50,7 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     else:
         instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
     diagnostics.warn(
-        items.position,
-        items.path,
-        "this list replaces the built-in one, so no response makes a dead letter, " + instead,
+        items, "this list replaces the built-in one, so no response makes a dead letter, " + instead
     )
 
 
@@ -65,8 +62,7 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if largest.value <= buffer.value:
         return
     diagnostics.warn(
-        largest.position,
-        largest.path,
+        largest,
         f"{largest.written.bare} is above buffer {buffer.written.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
         f"write a larger buffer or a smaller max_body",
@@ -89,7 +85,7 @@ def check_state_dir(
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    diagnostics.fault(folder.position, folder.path, f"{folder.written.bare} {problem}")
+    diagnostics.fault(folder, f"{folder.written.bare} {problem}")
 
 
 def _is_folder(path: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.config.values.idempotency import KEPT_CLASSES, kept_statuses
 from proxy.policy.settings import Match
 
@@ -44,8 +44,7 @@ def check_held_by_503(
         return
     added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
     diagnostics.warn(
-        ambiguous.position,
-        ambiguous.path,
+        ambiguous,
         f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
         f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
         f"request with the same key once, or refused: [{added}] if its 503 says that it did "
@@ -64,8 +63,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
     if not match.methods or not set(match.methods).isdisjoint(methods):
         return
     diagnostics.warn(
-        entry.position,
-        entry.node.path,
+        key_of(entry),
         f"the route matches {_listed(match.methods)} only and idempotency acts on "
         f"{_listed(methods)}, remove it or widen match.methods",
     )
@@ -77,8 +75,7 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if required is None or not required.value or scope is None or scope.items:
         return
     diagnostics.fault(
-        required.position,
-        required.path,
+        required,
         f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
         f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
         f"false",
@@ -96,8 +93,7 @@ def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     instead = ", ".join([*KEPT_CLASSES, *added])
     purpose = f"add {', '.join(added)}" if added else "keep these too"
     diagnostics.warn(
-        entry.position,
-        entry.node.path,
+        key_of(entry),
         f"this list replaces the built-in one, so no success is kept and a duplicate runs again, "
         f"write keep: [{instead}] to {purpose}",
     )
@@ -109,8 +105,7 @@ def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
     diagnostics.warn(
-        ambiguous.position,
-        ambiguous.path,
+        ambiguous,
         "memory forgets at a restart what is held, write store: sqlite:PATH or store: redis://… at "
         "the top of the file",
     )
@@ -127,15 +122,13 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
     instead = "write a larger bytes or a smaller max_response"
     if route.writer("idempotency.max_response"):
         diagnostics.warn(
-            largest.position,
-            largest.path,
+            largest,
             f"{largest.written.bare} is above store.bytes {memory.written.bare}, so a response "
             f"that large is never kept, {instead}",
         )
     else:
         diagnostics.warn(
-            memory.position,
-            memory.path,
+            memory,
             f"{memory.written.bare} is below idempotency.max_response {largest.written.bare}, so a "
             f"response that large is never kept, {instead}",
         )
@@ -149,15 +142,13 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     of = route.named("idempotency.ttl", "timeout")
     if route.writer("idempotency.ttl"):
         diagnostics.warn(
-            ttl.position,
-            ttl.path,
+            ttl,
             f"{ttl.written.bare} is below timeout {timeout.written.bare}{of}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
     else:
         diagnostics.warn(
-            timeout.position,
-            timeout.path,
+            timeout,
             f"{timeout.written.bare} is above idempotency.ttl {ttl.written.bare}, so a request "
             f"that takes longer loses its key while it runs, write a longer ttl or a shorter "
             f"timeout",
@@ -176,8 +167,7 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         if entry is not None:
             edit = route.named("headers.request.set", "idempotency.header")
             diagnostics.warn(
-                entry.position,
-                entry.node.path,
+                key_of(entry),
                 f"{entry.key} carries the caller's key{edit}, and the upstream would get another, "
                 f"remove it here or write another idempotency.header",
             )
@@ -185,8 +175,7 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         if isinstance(item, TypedScalar) and item.value.lower() == name:
             edit = route.named("headers.request.remove", "idempotency.header")
             diagnostics.warn(
-                item.position,
-                item.path,
+                item,
                 f"{item.written.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",
             )

@@ -6,7 +6,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar, with_entry
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
@@ -44,15 +44,13 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: D
     divided = f" divided among {count} workers" if count > 1 else ""
     if route.writer("buffer"):
         diagnostics.warn(
-            buffer.position,
-            buffer.path,
+            buffer,
             f"{buffer.written.bare} is above limits.replay_memory {memory.written.bare}{divided}, "
             f"so a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
     elif memory.value:  # zero is intended
         diagnostics.warn(
-            memory.position,
-            memory.path,
+            memory,
             f"{memory.written.bare}{divided} is below buffer {buffer.written.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
@@ -73,8 +71,7 @@ def check_key_memory(
     if shortest.value < memory.value:
         return
     diagnostics.warn(
-        memory.position,
-        memory.path,
+        memory,
         f"{memory.written.bare} is not above {shortest.written.bare}, the longest attempt of "
         f"{route.path}, so nothing is repeated by its key, write a longer for or a shorter "
         f"retry.attempt_timeout",
@@ -110,8 +107,7 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         else "write on: [default] to retry these too"
     )
     diagnostics.warn(
-        entry.position,
-        items.path,
+        key_of(entry),
         f"this list replaces the built-in one, so {_joined(lost)} are no longer retried, {instead}",
     )
 
@@ -132,8 +128,7 @@ def _check_unsafe(
     if not methods or not risky:
         return
     diagnostics.warn(
-        unsafe.position,
-        unsafe.path,
+        unsafe,
         f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
         f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
         f"of on",
@@ -161,8 +156,7 @@ def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) ->
     if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter one or "
     diagnostics.fault(
-        limit.position,
-        limit.path,
+        limit,
         f"{limit.written.bare} is not below timeout {timeout.written.bare}"
         f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
         f"write {instead}a longer timeout",
@@ -174,8 +168,7 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     is_written = bool(route.writer("retry.backoff.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
         diagnostics.fault(
-            base.position,
-            base.path,
+            base,
             f"{base.written.bare} is above max {longest.written.bare}"
             f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
             f"{longest.written.bare} or a larger max",
@@ -189,8 +182,7 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         # A policy's key for another strategy is harmless to a route that sets its own strategy.
         if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
             diagnostics.warn(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "
                 f"{needed} or remove it",
             )

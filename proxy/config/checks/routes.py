@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.position import Place
 from proxy.config.read.typed_tree import (
     TypedMapping,
     TypedNode,
     TypedScalar,
+    key_of,
     merge_mappings,
     scalars,
 )
@@ -77,15 +79,13 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
             lines[scalar.value] = draft.line
         elif "name" in draft.written.entries:
             diagnostics.fault(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"already the name of the route at line {lines[scalar.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
         else:
             diagnostics.fault(
-                scalar.position,
-                draft.path,
+                scalar,
                 f"this route would be called by its path, as the one at line {lines[scalar.value]} "
                 f"is, write a name",
             )
@@ -110,16 +110,13 @@ def check_references(
             for scalar in _references(draft, key):
                 used.add(scalar.value)
                 if scalar.value not in names:
-                    diagnostics.fault(
-                        scalar.position, scalar.path, _no_such(key, group, scalar, names)
-                    )
+                    diagnostics.fault(scalar, _no_such(key, group, scalar, names))
                     is_sure = False
         # If any reference is wrong, it may be the one that uses this entry: no warning then.
         for entry in table.entries.values() if table and is_sure else ():
             if entry.key not in used:
                 diagnostics.warn(
-                    entry.position,
-                    entry.node.path,
+                    key_of(entry),
                     f"no route uses it, write {key}: {entry.key} in a route or remove it",
                 )
 
@@ -127,10 +124,9 @@ def check_references(
 def check_presence(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of a file that serves nothing."""
     if not file.items("routes") and "routes" not in file.broken:
-        entry = file.entries.get("routes")
+        position = file.entries["routes"].position if "routes" in file.entries else file.position
         diagnostics.warn(
-            file.position if entry is None else entry.position,
-            "routes",
+            Place(position, "routes"),
             "there are none, so every request gets 404, write one with match and upstream",
         )
 
@@ -153,8 +149,7 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
             earlier = drafts[candidate]
             if candidate < number and covers(earlier.match, later.match):
                 diagnostics.warn(
-                    later.written.position,
-                    later.path,
+                    later.written,
                     f"never reached, {earlier.path} (line {earlier.line}) matches first, move it "
                     f"above line {earlier.line}",
                 )
@@ -173,8 +168,7 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
             continue
         if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
             diagnostics.warn(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"no path of {draft.path} begins with {scalar.written.bare}, so nothing "
                 f"is stripped, correct it or remove it",
             )
@@ -231,7 +225,7 @@ def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
             return TypedScalar(draft.path, Name(), first.written, Name().read(first.written))
         except InvalidValue:
             problem = "the path is too long to be a name"
-    diagnostics.fault(first.position, draft.path, f"{problem}, write name: hooks (say)")
+    diagnostics.fault(Place(first.position, draft.path), f"{problem}, write name: hooks (say)")
     return None
 
 
@@ -261,9 +255,7 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnost
         parent = item.value.removesuffix("/*")
         everything = f"everything below {parent}" if parent else "everything"
         diagnostics.warn(
-            item.position,
-            item.path,
-            f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}",
+            item, f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}"
         )
 
 

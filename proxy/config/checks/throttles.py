@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.diagnostics.position import Position
+from proxy.config.diagnostics.position import Place
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration, format_in_seconds
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.config.values.stores import RedisUrl
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import pace
@@ -58,8 +58,7 @@ def _check_hidden_rates(
         is_hidden = pace(settings, scalar.value).burst >= at_once
         if scalar is not slowest and scalar.value != slowest.value and is_hidden:
             diagnostics.warn(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"{scalar.written.bare}{section.named('throttle.rate', 'throttle.algorithm')} has "
                 f"no effect, {slowest.written.bare} lets less through at any time, {instead}",
             )
@@ -74,9 +73,7 @@ def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -
     seen = set()
     for scalar in _rates(section):
         if scalar.value in seen:
-            diagnostics.fault(
-                scalar.position, scalar.path, "this rate is already in the list, remove it"
-            )
+            diagnostics.fault(scalar, "this rate is already in the list, remove it")
         seen.add(scalar.value)
 
 
@@ -89,16 +86,14 @@ def _check_window(
         return
     if store is not None and isinstance(store.value, RedisUrl):
         diagnostics.fault(
-            algorithm.position,
-            algorithm.path,
+            algorithm,
             "a window is counted in one process and cannot be shared over redis, write algorithm: "
             "gcra, or store: memory",
         )
     for scalar in rates:
         if scalar.value.count > _MAX_WINDOW_CALLS:
             diagnostics.fault(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"a window remembers every call"
                 f"{section.named('throttle.rate', 'throttle.algorithm')}, at most "
                 f"{_MAX_WINDOW_CALLS}, write algorithm: gcra for more",
@@ -113,8 +108,7 @@ def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     shortest = min(rates, key=lambda scalar: scalar.value.period)
     if margin.value >= shortest.value.period:
         diagnostics.warn(
-            margin.position,
-            margin.path,
+            margin,
             f"{margin.written.bare} is not below the time of {shortest.written.bare}"
             f"{section.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
             "used, write auto, or 20ms (say)",
@@ -132,8 +126,7 @@ def _check_purpose(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     # A policy that switches pauses off may be meant for routes that have a rate.
     if pause.node.is_off and section.writer("throttle.pause") == section.path:
         diagnostics.warn(
-            entry.position,
-            entry.node.path,
+            key_of(entry),
             "it limits nothing and obeys no pause, write rate: 100/s (say) in it, or throttle: "
             "false",
         )
@@ -207,7 +200,7 @@ def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagno
     of them uses it, or if those that do not use it made that choice themselves.
     """
     for unused in _UNUSED_KEYS:
-        unused_at: dict[tuple[Position, str], bool] = {}
+        unused_at: dict[Place, bool] = {}
         for section in sections:
             entry, writer = section.entry(unused.key), section.writer(unused.key)
             if entry is None or not writer:
@@ -215,11 +208,11 @@ def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagno
             has_no_effect = unused.is_unused(section) and (
                 section.writer(unused.other) in {writer, ""} or writer == section.path
             )
-            written_at = entry.position, entry.node.path
+            written_at = key_of(entry)
             unused_at[written_at] = unused_at.get(written_at, True) and has_no_effect
-        for (position, path), has_no_effect in unused_at.items():
+        for written_at, has_no_effect in unused_at.items():
             if has_no_effect:
-                diagnostics.fault(position, path, unused.text)
+                diagnostics.fault(written_at, unused.text)
 
 
 def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
@@ -235,8 +228,7 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if wait.written.references or timeout.written.references:
         instead = "a shorter one or a longer timeout"
     diagnostics.warn(
-        wait.position,
-        wait.path,
+        wait,
         f"a wait of {wait.written.bare} cannot fit into timeout {timeout.written.bare}"
         f"{route.named('throttle.max_wait', 'timeout')}, write {instead}",
     )
@@ -257,8 +249,7 @@ def _check_shared_wait(
     if wait.value < longest.value:
         return
     diagnostics.warn(
-        wait.position,
-        wait.path,
+        wait,
         f"a wait of {wait.written.bare} fits into no route's timeout (the longest is "
         f"{longest.written.bare}), write a shorter one or a longer timeout",
     )

@@ -2,7 +2,7 @@
 
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.policy.settings import USUAL_REFUSALS
 
 _PERHAPS_PERCENT = 10
@@ -39,9 +39,7 @@ def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     seen = set()
     for item in upstream.items("urls"):
         if isinstance(item, TypedScalar) and item.value in seen:
-            diagnostics.fault(
-                item.position, item.path, "this URL is already in the list, remove it"
-            )
+            diagnostics.fault(item, "this URL is already in the list, remove it")
         elif isinstance(item, TypedScalar):
             seen.add(item.value)
 
@@ -52,8 +50,7 @@ def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
         return
     if upstream.is_whole and all(origin.scheme == "http" for origin in upstream.values("urls")):
         diagnostics.warn(
-            upstream.entries["tls"].position,
-            tls.path,
+            key_of(upstream.entries["tls"]),
             "no URL of this upstream is https, so this has no effect, write https:// or remove it",
         )
     check_client_tls(tls, "this upstream", diagnostics)
@@ -66,8 +63,7 @@ def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
         return
     lost, added = (", ".join(map(str, statuses)) for statuses in (USUAL_REFUSALS, written))
     diagnostics.warn(
-        upstream.entries["refused"].position,
-        f"{upstream.path}.refused",
+        key_of(upstream.entries["refused"]),
         f"this list replaces the built-in one, so {lost} no longer mean that nothing was done, "
         f"write refused: [{lost}, {added}] to add {added}",
     )
@@ -82,14 +78,12 @@ def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     least = budget.scalar("min_per_second")
     if ratio.value == 0 and least is not None and least.value == 0:
         diagnostics.warn(
-            upstream.entries["budget"].position,
-            budget.path,
+            key_of(upstream.entries["budget"]),
             "this allows no retry at all, write a larger ratio, or budget: false for any number",
         )
     elif ratio.value >= _PERHAPS_PERCENT:
         diagnostics.warn(
-            ratio.position,
-            ratio.path,
+            ratio,
             f"{ratio.written.bare} retries for each request are no limit, write a ratio such as "
             f"0.2, or budget: false if that is meant",
         )

@@ -29,16 +29,14 @@ def check_workers(
     limited = _paths_with("throttle", (*routes, *upstreams))
     if limited and not isinstance(store.value, RedisUrl):
         diagnostics.fault(
-            workers.position,
-            workers.path,
+            workers,
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
     keyed = _paths_with("idempotency", routes)
     if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
         diagnostics.fault(
-            workers.position,
-            workers.path,
+            workers,
             f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "
             f"redis://… or sqlite:PATH, or workers: 1",
         )
@@ -60,8 +58,7 @@ def _check_share(limit: TypedScalar | None, workers: TypedScalar, diagnostics: D
         return
     number = workers.written.bare
     diagnostics.fault(
-        limit.position,
-        limit.path,
+        limit,
         f"{limit.written.bare} cannot be divided among {number} workers, write {number} or more, "
         f"or fewer workers",
     )

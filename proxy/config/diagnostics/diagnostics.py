@@ -5,8 +5,19 @@ never shows the name of a class or a library, nor a secret.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from proxy.config.diagnostics.position import Position, Source
+
+
+class Located(Protocol):
+    """What a fault is about: a value of the file or a key of it (``Place``)."""
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def path(self) -> str: ...
 
 
 class InvalidValue(Exception):
@@ -77,13 +88,13 @@ class Diagnostics:
     def __init__(self) -> None:
         self._faults: list[tuple[Position, Fault]] = []
 
-    def fault(self, position: Position, path: str, text: str) -> None:
+    def fault(self, at: Located, text: str) -> None:
         """Record a fault: the configuration cannot be used until it is corrected."""
-        self._add(position, path, text, warning=False)
+        self._add(at, text, warning=False)
 
-    def warn(self, position: Position, path: str, text: str) -> None:
+    def warn(self, at: Located, text: str) -> None:
         """Record a warning: the value is allowed, but probably not meant."""
-        self._add(position, path, text, warning=True)
+        self._add(at, text, warning=True)
 
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
         """Return all faults and warnings, sorted by source, line and column."""
@@ -94,15 +105,12 @@ class Diagnostics:
         unique = dict.fromkeys(fault for _, fault in in_order)
         return CheckReport(tuple(source.name for source in sources), tuple(unique))
 
-    def _add(self, position: Position, path: str, text: str, *, warning: bool) -> None:
+    def _add(self, at: Located, text: str, *, warning: bool) -> None:
+        position = at.position
         # A command-line option has no line, and its name already says which key is meant.
-        path = path if position.line else ""
-        self._faults.append(
-            (
-                position,
-                Fault(position.source.name, position.line, position.column, path, text, warning),
-            )
-        )
+        path = at.path if position.line else ""
+        fault = Fault(position.source.name, position.line, position.column, path, text, warning)
+        self._faults.append((position, fault))
 
 
 def _on_one_line(text: str) -> str:

@@ -14,8 +14,7 @@ def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
     for key, scalar in scalars(file):
         if _is_secret(key, scalar) and not scalar.written.references:
             diagnostics.warn(
-                scalar.position,
-                scalar.path,
+                scalar,
                 f"a secret stands in the file, write {_reference(key, scalar)} or ${{file:PATH}}",
             )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proxy.config.diagnostics.position import Position
+from proxy.config.diagnostics.position import Place, Position
 from proxy.config.schema.section import Section
 from proxy.config.source.nodes import Entry, Scalar, overlay
 from proxy.config.values.base import ValueType
@@ -88,6 +88,11 @@ class TypedMapping:
 
 
 TypedNode = TypedScalar | TypedList | TypedMapping
+
+
+def key_of(entry: Entry[TypedNode]) -> Place:
+    """Return the place of the key of *entry*, for a message about the key as a whole."""
+    return Place(entry.position, entry.node.path)
 
 
 def merge(base: TypedNode, override: TypedNode) -> TypedNode:

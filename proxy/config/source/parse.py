@@ -12,7 +12,7 @@ from dataclasses import replace
 import yaml
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.diagnostics.position import Position, Source
+from proxy.config.diagnostics.position import Place, Position, Source
 from proxy.config.source.files import reason_of
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 
@@ -60,7 +60,7 @@ def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
     try:
         return _parse(_read(source), source)
     except _Unreadable as unreadable:
-        diagnostics.fault(unreadable.position, "", unreadable.text)
+        diagnostics.fault(Place(unreadable.position, ""), unreadable.text)
     return None
 
 
