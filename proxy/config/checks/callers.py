@@ -52,7 +52,5 @@ def _throttle_keys(section: EffectiveSection) -> Iterator[tuple[str, TypedScalar
 
 
 def _scopes(route: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
-    items = route.items("idempotency.scope") if route.typed.mapping("idempotency") else None
-    for item in items.items if items else ():
-        if isinstance(item, TypedScalar):
-            yield item.value, item
+    if route.typed.mapping("idempotency"):
+        yield from ((scalar.value, scalar) for scalar in route.scalars("idempotency.scope"))

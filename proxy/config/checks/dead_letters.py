@@ -1,11 +1,12 @@
 """Checks of dead letters: methods, outcomes and bodies of a route, and the folder for them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from proxy.config.checks.routes import check_methods
+from proxy.config.checks.stores import is_folder
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedScalar, key_of
 from proxy.config.values.outcomes import statuses_of
 from proxy.policy.settings import REFUSALS, Match
 
@@ -14,33 +15,15 @@ def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagno
     """Check methods, outcomes and bodies of a route that keeps dead letters."""
     if route.typed.mapping("dead_letter") is None:
         return
-    _check_methods(route, match, diagnostics)
+    instead = f"write methods: [{', '.join(match.methods)}] in it"
+    check_methods(route, match, diagnostics, key="dead_letter", does="keeps", instead=instead)
     _check_list(route, diagnostics)
     _check_body(route, diagnostics)
 
 
-def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route matches could become a dead letter.
-
-    Not where dead_letter is written in defaults or a policy: it is meant for other routes then.
-    """
-    entry, items = route.entry("dead_letter"), route.items("dead_letter.methods")
-    methods = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
-    if entry is None or not methods or route.writer("dead_letter") != route.path:
-        return
-    if not match.methods or not set(match.methods).isdisjoint(methods):
-        return
-    diagnostics.warn(
-        key_of(entry),
-        f"the route matches {_listed(match.methods)} only and dead_letter keeps "
-        f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
-    )
-
-
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of an ``on`` that names no response: the built-in list that it replaces does."""
-    items = route.items("dead_letter.on")
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+    items, listed = route.items("dead_letter.on"), route.values("dead_letter.on")
     if items is None or not listed or not route.writer("dead_letter.on"):
         return
     if not {"default", "refused"}.isdisjoint(listed) or any(map(statuses_of, listed)):
@@ -77,31 +60,19 @@ def check_state_dir(
     if folder is None or not any(route.typed.mapping("dead_letter") for route in routes):
         return
     path = Path(folder.value)
-    if _is_folder(path):
+    if is_folder(path):
         return
     if _exists(path):
         problem = "is a file, write the path of a folder"
-    elif not _is_folder(path.parent):
+    elif not is_folder(path.parent):
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
     diagnostics.fault(folder, f"{folder.written.bare} {problem}")
 
 
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # such as a name that is too long
-        return False
-
-
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:
+    except OSError:  # such as a name that is too long
         return False
-
-
-def _listed(methods: Iterable[str]) -> str:
-    *others, last = methods
-    return f"{', '.join(others)} and {last}" if others else last

@@ -1,11 +1,9 @@
 """Checks of the idempotency of a route."""
 
-from collections.abc import Iterable
-from typing import Any
-
+from proxy.config.checks.routes import check_methods
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
+from proxy.config.read.typed_tree import TypedMapping, key_of
 from proxy.config.values.idempotency import KEPT_CLASSES, kept_statuses
 from proxy.policy.settings import Match
 
@@ -20,7 +18,9 @@ def check_idempotency(
     """Check methods, scope, stored responses and times of a route with idempotency."""
     if route.typed.mapping("idempotency") is None:
         return
-    _check_methods(route, match, diagnostics)
+    check_methods(
+        route, match, diagnostics, key="idempotency", does="acts on", instead="widen match.methods"
+    )
     _check_scope(route, diagnostics)
     _check_kept(route, diagnostics)
     _check_held(route, file, diagnostics)
@@ -39,8 +39,7 @@ def check_held_by_503(
     ambiguous = route.scalar("idempotency.on_ambiguous")
     if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
         return
-    kept = _values(route, "idempotency.keep")
-    if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
+    if any(_UNAVAILABLE in kept_statuses(item) for item in route.values("idempotency.keep")):
         return
     added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
     diagnostics.warn(
@@ -49,23 +48,6 @@ def check_held_by_503(
         f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
         f"request with the same key once, or refused: [{added}] if its 503 says that it did "
         f"nothing",
-    )
-
-
-def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route matches could have a key.
-
-    Not where idempotency is written in defaults or a policy: it is meant for other routes then.
-    """
-    entry, methods = route.entry("idempotency"), _values(route, "idempotency.methods")
-    if entry is None or not methods or route.writer("idempotency") != route.path:
-        return
-    if not match.methods or not set(match.methods).isdisjoint(methods):
-        return
-    diagnostics.warn(
-        key_of(entry),
-        f"the route matches {_listed(match.methods)} only and idempotency acts on "
-        f"{_listed(methods)}, remove it or widen match.methods",
     )
 
 
@@ -84,7 +66,7 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a ``keep`` that was probably meant to add to the built-in list."""
-    entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
+    entry, kept = route.entry("idempotency.keep"), route.values("idempotency.keep")
     if entry is None or not kept or not route.writer("idempotency.keep"):
         return
     if any(kept_statuses(item) & _SUCCESS for item in kept):
@@ -161,7 +143,7 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if header is None:
         return
     name = header.value.lower()
-    replaced, removed = route.entry("headers.request.set"), route.items("headers.request.remove")
+    replaced = route.entry("headers.request.set")
     if replaced is not None and isinstance(replaced.node, TypedMapping):
         entry = replaced.node.entries.get(name)
         if entry is not None:
@@ -171,21 +153,11 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
                 f"{entry.key} carries the caller's key{edit}, and the upstream would get another, "
                 f"remove it here or write another idempotency.header",
             )
-    for item in removed.items if removed else ():
-        if isinstance(item, TypedScalar) and item.value.lower() == name:
+    for item in route.scalars("headers.request.remove"):
+        if item.value.lower() == name:
             edit = route.named("headers.request.remove", "idempotency.header")
             diagnostics.warn(
                 item,
                 f"{item.written.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",
             )
-
-
-def _values(route: EffectiveSection, keys: str) -> list[Any]:
-    items = route.items(keys)
-    return [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
-
-
-def _listed(methods: Iterable[str]) -> str:
-    *others, last = methods
-    return f"{', '.join(others)} and {last}" if others else last

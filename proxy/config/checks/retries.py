@@ -6,7 +6,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of, with_entry
+from proxy.config.read.typed_tree import TypedMapping, key_of, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
@@ -90,10 +90,9 @@ def with_fitting_base(route: EffectiveSection) -> TypedMapping:
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a ``retry.on`` that was probably meant to add to the built-in list."""
-    entry, items = route.entry("retry.on"), route.items("retry.on")
-    if entry is None or items is None or not route.writer("retry.on"):
+    entry, listed = route.entry("retry.on"), route.values("retry.on")
+    if entry is None or not route.writer("retry.on"):
         return
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
     if not _SHOWS_KNOWLEDGE.isdisjoint(listed):
         return
     covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
@@ -116,11 +115,10 @@ def _check_unsafe(
     route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Warn of requests that may run twice."""
-    unsafe, items = route.scalar("retry.unsafe"), route.items("retry.on")
-    if unsafe is None or unsafe.value != "always" or items is None:
+    unsafe, listed = route.scalar("retry.unsafe"), route.values("retry.on")
+    if unsafe is None or unsafe.value != "always":
         return
     methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
     spelled_out = [
         outcome for item in listed for outcome in (BUILT_IN if item == "default" else (item,))
     ]

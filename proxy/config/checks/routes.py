@@ -4,12 +4,13 @@ Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
 several the later) < the route itself.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.position import Place
+from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import (
     TypedMapping,
     TypedNode,
@@ -159,6 +160,30 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
             _check_final_star(draft, index, diagnostics)
 
 
+def check_methods(
+    route: EffectiveSection,
+    match: Match,
+    diagnostics: Diagnostics,
+    *,
+    key: str,
+    does: str,
+    instead: str,
+) -> None:
+    """Warn where no request that the route matches has one of the methods that *key* acts on.
+
+    Not where *key* is written in defaults or a policy: it is meant for other routes then.
+    """
+    entry, methods = route.entry(key), route.values(f"{key}.methods")
+    if entry is None or not methods or route.writer(key) != route.path:
+        return
+    if match.methods and set(match.methods).isdisjoint(methods):
+        diagnostics.warn(
+            key_of(entry),
+            f"the route matches {_listed(match.methods)} only and {key} {does} {_listed(methods)}, "
+            f"remove it or {instead}",
+        )
+
+
 def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     """Warn of a prefix that no path of its route begins with."""
     for draft in drafts:
@@ -257,6 +282,11 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnost
         diagnostics.warn(
             item, f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}"
         )
+
+
+def _listed(methods: Iterable[str]) -> str:
+    *others, last = methods
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _may_begin_with(pattern: str, prefix: str) -> bool:

@@ -40,15 +40,16 @@ def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
     """Check that the folder of the SQLite file exists: the file is created, the folder is not."""
     shown = re.sub("^sqlite:", "", url.written.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
-    if _is_folder(path):
+    if is_folder(path):
         diagnostics.fault(url, f"{shown} is a folder, write the path of a file: sqlite:./keys.db")
-    elif not _is_folder(path.parent):
+    elif not is_folder(path.parent):
         diagnostics.fault(
             url, f"cannot keep anything in {shown} (no such folder), create it or correct the path"
         )
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
+    """Return whether *path* is a folder that can be found."""
     try:
         return path.is_dir()
     except OSError:  # such as a name that is too long

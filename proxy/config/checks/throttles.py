@@ -46,7 +46,11 @@ def _check_hidden_rates(
 
     A GCRA rate is hidden by one that is slower and lets no larger burst out.
     """
-    algorithm, rates, burst = section.scalar("throttle.algorithm"), _rates(section), _burst(section)
+    algorithm, rates, burst = (
+        section.scalar("throttle.algorithm"),
+        section.scalars("throttle.rate"),
+        _burst(section),
+    )
     if algorithm is None or algorithm.value != "gcra" or not rates:
         return
     settings = ThrottleSettings(burst=burst)
@@ -71,7 +75,7 @@ def _burst(section: EffectiveSection) -> int | None:
 
 def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     seen = set()
-    for scalar in _rates(section):
+    for scalar in section.scalars("throttle.rate"):
         if scalar.value in seen:
             diagnostics.fault(scalar, "this rate is already in the list, remove it")
         seen.add(scalar.value)
@@ -81,7 +85,7 @@ def _check_window(
     section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
     """Check that a window is not too large and not shared: it remembers every call, in memory."""
-    algorithm, rates = section.scalar("throttle.algorithm"), _rates(section)
+    algorithm, rates = section.scalar("throttle.algorithm"), section.scalars("throttle.rate")
     if algorithm is None or algorithm.value != "window" or not rates:
         return
     if store is not None and isinstance(store.value, RedisUrl):
@@ -102,7 +106,7 @@ def _check_window(
 
 def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a margin that takes more than half of a rate: most likely a wrong unit."""
-    margin, rates = section.scalar("throttle.margin"), _rates(section)
+    margin, rates = section.scalar("throttle.margin"), section.scalars("throttle.rate")
     if margin is None or margin.value is None or not rates or not section.writer("throttle.margin"):
         return
     shortest = min(rates, key=lambda scalar: scalar.value.period)
@@ -264,8 +268,3 @@ def _routes_to(
         (route, route.scalar(key)) for route in routes for key in ("upstream", "fallback.upstream")
     )
     return [route for route, scalar in scalars if scalar is not None and scalar.value == name]
-
-
-def _rates(section: EffectiveSection) -> list[TypedScalar]:
-    items = section.items("throttle.rate")
-    return [item for item in items.items if isinstance(item, TypedScalar)] if items else []
