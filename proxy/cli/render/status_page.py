@@ -131,6 +131,10 @@ def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequenc
     return table
 
 
+def _count(count: int, if_any: Tone, if_none: Tone = Tone.PLAIN) -> Cell:
+    return Cell(short_count(count), if_any if count else if_none)
+
+
 def _with_part(part: str, rows: Iterator[_Named] | Sequence[_Named]) -> list[_Named]:
     """Return those of *rows* that have such a part."""
     return [(name, stats) for name, stats in rows if part in stats]
@@ -143,15 +147,16 @@ def _requests(route: UntrustedJson) -> int:
     return sum(count for _, count in route.part("requests").counts())
 
 
-def _error_rate(route: UntrustedJson) -> Cell:
-    errors, requests = route.count("errors"), _requests(route)
-    if not requests:
+def _rate(part: int, whole: int, at_none: Tone, limit: float, from_limit: Tone) -> Cell:
+    """Return a share in the tone for none, or for *limit* and above; yellow in between."""
+    if not whole:
         return _DASH
-    if not errors:
-        tone = Tone.GOOD
-    else:
-        tone = Tone.BAD if errors / requests >= _MANY_ERRORS else Tone.WARNING
-    return Cell(percentage(errors, requests), tone)
+    tone = from_limit if part / whole >= limit else Tone.WARNING
+    return Cell(percentage(part, whole), tone if part else at_none)
+
+
+def _error_rate(route: UntrustedJson) -> Cell:
+    return _rate(route.count("errors"), _requests(route), Tone.GOOD, _MANY_ERRORS, Tone.BAD)
 
 
 def _retries(route: UntrustedJson) -> Cell | None:
@@ -163,13 +168,7 @@ def _recovery_rate(route: UntrustedJson) -> Cell | None:
     if "retries" not in route:
         return None
     retries, recovered = route.count("retries"), route.count("recovered")
-    if not retries:
-        return _DASH
-    if not recovered:
-        tone = Tone.BAD
-    else:
-        tone = Tone.GOOD if recovered / retries >= _FEW_RECOVERIES else Tone.WARNING
-    return Cell(percentage(recovered, retries), tone)
+    return _rate(recovered, retries, Tone.BAD, _FEW_RECOVERIES, Tone.GOOD)
 
 
 def _quantiles(figures: UntrustedJson) -> Cell:
@@ -211,8 +210,7 @@ _TOTALS = (
 def _waiting(stats: UntrustedJson) -> Cell | None:
     if "throttle" not in stats:
         return None
-    waiting = stats.part("throttle").count("waiting")
-    return Cell(short_count(waiting), Tone.WARNING if waiting else Tone.PLAIN)
+    return _count(stats.part("throttle").count("waiting"), Tone.WARNING)
 
 
 def _paused(stats: UntrustedJson) -> Cell | None:
@@ -227,11 +225,7 @@ def _paused(stats: UntrustedJson) -> Cell | None:
 
 
 def _throttle_count(word: str, tone: Tone = Tone.PLAIN) -> _Field:
-    def cell(stats: UntrustedJson) -> Cell:
-        count = stats.part("throttle").count(word)
-        return Cell(short_count(count), tone if count else Tone.PLAIN)
-
-    return _Field(word, cell)
+    return _Field(word, lambda stats: _count(stats.part("throttle").count(word), tone))
 
 
 _QUEUE = (_Field("queue", _waiting), _Field("paused", _paused))
@@ -295,11 +289,7 @@ def _endings(route: UntrustedJson, category: str) -> dict[str, int]:
 
 
 def _category(name: str, tone: Tone) -> _Field:
-    def cell(route: UntrustedJson) -> Cell:
-        count = sum(_endings(route, name).values())
-        return Cell(short_count(count), tone if count else Tone.GOOD)
-
-    return _Field(name, cell)
+    return _Field(name, lambda route: _count(sum(_endings(route, name).values()), tone, Tone.GOOD))
 
 
 def _which(route: UntrustedJson) -> Cell:
@@ -320,29 +310,27 @@ _FAILED = (
 )
 
 
-def _dead_letter_count(name: str, tone: Tone) -> Callable[[UntrustedJson], Cell]:
-    def cell(route: UntrustedJson) -> Cell:
-        count = route.part("dead_letters").count(name)
-        return Cell(short_count(count), tone if count else Tone.GOOD)
-
-    return cell
+def _dead_letter_count(heading: str, name: str, tone: Tone) -> _Field:
+    return _Field(
+        heading, lambda route: _count(route.part("dead_letters").count(name), tone, Tone.GOOD)
+    )
 
 
-def _dead_letter_losses(name: str) -> Callable[[UntrustedJson], Cell | None]:
+def _dead_letter_losses(name: str) -> _Field:
     """Return a column that is shown only once it has a count: normally there is nothing to see."""
 
     def cell(route: UntrustedJson) -> Cell | None:
         count = route.part("dead_letters").count(name)
-        return Cell(short_count(count), Tone.BAD) if count else None
+        return _count(count, Tone.BAD) if count else None
 
-    return cell
+    return _Field(name, cell)
 
 
 _DEAD_LETTERS = (
-    _Field("waiting", _dead_letter_count("waiting", Tone.BAD)),
-    _Field("can be replayed", _dead_letter_count("replayable", Tone.WARNING)),
-    _Field("lost", _dead_letter_losses("lost")),
-    _Field("expired", _dead_letter_losses("expired")),
+    _dead_letter_count("waiting", "waiting", Tone.BAD),
+    _dead_letter_count("can be replayed", "replayable", Tone.WARNING),
+    _dead_letter_losses("lost"),
+    _dead_letter_losses("expired"),
 )
 
 
