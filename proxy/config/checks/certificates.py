@@ -14,21 +14,16 @@ class _Encrypted(Exception):
 
 def certificate_files(file: TypedMapping) -> list[Path]:
     """Return every certificate, key and authority that the file names."""
-    upstreams = file.mapping("upstreams")
-    owners = [
-        *file.items("listen"),
-        *(entry.node for entry in (upstreams.entries if upstreams else {}).values()),
-        file.mapping("store"),
-    ]
-    sections = [section.mapping("tls") for section in owners if isinstance(section, TypedMapping)]
+    owners = [*file.mappings("listen"), *file.mappings("upstreams"), file.mapping("store")]
+    sections = [section.mapping("tls") for section in owners if section]
     scalars = [tls.scalar(key) for tls in sections if tls for key in ("ca", "cert", "key")]
     return [Path(scalar.value) for scalar in scalars if scalar]
 
 
 def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check that the certificates of the listeners can be used."""
-    for item in file.items("listen"):
-        tls = item.mapping("tls") if isinstance(item, TypedMapping) else None
+    for listen in file.mappings("listen"):
+        tls = listen.mapping("tls")
         if tls is not None:
             _check_chain(tls, diagnostics)
 

@@ -9,9 +9,7 @@ from proxy.policy.settings import Listen
 def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check that each address is used once, and that the admin listener is protected."""
     taken: dict[Listen, str] = {}
-    addresses = [
-        item.scalar("address") for item in file.items("listen") if isinstance(item, TypedMapping)
-    ]
+    addresses = [listen.scalar("address") for listen in file.mappings("listen")]
     admin = file.scalar("admin")
     for scalar in (*addresses, admin):
         # Port 0 gets another free port each time, so it may be repeated.
@@ -32,8 +30,8 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn if every peer is trusted."""
-    for item in file.items("trusted_proxies"):
-        if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
+    for item in file.scalars("trusted_proxies"):
+        if getattr(item.value, "prefixlen", 1) == 0:
             diagnostics.warn(
                 item, "every client can claim to be another one, write the networks of your proxies"
             )

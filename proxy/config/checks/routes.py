@@ -54,9 +54,7 @@ def draft_routes(file: TypedMapping) -> list[DraftRoute]:
     defaults = file.mapping("defaults")
     policies = file.mapping("policies")
     drafts = []
-    for route in file.items("routes"):
-        if not isinstance(route, TypedMapping):
-            continue
+    for route in file.mappings("routes"):
         layers = [] if defaults is None else [defaults]
         for name in route.values("policy"):
             policy = None if policies is None else policies.mapping(name)
@@ -267,12 +265,8 @@ def _no_such(key: str, group: str, scalar: TypedScalar, names: Collection[str]) 
 
 def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnostics) -> None:
     match = draft.written.mapping("match")
-    for item in match.items("path") if match else ():
-        if (
-            not isinstance(item, TypedScalar)
-            or not item.value.endswith("/*")
-            or item.written.references
-        ):
+    for item in match.scalars("path") if match else ():
+        if not item.value.endswith("/*") or item.written.references:
             continue
         probe = item.value.replace("*", "a") + "/b"
         if index.candidates(probe):

@@ -11,13 +11,11 @@ _PERHAPS_PERCENT = 10
 
 def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check URLs, TLS settings, refusals and the retry budget of each upstream."""
-    upstreams = file.mapping("upstreams")
-    for entry in upstreams.entries.values() if upstreams else ():
-        if isinstance(entry.node, TypedMapping):
-            _check_urls(entry.node, diagnostics)
-            _check_tls(entry.node, diagnostics)
-            _check_refused(entry.node, diagnostics)
-            _check_budget(entry.node, diagnostics)
+    for upstream in file.mappings("upstreams"):
+        _check_urls(upstream, diagnostics)
+        _check_tls(upstream, diagnostics)
+        _check_refused(upstream, diagnostics)
+        _check_budget(upstream, diagnostics)
 
 
 def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
@@ -37,11 +35,10 @@ def honoured_key(file: TypedMapping, name: TypedScalar | None) -> TypedMapping |
 
 def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     seen = set()
-    for item in upstream.items("urls"):
-        if isinstance(item, TypedScalar) and item.value in seen:
+    for item in upstream.scalars("urls"):
+        if item.value in seen:
             diagnostics.fault(item, "this URL is already in the list, remove it")
-        elif isinstance(item, TypedScalar):
-            seen.add(item.value)
+        seen.add(item.value)
 
 
 def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:

@@ -48,11 +48,7 @@ class Provenance:
 
     def of_route(self, name: str) -> list[Setting]:
         """Return the effective settings of the route called *name*, in the schema's order."""
-        route = next(
-            item
-            for item in self._whole.items("routes")
-            if isinstance(item, TypedMapping) and _name(item) == name
-        )
+        route = next(item for item in self._whole.mappings("routes") if _name(item) == name)
         policies = [f"policies.{policy}" for policy in route.values("policy")]
         writers = ["defaults", *policies, route.path]
         return list(_settings(route, writers, [*ROUTE.keys]))

@@ -78,9 +78,20 @@ class TypedMapping:
         node = self.node(key)
         return node.items if isinstance(node, TypedList) else ()
 
+    def scalars(self, key: str) -> list[TypedScalar]:
+        """Return the scalars in the list under *key*; empty if there is none."""
+        return [item for item in self.items(key) if isinstance(item, TypedScalar)]
+
     def values(self, key: str) -> tuple[Any, ...]:
         """Return the values of the scalars in the list under *key*."""
-        return tuple(item.value for item in self.items(key) if isinstance(item, TypedScalar))
+        return tuple(scalar.value for scalar in self.scalars(key))
+
+    def mappings(self, key: str) -> "list[TypedMapping]":
+        """Return the mappings in the list or the table under *key*; empty if there is none."""
+        node = self.node(key)
+        table = node.entries.values() if isinstance(node, TypedMapping) else ()
+        nodes = [*self.items(key), *(entry.node for entry in table)]
+        return [node for node in nodes if isinstance(node, TypedMapping)]
 
     def node(self, key: str) -> "TypedNode | None":
         entry = self.entries.get(key)

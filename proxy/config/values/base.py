@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping as MappingNode, Scalar
 
 JsonSchema = dict[str, Any]
@@ -184,7 +185,7 @@ class Switch(ValueType[bool]):
 class Choice(ValueType[WordT]):
     """One of a few words, such as the members of an enum: ``Choice(*BackoffStrategy)``.
 
-    *synonyms* are words of other products, each with what to write.
+    *synonyms* are what to write, each with the words of other products that stand for it.
     """
 
     noun = "word that can stand here"
@@ -192,7 +193,7 @@ class Choice(ValueType[WordT]):
     def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
         self.example = str(words[0])
-        self._synonyms = synonyms or {}
+        self._synonyms = by_other_word(synonyms or {})
 
     def read(self, scalar: Scalar) -> WordT:
         found = next((word for word in self.words if word == scalar.text), None)

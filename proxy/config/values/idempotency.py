@@ -45,21 +45,13 @@ _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 
 IN_FLIGHT = Choice(
     *InFlightDuplicates,
-    synonyms={
-        "block": "wait",
-        "join": "wait",
-        "queue": "wait",
-        "conflict": "reject",
-        "error": "reject",
-        "fail": "reject",
-        "409": "reject",
-    },
+    synonyms={"wait": "block join queue", "reject": "conflict error fail 409"},
 )
 """What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
     *AmbiguousKeys,
-    synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
+    synonyms={"release": "retry allow", "hold": "lock block"},
 )
 """What happens to a key whose request may have run."""
 
@@ -67,7 +59,7 @@ ON_KEY_STORE_ERROR = Choice(
     *KeysWithoutStore,
     synonyms={
         **OPEN_AND_CLOSED_SYNONYMS,
-        "local": "closed (503), or open to run without a record of it",
+        "closed (503), or open to run without a record of it": "local",
     },
 )
 """How requests with a key are treated while the store does not answer."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import (
     Choice,
@@ -24,42 +25,28 @@ CLIENT_IP_SYNONYMS = frozenset(
     | {"remote_addr", "remote_address", "$remote_addr", "$binary_remote_addr"}
 )
 """Words of other products for the address of the client."""
-SOURCE_SYNONYMS = {
-    "header": "header",
-    "headers": "header",
-    "hdr": "header",
-    "http": "header",
-    "query": "query",
-    "param": "query",
-    "arg": "query",
-}
+SOURCE_SYNONYMS = by_other_word({"header": "header headers hdr http", "query": "query param arg"})
 """Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
     *RateAlgorithm,
     synonyms={
-        "token_bucket": "gcra, and burst for the size of the bucket",
-        "leaky_bucket": "gcra",
-        "sliding_window": "window",
-        "sliding_window_log": "window",
-        "sliding_window_counter": "window",
-        "fixed_window": "window (at most so many in any such time)",
+        "gcra, and burst for the size of the bucket": "token_bucket",
+        "gcra": "leaky_bucket",
+        "window": "sliding_window sliding_window_log sliding_window_counter",
+        "window (at most so many in any such time)": "fixed_window",
     },
 )
 """The rate limit algorithm."""
 
 OPEN_AND_CLOSED_SYNONYMS = {
-    "fail_open": "open",
-    "fail-open": "open",
-    "allow": "open",
-    "fail_closed": "closed",
-    "fail-closed": "closed",
-    "deny": "closed",
+    "open": "fail_open fail-open allow",
+    "closed": "fail_closed fail-closed deny",
 }
 """Words of other products for what is done while the store does not answer."""
 
 ON_STORE_ERROR = Choice(
-    *ThrottleWithoutStore, synonyms={**OPEN_AND_CLOSED_SYNONYMS, "memory": "local"}
+    *ThrottleWithoutStore, synonyms={**OPEN_AND_CLOSED_SYNONYMS, "local": "memory"}
 )
 """How calls are limited while the store does not answer."""
 
