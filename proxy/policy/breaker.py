@@ -85,18 +85,6 @@ def _ignore(_change: BreakerChange) -> None:
 class Breaker:
     """The circuit breaker of one address."""
 
-    __slots__ = (
-        "_bad",
-        "_changed",
-        "_generation",
-        "_good",
-        "_good_probes",
-        "_probing",
-        "_state",
-        "_until",
-        "settings",
-    )
-
     def __init__(
         self, settings: BreakerSettings, changed: Callable[[BreakerChange], None] = _ignore
     ) -> None:
