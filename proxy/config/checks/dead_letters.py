@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proxy.config.checks.routes import check_methods
-from proxy.config.checks.stores import is_folder
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
+from proxy.config.source.files import is_folder
 from proxy.config.values.outcomes import statuses_of
 from proxy.policy.settings import REFUSALS, Match
 

@@ -10,7 +10,7 @@ from proxy.config.read.typed_tree import TypedMapping, key_of, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
-from proxy.policy.settings import USUAL_REFUSALS, Match
+from proxy.policy.settings import USUAL_REFUSALS, Match, UnsafeRetries
 
 # A list that names one of these was written by an author who knows the built-in list.
 _SHOWS_KNOWLEDGE = frozenset({"connect", "reset", "timeout", "default"})
@@ -116,7 +116,7 @@ def _check_unsafe(
 ) -> None:
     """Warn of requests that may run twice."""
     unsafe, listed = route.scalar("retry.unsafe"), route.values("retry.on")
-    if unsafe is None or unsafe.value != "always":
+    if unsafe is None or unsafe.value is not UnsafeRetries.ALWAYS:
         return
     methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
     spelled_out = [

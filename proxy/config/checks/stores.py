@@ -6,6 +6,7 @@ from pathlib import Path
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
+from proxy.config.source.files import is_folder
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
 _FOR_MEMORY = ("entries", "bytes")
@@ -46,14 +47,6 @@ def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
         diagnostics.fault(
             url, f"cannot keep anything in {shown} (no such folder), create it or correct the path"
         )
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether *path* is a folder that can be found."""
-    try:
-        return path.is_dir()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _check_unused(

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from proxy.policy.settings.validation import (
+    FILLED,
+    LOWER_CASE,
+    Validated,
     above,
     at_least,
-    check,
-    choose,
-    filled,
-    lower_case,
+    one_of,
+    require,
     within,
 )
 
@@ -20,8 +22,6 @@ Such a response tells of the moment, of the caller or of a request that did not 
 result."""
 
 USUAL_KEPT = frozenset(range(200, 500)) - NEVER_KEPT_BY_CLASS
-
-_MISMATCH_STATUSES = (422, 409)
 
 
 class InFlightDuplicates(StrEnum):
@@ -46,35 +46,25 @@ class KeysWithoutStore(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class IdempotencySettings:
+class IdempotencySettings(Validated):
     """What makes two requests the same, and what a duplicate gets."""
 
-    header: str = "idempotency-key"
+    header: Annotated[str, LOWER_CASE] = "idempotency-key"
     """Name of the key's header field, in lower case."""
-    methods: frozenset[str] = frozenset({"POST", "PATCH"})
+    methods: Annotated[frozenset[str], FILLED] = frozenset({"POST", "PATCH"})
     required: bool = False
-    ttl: float = 86_400.0
-    scope: tuple[str, ...] = ("authorization", "x-api-key")
+    ttl: Annotated[float, above(0)] = 86_400.0
+    scope: Annotated[tuple[str, ...], LOWER_CASE] = ("authorization", "x-api-key")
     """Header fields that tell callers apart, in lower case."""
     scope_required: bool = False
     in_flight: InFlightDuplicates = InFlightDuplicates.WAIT
-    mismatch_status: int = 422
-    keep: frozenset[int] = USUAL_KEPT
+    mismatch_status: Annotated[int, one_of(422, 409)] = 422
+    keep: Annotated[frozenset[int], FILLED, within(200, 599)] = USUAL_KEPT
     """Statuses whose response is kept; classes such as 4xx are spelled out."""
     on_ambiguous: AmbiguousKeys = AmbiguousKeys.RELEASE
-    lease: float = 30.0
-    max_response: int = 1024**2
+    lease: Annotated[float, above(0)] = 30.0
+    max_response: Annotated[int, at_least(0)] = 1024**2
     on_store_error: KeysWithoutStore = KeysWithoutStore.CLOSED
 
-    def __post_init__(self) -> None:
-        lower_case(self, "header", "scope")
-        filled(self, "methods", "keep")
-        above(self, 0, "ttl", "lease")
-        check(self, "scope", "some header", holds=bool(self.scope) or not self.scope_required)
-        choose(self, InFlightDuplicates, "in_flight")
-        is_known = self.mismatch_status in _MISMATCH_STATUSES
-        check(self, "mismatch_status", "422 or 409", holds=is_known)
-        within(self, 200, 599, "keep")
-        choose(self, AmbiguousKeys, "on_ambiguous")
-        at_least(self, 0, "max_response")
-        choose(self, KeysWithoutStore, "on_store_error")
+    def check_fields(self) -> None:
+        require(self, "scope", "some header", holds=bool(self.scope) or not self.scope_required)

@@ -2,28 +2,28 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from proxy.policy.settings.validation import above, at_least, check, choose, within
+from proxy.policy.settings.validation import STATUS, Validated, above, at_least, require, within
 
 _OTHER_NAMES = frozenset({"protocol", "breaker_open", "refusals"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(Validated):
     """A list such as ``on: [connect, 503, 5xx, 403+hint]``, sorted for look-up."""
 
     names: frozenset[str]
     """Failure kinds (connect, refused, reset, timeout, protocol); for a fallback also
     breaker_open, and for dead letters :data:`REFUSALS`."""
-    statuses: frozenset[int] = frozenset()
+    statuses: Annotated[frozenset[int], STATUS] = frozenset()
     """Statuses; classes such as 5xx are spelled out."""
-    hinted: frozenset[int] = frozenset()
+    hinted: Annotated[frozenset[int], STATUS] = frozenset()
     """Statuses that count only if the response has a retry hint."""
 
-    def __post_init__(self) -> None:
+    def check_fields(self) -> None:
         known = _OTHER_NAMES.union(USUAL_KINDS)
-        check(self, "names", f"some of {', '.join(sorted(known))}", holds=self.names <= known)
-        within(self, 400, 599, "statuses", "hinted")
+        require(self, "names", f"some of {', '.join(sorted(known))}", holds=self.names <= known)
 
 
 USUAL_KINDS = ("connect", "refused", "reset", "timeout")
@@ -59,50 +59,36 @@ class UnsafeRetries(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Validated):
     """How long to wait before a retry for which the upstream gave no hint."""
 
     strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
-    base: float = 0.1
-    factor: float = 2.0
+    base: Annotated[float, at_least(0)] = 0.1
+    factor: Annotated[float, at_least(1)] = 2.0
     """Factor of the exponential strategy."""
-    increment: float | None = None
+    increment: Annotated[float | None, at_least(0)] = None
     """Increment of the linear strategy; None: the base."""
-    max: float = 30.0
-    jitter: JitterStrategy | float = JitterStrategy.FULL
+    max: Annotated[float, at_least(0)] = 30.0
+    jitter: Annotated[JitterStrategy | float, within(0, 1)] = JitterStrategy.FULL
     """A strategy, or the share by which a wait may vary."""
-
-    def __post_init__(self) -> None:
-        choose(self, BackoffStrategy, "strategy")
-        at_least(self, 0, "base", "increment", "max")
-        at_least(self, 1, "factor")
-        if isinstance(self.jitter, str):
-            choose(self, JitterStrategy, "jitter")
-        else:
-            within(self, 0, 1, "jitter")
 
 
 @dataclass(frozen=True, slots=True)
-class RetrySettings:
+class RetrySettings(Validated):
     """When a request is sent again, and how soon."""
 
-    attempts: int = 3
+    attempts: Annotated[int, at_least(1)] = 3
     """Attempts in total, the first included."""
     on: Outcomes = USUAL_OUTCOMES
     unsafe: UnsafeRetries = UnsafeRetries.AUTO
-    attempt_timeout: float | None = None
+    attempt_timeout: Annotated[float | None, above(0)] = None
     backoff: Backoff = Backoff()
-    longest_hint: float | None = 60.0
+    longest_hint: Annotated[float | None, above(0)] = 60.0
     """The longest wait that an upstream may ask for; None: its hints are ignored."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "attempts")
-        choose(self, UnsafeRetries, "unsafe")
-        above(self, 0, "attempt_timeout", "longest_hint")
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackSettings:
+class FallbackSettings(Validated):
     """What the client gets instead of a failure: a fixed answer, or another upstream's."""
 
     on: Outcomes
@@ -112,8 +98,6 @@ class FallbackSettings:
     upstream: str = ""
     """The name of the other upstream; empty: the fixed answer."""
 
-    def __post_init__(self) -> None:
-        if self.upstream:
-            check(self, "status", "0 beside an upstream", holds=not self.status)
-        else:
-            within(self, 200, 599, "status")
+    def check_fields(self) -> None:
+        holds = not self.status if self.upstream else 200 <= self.status < 600
+        require(self, "status", "from 200 to 599, or 0 beside an upstream", holds=holds)

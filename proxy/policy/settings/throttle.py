@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from proxy.policy.settings.validation import above, at_least, check, choose, lower_case
+from proxy.policy.settings.validation import Validated, above, at_least, require
 
 
 class RateAlgorithm(StrEnum):
@@ -30,56 +31,44 @@ class CallerSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Validated):
     """A rate limit of *count* calls in *period* seconds: ``100/s``, ``10/500ms``."""
 
-    count: int
-    period: float
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "count")
-        above(self, 0, "period")
+    count: Annotated[int, at_least(1)]
+    period: Annotated[float, above(0)]
 
 
 @dataclass(frozen=True, slots=True)
-class ThrottleKey:
+class ThrottleKey(Validated):
     """What tells the callers of a throttle apart."""
 
     source: CallerSource
     name: str = ""
     """Name of the header, in lower case, or of the query parameter."""
 
-    def __post_init__(self) -> None:
-        choose(self, CallerSource, "source")
-        is_named = self.source != CallerSource.CLIENT_IP
-        check(self, "name", "that of a header or parameter", holds=bool(self.name) == is_named)
-        if self.source == CallerSource.HEADER:
-            lower_case(self, "name")
+    def check_fields(self) -> None:
+        is_named = self.source is not CallerSource.CLIENT_IP
+        require(self, "name", "that of a header or parameter", holds=bool(self.name) == is_named)
+        is_lower = self.source is not CallerSource.HEADER or self.name == self.name.lower()
+        require(self, "name", "in lower case", holds=is_lower)
 
 
 @dataclass(frozen=True, slots=True)
-class ThrottleSettings:
+class ThrottleSettings(Validated):
     """The limits of a route or an upstream, and how long an attempt may wait for them."""
 
     rates: tuple[Rate, ...] = ()
     """Rate limits, all of which apply; empty: no rate limit."""
-    burst: int | None = None
+    burst: Annotated[int | None, at_least(1)] = None
     """Calls that may go out at once, beyond the rate's count; None: none beyond it."""
     algorithm: RateAlgorithm = RateAlgorithm.GCRA
-    concurrency: int | None = None
-    max_wait: float | None = 5.0
-    max_queue: int = 1000
+    concurrency: Annotated[int | None, at_least(1)] = None
+    max_wait: Annotated[float | None, at_least(0)] = 5.0
+    max_queue: Annotated[int, at_least(0)] = 1000
     key: ThrottleKey | None = None
-    max_keys: int = 10_000
-    longest_pause: float | None = 60.0
+    max_keys: Annotated[int, at_least(1)] = 10_000
+    longest_pause: Annotated[float | None, above(0)] = 60.0
     """Seconds for which a refused response with a hint may pause a bucket; None: no pauses."""
     on_store_error: ThrottleWithoutStore = ThrottleWithoutStore.LOCAL
-    margin: float | None = None
+    margin: Annotated[float | None, at_least(0)] = None
     """Seconds by which the time from sending to arrival may vary; None: derived from the rate."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "burst", "concurrency", "max_keys")
-        choose(self, RateAlgorithm, "algorithm")
-        at_least(self, 0, "max_wait", "max_queue", "margin")
-        above(self, 0, "longest_pause")
-        choose(self, ThrottleWithoutStore, "on_store_error")
