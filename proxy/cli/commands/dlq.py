@@ -99,13 +99,7 @@ def list_(
 @_plain_option
 @_json_option
 @client_options
-def show(
-    *,
-    dead_letter_id: str,
-    plain: bool,
-    as_json: bool,
-    client: AdminClient,
-) -> None:
+def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient) -> None:
     """Show all of a letter: what was sent, why it failed, each attempt.
 
     The body comes as text, or as hexadecimal digits where it is none.

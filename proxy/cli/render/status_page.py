@@ -114,13 +114,18 @@ _Named = tuple[str, UntrustedJson]
 class _Field:
     heading: str
     cell: Callable[[UntrustedJson], Cell | None]
+    needs: str = ""
+    """The member without which a row has no such value."""
     is_text: bool = False
+
+    def of(self, stats: UntrustedJson) -> Cell | None:
+        return self.cell(stats) if not self.needs or self.needs in stats else None
 
 
 def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequence[_Field]) -> Table:
     """Return a table with the *rows*, and a column for each field that any of them has."""
     shown = [
-        (field, cells) for field in fields if any(cells := [field.cell(stats) for _, stats in rows])
+        (field, cells) for field in fields if any(cells := [field.of(stats) for _, stats in rows])
     ]
     columns = [Column(row_heading, is_text=True)]
     columns += [Column(field.heading, is_text=field.is_text) for field, _ in shown]
@@ -159,14 +164,8 @@ def _error_rate(route: UntrustedJson) -> Cell:
     return _rate(route.count("errors"), _requests(route), Tone.GOOD, _MANY_ERRORS, Tone.BAD)
 
 
-def _retries(route: UntrustedJson) -> Cell | None:
-    return Cell(short_count(route.count("retries"))) if "retries" in route else None
-
-
-def _recovery_rate(route: UntrustedJson) -> Cell | None:
+def _recovery_rate(route: UntrustedJson) -> Cell:
     """Return the share of retries that succeeded."""
-    if "retries" not in route:
-        return None
     retries, recovered = route.count("retries"), route.count("recovered")
     return _rate(recovered, retries, Tone.BAD, _FEW_RECOVERIES, Tone.GOOD)
 
@@ -181,14 +180,8 @@ def _quantiles(figures: UntrustedJson) -> Cell:
     )
 
 
-def _waits(route: UntrustedJson) -> Cell | None:
-    return _quantiles(route.part("wait_ms")) if "retries" in route else None
-
-
-def _duplicates(route: UntrustedJson) -> Cell | None:
+def _duplicates(route: UntrustedJson) -> Cell:
     """Return the share of keyed requests that got the response of another one."""
-    if "idempotency" not in route:
-        return None
     results = dict(route.part("idempotency").counts())
     again = results.get("replayed", 0) + results.get("joined", 0)
     return Cell(percentage(again, sum(results.values())))
@@ -197,26 +190,18 @@ def _duplicates(route: UntrustedJson) -> Cell | None:
 _TOTALS = (
     _Field("requests", lambda route: Cell(short_count(_requests(route)))),
     _Field("errors", _error_rate),
-    _Field("retries", _retries),
-    _Field("worked", _recovery_rate),
-    _Field("waits p50/p95", _waits),
-    _Field("duplicates", _duplicates),
+    _Field("retries", lambda route: Cell(short_count(route.count("retries"))), needs="retries"),
+    _Field("worked", _recovery_rate, needs="retries"),
+    _Field("waits p50/p95", lambda route: _quantiles(route.part("wait_ms")), needs="retries"),
+    _Field("duplicates", _duplicates, needs="idempotency"),
 )
 
 
 # The present state.
 
 
-def _waiting(stats: UntrustedJson) -> Cell | None:
-    if "throttle" not in stats:
-        return None
-    return _count(stats.part("throttle").count("waiting"), Tone.WARNING)
-
-
-def _paused(stats: UntrustedJson) -> Cell | None:
+def _paused(stats: UntrustedJson) -> Cell:
     """Return how long the throttle is still paused, as the upstream asked."""
-    if "throttle" not in stats:
-        return None
     throttle = stats.part("throttle")
     if not throttle.count("paused"):
         return Cell("no")
@@ -224,15 +209,20 @@ def _paused(stats: UntrustedJson) -> Cell | None:
     return Cell(f"for {short_duration(left * 1000)}", Tone.WARNING)
 
 
-def _throttle_count(word: str, tone: Tone = Tone.PLAIN) -> _Field:
-    return _Field(word, lambda stats: _count(stats.part("throttle").count(word), tone))
+def _throttle_count(heading: str, name: str, tone: Tone) -> _Field:
+    return _Field(
+        heading, lambda stats: _count(stats.part("throttle").count(name), tone), needs="throttle"
+    )
 
 
-_QUEUE = (_Field("queue", _waiting), _Field("paused", _paused))
+_QUEUE = (
+    _throttle_count("queue", "waiting", Tone.WARNING),
+    _Field("paused", _paused, needs="throttle"),
+)
 _THROTTLES = (
-    _throttle_count("passed"),
-    _throttle_count("delayed"),
-    _throttle_count("refused", Tone.WARNING),
+    _throttle_count("passed", "passed", Tone.PLAIN),
+    _throttle_count("delayed", "delayed", Tone.PLAIN),
+    _throttle_count("refused", "refused", Tone.WARNING),
     *_QUEUE,
     _Field("waits p50/p95", lambda stats: _quantiles(stats.part("throttle").part("wait_ms"))),
 )
@@ -273,7 +263,7 @@ def _now(upstreams: UntrustedJson) -> tuple[_Field, ...]:
         _Field("in flight", lambda route: Cell(short_count(route.count("in_flight")))),
         *_QUEUE,
         _Field("breaker", lambda route: _breaker(first(route))),
-        _Field("budget", lambda route: _budget(first(route)) if "retries" in route else None),
+        _Field("budget", lambda route: _budget(first(route)), needs="retries"),
     )
 
 

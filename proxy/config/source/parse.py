@@ -239,7 +239,10 @@ class _Composer:
             if isinstance(following, yaml.MappingEndEvent):
                 break
             position = self._position(following)
-            key = self._key(self._node(following, depth + 1), position)
+            name = self._node(following, depth + 1)
+            if not isinstance(name, Scalar):
+                raise _Unreadable(position, "a key is a single word, write one")
+            key = name.text
             entry = Entry(key, position, self._node(next(self._events), depth + 1))
             if key in entries:
                 repeated.append((entry, entries[key].position))
@@ -247,12 +250,6 @@ class _Composer:
                 entries[key] = entry
         first = next(iter(entries.values()), None)
         return Mapping(first.position if first else self._position(event), entries, tuple(repeated))
-
-    @staticmethod
-    def _key(node: Node, position: Position) -> str:
-        if not isinstance(node, Scalar):
-            raise _Unreadable(position, "a key is a single word, write one")
-        return node.text
 
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
         if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:
