@@ -13,7 +13,7 @@ from proxy.http.framing import CHUNKED
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
-from proxy.policy.settings import UpstreamSettings
+from proxy.policy.settings import UnsafeRetries, UpstreamSettings
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
 from proxy.upstream.connection import UpstreamConnection
@@ -24,6 +24,8 @@ _log = logging.getLogger("holdfast")
 
 FRESH_ENOUGH = 1.0
 """Idle seconds up to which even an unrepeatable request takes a used connection."""
+
+_ALWAYS = UnsafeRetries.ALWAYS
 
 
 class Upstream:
@@ -131,7 +133,7 @@ class Upstream:
         method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
         if method in REPEATABLE_METHODS:
             return True
-        if not key and unsafe != "always":
+        if not key and unsafe != _ALWAYS:
             return False  # speed: as below, for nearly every POST
         has_key = bool(key) and exchange.sends_once(key)
         return is_repeatable(method, unsafe, carries_honoured_key=has_key)
