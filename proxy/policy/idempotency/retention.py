@@ -18,7 +18,7 @@ from enum import StrEnum
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.idempotency.record import RecordState
 from proxy.policy.repeatable import may_have_run
-from proxy.policy.settings import IdempotencySettings
+from proxy.policy.settings import AmbiguousKeys, IdempotencySettings
 
 
 class KeyOutcome(StrEnum):
@@ -59,11 +59,12 @@ def outcome_of_key(
 
 def state_after(outcome: KeyOutcome, settings: IdempotencySettings) -> RecordState | None:
     """Return the state of the record from then on; None: the key is free."""
-    if outcome is KeyOutcome.AMBIGUOUS and settings.on_ambiguous == "hold":
+    if outcome is KeyOutcome.AMBIGUOUS and settings.on_ambiguous is _HOLD:
         return RecordState.HELD
     return _STATES.get(outcome)
 
 
+_HOLD = AmbiguousKeys.HOLD
 _STATES = {KeyOutcome.KEPT: RecordState.DONE, KeyOutcome.UNSTORED: RecordState.UNSTORED}
 
 
