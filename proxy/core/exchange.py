@@ -9,7 +9,7 @@ from proxy.core.ports import OwnedKey, QueueEntry, Receiver, RequestBody, Stream
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
 from proxy.http.forwarded import NO_FORWARDED_FIELDS
-from proxy.http.outgoing_request import framing_lines, lines_after_host
+from proxy.http.outgoing_request import lines_after_host
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import RequestHead
 from proxy.http.response_head import KeptResponse, ResponseHead
@@ -276,10 +276,10 @@ class Exchange(ABC):
                 self.method,
                 self.head,
                 self.route.request_edits,
-                framing_lines(self.method, length, upgrade=self.upgrade),
+                length,
                 self.identity.lines(self.head, self.settings),
                 self.id_line,
-                b"1.0" if self.http_1_0 else b"1.1",
+                upgrade=self.upgrade,
             )
         host = self.head.host if preserve_host and self.head.host else authority
         target, strip_prefix = self.target, self.route.settings.strip_prefix
@@ -338,9 +338,8 @@ class Exchange(ABC):
 
     def add_date(self, head: ResponseHead) -> None:
         """Add a Date, the time of its arrival, to a response that has none (RFC 9110 6.6.1)."""
-        if not head.has_date:
-            head.has_date = True
-            head.add(date_line())
+        head.has_date = True
+        head.add(date_line())
 
     @abstractmethod
     async def answer_kept(self, response: KeptResponse) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
 from proxy.pipeline.retry_session import RetrySession, RetryStage
-from proxy.policy.failure_answers import TOO_LATE, answer_for
 
 
 class Retry(RetryStage):
@@ -15,21 +14,7 @@ class Retry(RetryStage):
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
         """Relay a response, the first good one or the last, or return the refusal in its place."""
-        return (
-            self._tunnel(exchange)
-            if exchange.upgrade
-            else RetrySession(self, exchange).make_attempts()
-        )
-
-    async def _tunnel(self, exchange: Exchange) -> Refusal | None:
-        """Make one attempt without a verdict: what went through a tunnel cannot be sent again."""
-        single_attempt = self.single_attempt
-        ticket = single_attempt.start_clock(exchange)
-        if exchange.expired:
-            return TOO_LATE
-        try:
-            attempt = await single_attempt.attempt(exchange)
-            attempt = await single_attempt.replace_if_stale(exchange, attempt)
-        finally:
-            single_attempt.stop_clock(ticket)
-        return None if attempt.kind is None else answer_for(attempt, expired=exchange.expired)
+        if exchange.upgrade:
+            # Without a verdict: what went through a tunnel cannot be sent again.
+            return self.single_attempt.make_one(exchange)
+        return RetrySession(self, exchange).make_attempts()

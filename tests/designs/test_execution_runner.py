@@ -24,9 +24,13 @@ from tests.support import (
     request,
     reset,
     response,
+    virtual_time,
 )
 from tests.support.ports import refusing_port
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 DESIGN = Design("execution-runner.yaml")
 

@@ -22,8 +22,12 @@ from tests.support import (
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
+
+pytestmark = virtual_time
+
 
 CALLERS = 1_000
 UNAVAILABLE = response(503, b"not now")

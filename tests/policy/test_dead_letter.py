@@ -27,6 +27,7 @@ from proxy.policy.retry.verdict import AttemptResult
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     DeadLetterSettings,
+    Origin,
     Outcomes,
     UpstreamSettings,
 )
@@ -50,7 +51,7 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
     assert RefusalReason.DRAINING not in FAILED
 
 
-UPSTREAM = UpstreamSettings("up", (), refused=frozenset({429}))
+UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 9),), refused=frozenset({429}))
 RULES = DeadLetterRules(DeadLetterSettings(), UPSTREAM)
 
 

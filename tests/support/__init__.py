@@ -80,8 +80,13 @@ from tests.support.wire import End, Wire, WireEnded
 
 both_loops = pytest.mark.asyncio(loop_factories=["uvloop", "asyncio"])
 """Runs a test on uvloop and on the loop that is used where there is none."""
-virtual_time = pytest.mark.asyncio(loop_factories=["virtual"])
-"""Runs a test in virtual time: ``pytestmark = virtual_time`` for a whole module."""
+virtual_time = pytest.mark.virtual_time
+"""Runs a test in virtual time: ``pytestmark = virtual_time`` for a whole module.
+
+Of such a module a test that asks for ``both_loops`` or ``real_time`` stays in real time.
+"""
+real_time = pytest.mark.asyncio(loop_factories=["uvloop"])
+"""Runs one test of a module in virtual time on uvloop."""
 
 __all__ = [
     "PATIENCE",
@@ -116,6 +121,7 @@ __all__ = [
     "now",
     "ok",
     "one_route",
+    "real_time",
     "request",
     "reset",
     "reset_at_once",

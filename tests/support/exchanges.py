@@ -8,7 +8,7 @@ from proxy.core.route import Recorder, Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal
 from proxy.http.response_head import KeptResponse, ResponseHead
-from proxy.policy.settings import FallbackSettings, Match, RouteSettings, Settings
+from proxy.policy.settings import FallbackSettings, Listen, Match, RouteSettings, Settings
 
 
 def _never_called(*_: object, **__: object) -> Awaitable[Refusal | None]:
@@ -43,7 +43,7 @@ class UnservedExchange(Exchange):
         started: float = 0.0,
     ) -> None:
         raw: RawHeaders = tuple(fields)
-        settings = Settings(listen=(), admin=None)
+        settings = Settings(listen=(Listen("127.0.0.1"),), admin=None)
         identity = ClientIdentity(peer, "http")
         super().__init__(method, target, raw, identity, idle_route(), settings, started)
 

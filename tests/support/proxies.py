@@ -190,8 +190,7 @@ class RunningProxy(ServedBy):
     @property
     def client_connections(self) -> int:
         """Connections of clients."""
-        connections: int = self.status()["connections"]  # type: ignore[assignment]  # JSON
-        return connections
+        return self.app.snapshot().connections
 
 
 @asynccontextmanager

@@ -34,8 +34,11 @@ from proxy.upstream.upstream import Upstream
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.remote_limiter import RemoteLimiter
 from tests.policy.throttle.textbook import textbook_limiter
-from tests.support import both_loops, eventually
+from tests.support import both_loops, eventually, virtual_time
 from tests.support.clock import FakeClock
+
+pytestmark = virtual_time
+
 
 ACCOUNT = ThrottleKey(CallerSource.HEADER, "account")
 SETTINGS = UpstreamSettings("upstream", (Origin("http", "127.0.0.1", 9),))

@@ -17,7 +17,11 @@ from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.textbook import textbook_limiter
+from tests.support import virtual_time
 from tests.support.clock import FakeClock
+
+pytestmark = virtual_time
+
 
 BY_ACCOUNT = ThrottleSettings(
     (Rate(10, 1.0),), burst=2, key=ThrottleKey(CallerSource.HEADER, "account"), max_keys=3

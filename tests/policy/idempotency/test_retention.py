@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.idempotency.record import RecordState
@@ -229,3 +230,29 @@ def test_a_status_line_is_no_field() -> None:
 )
 def test_a_stream_of_events(line: bytes, expected: bool) -> None:  # noqa: FBT001 - pytest's way
     assert is_stream_of_events(b"HTTP/1.1 200 OK\r\n" + line) is expected
+
+
+ENDINGS = st.one_of(st.sampled_from(FailureKind), st.integers(200, 599))
+
+
+@given(
+    st.lists(st.tuples(ENDINGS, st.booleans(), st.sampled_from(["upstream", "other"])), max_size=3),
+    st.integers(200, 599),
+    st.frozensets(st.integers(200, 599)),
+    st.booleans(),
+    st.sampled_from([RELEASE, HOLD]),
+)
+def test_a_whole_response_is_kept_by_its_status_alone(
+    earlier: list[tuple[FailureKind | int, bool, str]],
+    status: int,
+    keep: frozenset[int],
+    fell_back: bool,  # noqa: FBT001 - hypothesis passes it so
+    settings: IdempotencySettings,
+) -> None:
+    """KeyOwner.relay_head() goes by these two alone, before it settles at once."""
+    attempts = [attempt(ending, sent=sent, upstream=name) for ending, sent, name in earlier]
+    attempts.append(attempt(status))
+    settings = replace(settings, keep=keep)
+    outcome = outcome_of_key(settings, status, attempts, REFUSED, fell_back=fell_back)
+    assert (outcome is KeyOutcome.KEPT) == (status in keep and not fell_back)
+    assert state_after(KeyOutcome.KEPT, settings) is RecordState.DONE
