@@ -35,8 +35,8 @@ from proxy.policy.retry.verdict import (
     is_listed,
 )
 from proxy.policy.settings import RetrySettings, ThrottleSettings
-from proxy.policy.throttle.limiter import LocalLimiter
-from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
+from proxy.policy.throttle.limiter import local_limiters
+from proxy.policy.throttle.wait_queue import Reservation, Waiter, WaitQueue
 
 _NOT_SENT = frozenset({FailureKind.CONNECT, FailureKind.CERTIFICATE, FailureKind.BUSY})
 _HALVINGS = 24
@@ -314,20 +314,23 @@ class _Throttles:
 
     def __init__(self, throttles: list[ThrottleSettings]) -> None:
         self._queues: list[WaitQueue[Waiter]] = [
-            WaitQueue(settings, LocalLimiter(settings, 0.0)) for settings in throttles
+            WaitQueue(settings, local_limiters(settings, 0.0)) for settings in throttles
         ]
+        self._reserved: list[Reservation] = []
 
     def enter(self, now: float, time_left: float) -> float | None:
         """Return the seconds until all queues have admitted the attempt; None if one refuses."""
         began = now
         for queue in self._queues:
-            if queue.take(now):
-                continue
-            if queue.refusal(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
+            reservation = queue.take(now)
+            if reservation is None:
+                if queue.refusal(now, time_left - (now - began) - LEAST_ATTEMPT) is not None:
+                    return None
+                now += queue.wait(now) + _GRAIN
+                reservation = queue.take(now)
+            if reservation is None:
                 return None
-            now += queue.wait(now) + _GRAIN
-            if not queue.take(now):
-                return None
+            self._reserved.append(reservation)
         return now - began
 
     def would_admit(self, now: float, later: float, time_left: float) -> bool:
@@ -336,8 +339,8 @@ class _Throttles:
 
     def release(self) -> None:
         """Release the concurrency slots of an attempt that has ended."""
-        for queue in self._queues:
-            queue.vacate()
+        while self._reserved:
+            self._reserved.pop().close()
 
     def pause(self, now: float, seconds: float) -> None:
         """Pause for an upstream that asks for it: the throttles with a key, or else all.

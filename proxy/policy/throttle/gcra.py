@@ -211,14 +211,6 @@ class GcraMeter:
         self._state = self._rule.give_back(self._state)
         self._last = self._before
 
-    def spend(self, now: float) -> None:
-        """Count a call that goes out now, even if there is no permit."""
-        self._state, _ = self._rule.reserve(self._state, now)
-        self._before = self._last
-        self._last = now
-        if self._former:
-            self._count_on(now)
-
     def wait(self, now: float, count: int) -> float:
         """Return the seconds until the *count*-th call from now may go out."""
         return self._rule.reserve(self._state, now, count)[1]
