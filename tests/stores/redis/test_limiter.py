@@ -1,6 +1,7 @@
 """One limit for three instances, whatever becomes of one of them."""
 
 import asyncio
+import math
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.wait_queue import Reservation, Waiter
 from tests.stores.running_stores import (
     CLOCK,
     Callers,
@@ -151,6 +153,51 @@ async def test_unused_slots_are_given_back_at_once() -> None:
         await calls_out(second, 4)
         assert second.sent[3] - first.sent[-1] < 1.0
         await eventually(lambda: first.slots.is_idle(CLOCK.monotonic()))
+
+
+async def test_slots_of_a_limit_that_is_dropped_are_free_and_count_again_with_the_next() -> None:
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as one,
+        running_store(server.settings()) as other,
+    ):
+        four, nothing = ThrottleSettings(concurrency=4), ThrottleSettings()
+        first = Callers(one, four, callers=4, lasts=60.0)
+        await calls_out(first, 4)
+        second = Callers(other, four, callers=6, lasts=60.0)
+        first.bucket.change(nothing, CLOCK.monotonic())
+        began = CLOCK.monotonic()
+        await calls_out(second, 4)
+        assert CLOCK.monotonic() - began < 1.0, "without waiting for a lease to end"
+        first.stop()
+        first.bucket.change(four, CLOCK.monotonic())
+        await eventually(lambda: not first.slots.ask(CLOCK.monotonic(), 0))
+        assert not first.take(CLOCK.monotonic()), "four of its own are under way yet"
+        for _ in range(4):
+            first.finish()
+        assert first.bucket.under_way == 0
+        second.stop()
+
+
+async def test_who_has_a_slot_gets_another_permit_though_all_slots_are_taken() -> None:
+    """As after a connection that took longer to make than a permit lives."""
+    async with redis_server() as server, running_store(server.settings()) as store:
+        line = Callers(store, per_second(100, concurrency=1))
+        queue = line.bucket
+
+        def reserved() -> Reservation | None:
+            line.ask(CLOCK.monotonic(), 1)
+            return queue.reserve(CLOCK.monotonic())
+
+        call = await eventually(reserved)
+        assert call is not None
+        now = CLOCK.monotonic()
+        queue.pause(now, 0.01)
+        assert not call.commit(now), "what was at hand is lost"
+        assert queue.come_back(Waiter(now, math.inf, call))
+        released = await eventually(lambda: queue.serve(CLOCK.monotonic()).out)
+        assert [reservation for _, reservation in released] == [call]
+        assert call.commit(CLOCK.monotonic())
 
 
 async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None:
