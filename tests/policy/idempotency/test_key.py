@@ -1,5 +1,6 @@
 """Keys, whose they are, and what makes two requests the same."""
 
+from hashlib import blake2b, sha256
 from typing import Any
 
 import pytest
@@ -142,6 +143,28 @@ def test_a_name_tells_nothing_and_stays_the_same() -> None:
     # Stored by one version, looked up by the next: it must not change.
     name = record_name("charges", (b"authorization", b"Bearer a"), b"8e03978e")
     assert name == "0ecdee3e7d9ed66ea44ebc5f160748ec"
+
+
+def joined(*parts: bytes) -> bytes:
+    """All parts, each with its length before it."""
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts) + b"|"
+
+
+@given(st.text(max_size=5), st.lists(st.binary(max_size=4), max_size=4), st.binary(max_size=9))
+def test_however_many_parts_a_name_has_it_is_made_alike(
+    route: str, caller: list[bytes], key: bytes
+) -> None:
+    whole = joined(route.encode(), key, *caller)
+    expected = blake2b(whole, digest_size=16, person=b"holdfast key").hexdigest()
+    assert record_name(route, caller, key) == expected
+
+
+@given(st.text(max_size=5), st.lists(st.binary(max_size=4), max_size=5), st.binary(max_size=9))
+def test_however_many_parts_a_fingerprint_has_it_is_made_alike(
+    target: str, content: list[bytes], body: bytes
+) -> None:
+    whole = joined(b"POST", target.encode(), *content) + body
+    assert fingerprint("POST", target, content, body) == sha256(whole).digest()
 
 
 # What makes two requests the same.
