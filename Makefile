@@ -2,14 +2,26 @@
 #
 # All of it lives in .venv. A stamp file per set of packages says what is installed there and
 # is older than pyproject.toml when that has changed, so nothing is installed twice.
+# With another Python beside it: `make test PYTHON=python3.13 VENV=.venv/python3.13`.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_ARGS ?=
 QUICK ?=
-JOBS ?= 2
-SCRIPTS := tests/pipeline/idempotency/test_keyed_never_twice.py
+MINUTES ?= 20
+ONLY ?=
+# Tests wait more than they work: twice as many at a time as there are cores.
+JOBS ?= 4
+REPORTS := .pytest_cache/reports
+PYTEST = $(BIN)/python -m pytest --quiet
+PARALLEL := --numprocesses $(JOBS) --dist worksteal
+# One for each core of the smallest machine that is promised.
+MEASURING := --numprocesses 2 --dist loadgroup
+
+# Compiled files are kept, whatever the caller prefers: without them each test that starts a
+# process waits for a second more, and each worker rewrites the assertions of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 ifneq ($(shell command -v uv 2>/dev/null),)
   INSTALL := uv pip install --quiet --python $(BIN)/python
@@ -18,29 +30,48 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep check generate bench clean
+.PHONY: help setup demo tools test test-deep test-newest test-interpreter check mutants generate \
+  bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## create .venv with everything that development needs
 
 demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; Ctrl-C stops both
 	@$(BIN)/python -m proxy.demo --with-proxy config/demo.yaml
 
-# Some tests need programs that no Python package brings: the first line gets them, or says what
-# is missing.
-# Then most tests, JOBS at a time; last those that measure, by themselves.
-test: $(VENV)/.dev ## run the whole test suite
+# Programs that some tests need and no Python package brings. `make test` gets what it can put into
+# .venv; this installs the rest, as root.
+tools: $(VENV)/.dev ## install the programs that tests need: promtool, openssl, Redis, wrk
+	@$(BIN)/python -m tests.support.tools --install
+
+# Most tests, JOBS at a time; then those that measure, two at a time.
+test: $(VENV)/.dev ## run the whole test suite, and name the 20 slowest tests
 	@$(BIN)/python -m tests.support.tools
-	@$(BIN)/python -m pytest -m "not alone and not deep" --numprocesses $(JOBS) --dist loadfile
-	@$(BIN)/python -m pytest -m "alone and not deep"
+	@$(PYTEST) -m "not alone and not deep" $(PARALLEL) --junitxml $(REPORTS)/parallel.xml
+	@$(PYTEST) -m "alone and not deep" $(MEASURING) --junitxml $(REPORTS)/alone.xml
+	@$(BIN)/python -m tests.support.slowest $(REPORTS)/parallel.xml $(REPORTS)/alone.xml
 
 # What takes minutes: thousands of random cases, and limits watched for longer than their window.
-# The scripts of keys wait more than they work, and measure nothing: JOBS at a time, by themselves.
 test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
-	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --deselect $(SCRIPTS)
-	@HOLDFAST_FUZZ=deep $(BIN)/python -m pytest -m deep --numprocesses $(JOBS) $(SCRIPTS)
+	@$(BIN)/python -m tests.support.tools
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and not alone" $(PARALLEL)
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and alone" $(MEASURING)
+
+# The suite runs on the oldest Python; what depends on the interpreter on the newest as well.
+test-newest: $(VENV)/.dev ## run what depends on the interpreter on the newest Python there is
+	@newest="$$($(BIN)/python -m tests.support.newest_python)"; \
+	if [ -z "$$newest" ]; then \
+	  echo "No newer Python is here than that of $(VENV): nothing to test"; \
+	else \
+	  $(MAKE) --no-print-directory test-interpreter \
+	    PYTHON="$$newest" VENV="$(VENV)/$$(basename "$$newest")"; \
+	fi
+
+test-interpreter: $(VENV)/.dev
+	@$(BIN)/python --version
+	@$(PYTEST) -m "interpreter and not alone and not deep" $(PARALLEL)
 
 check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; changes nothing
 	@$(BIN)/ruff check
@@ -49,6 +80,10 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/python -m tests.generate --check
 
+# Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
+mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, and list what no test notices (MINUTES=20)
+	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
+
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures
 	@$(BIN)/python -m tests.generate
 
@@ -56,7 +91,7 @@ bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUIC
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 clean: ## remove .venv, and what the tools and the benchmark left behind
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find bench -path 'bench/results/*' -type f ! -name 'published.*' -delete
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -70,6 +105,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its development tools into $(VENV) ..."
 	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.runtime $@
+
+$(VENV)/.mutation: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast, its development tools and mutmut into $(VENV) ..."
+	@$(INSTALL) --editable '.[dev,mutation]'
+	@touch $(VENV)/.runtime $(VENV)/.dev $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its benchmark peers into $(VENV) ..."

@@ -2,71 +2,94 @@
 
 import asyncio
 import gc
+import signal
 from collections.abc import Callable
 
 import pytest
 import uvloop
 
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would every program
+# that a test starts, and then waits for in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
+
+from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
 
 
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, unless a test asks for more (``tests.support.both_loops``)."""
+    """uvloop, unless a test asks for others: see ``both_loops``, ``virtual_time`` of the kit."""
     marker = item.get_closest_marker("asyncio")
-    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-        "uvloop": uvloop.new_event_loop
-    }
     if marker is not None and "loop_factories" in marker.kwargs:
-        factories["asyncio"] = asyncio.new_event_loop
-    return factories
+        return {
+            "uvloop": uvloop.new_event_loop,
+            "asyncio": asyncio.new_event_loop,
+            "virtual": TestLoop,
+        }
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual": TestLoop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
-# What measures time, rates or memory, or uses ports that are in a file: others beside it would
-# be measured as well. ``make test`` runs these by themselves, and all others two at a time.
+# What measures real time, rates or CPU with real parts, or uses ports that are in a file: the fewer
+# run beside it, the less they are measured as well. ``make test`` runs these last, one for each of
+# two cores. Single tests of other modules are marked where they stand.
 ALONE = (
     "tests/bench/test_real.py",
-    "tests/bounds",
-    "tests/faults/test_clock_jumps.py",
-    "tests/faults/test_crowds.py",
-    "tests/faults/test_silence.py",
-    "tests/faults/test_slow_clients.py",
-    "tests/faults/test_throttle.py",
-    "tests/observe/metrics/test_metrics.py",
-    "tests/observe/metrics/test_throttle_metrics.py",
+    "tests/bounds/test_steady.py",
     "tests/pipeline/idempotency/test_crowds.py",
     "tests/pipeline/idempotency/test_waiters.py",
-    "tests/pipeline/test_retry_deadlines.py",
-    "tests/pipeline/test_storms.py",
-    "tests/pipeline/throttle/test_pause_on_the_wire.py",
-    "tests/pipeline/throttle/test_shared_throttle.py",
     "tests/pipeline/throttle/test_shared_throttle_under_load.py",
-    "tests/pipeline/throttle/test_strict_upstreams.py",
-    "tests/pipeline/throttle/test_throttle_concurrency.py",
-    "tests/pipeline/throttle/test_throttle_on_the_wire.py",
-    "tests/pipeline/throttle/test_throttle_queue.py",
-    "tests/pipeline/throttle/test_throttle_reload.py",
-    "tests/pipeline/throttle/test_throttle_under_load.py",
-    "tests/policy/throttle/test_caller_key.py",
-    "tests/policy/throttle/test_wait_queue.py",
-    "tests/runtime/test_config_watch.py",
     "tests/stores/redis/test_degraded.py",
     "tests/stores/redis/test_limiter.py",
     "tests/test_demo.py",
     "tests/test_readme.py",
 )
 
+# Both start what listens on the ports of config/demo.yaml: one after the other.
+FIXED_PORTS = ("tests/test_demo.py", "tests/test_readme.py")
+
+# What may go another way on another Python: tasks and their cancellation, event loops, aiohttp's
+# parser and hooks, processes and signals, sqlite3, TLS, and the calls that a request takes.
+# ``make test-newest`` runs these on the newest.
+INTERPRETER = (
+    "tests/app",
+    "tests/core",
+    "tests/faults/test_clients_leaving.py",
+    "tests/faults/test_draining.py",
+    "tests/faults/test_our_own_faults.py",
+    "tests/net",
+    "tests/pipeline/idempotency/test_client_disconnects.py",
+    "tests/pipeline/idempotency/test_stage.py",
+    "tests/pipeline/test_retry_cancelled.py",
+    "tests/pipeline/test_retry_session.py",
+    "tests/runtime",
+    "tests/server",
+    "tests/stores/sqlite",
+    "tests/stores/sqlite_file",
+    "tests/stores/test_idempotency_contract.py",
+    "tests/test_kit.py",
+    "tests/upstream",
+    "tests/weight",
+)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is to run by itself."""
-    missing = [path for path in ALONE if not (config.rootpath / path).exists()]
-    assert not missing, f"moved, so it would not run by itself: {missing}"
+    """Mark what is to run by itself, and what on the newest Python as well."""
+    missing = [path for path in (*ALONE, *INTERPRETER) if not (config.rootpath / path).exists()]
+    assert not missing, f"moved, so it would not be marked: {missing}"
     for item in items:
         path = item.path.relative_to(config.rootpath).as_posix()
         if path.startswith(ALONE):
             item.add_marker("alone")
+        if path.startswith(FIXED_PORTS):
+            item.add_marker(pytest.mark.xdist_group("fixed ports"))
+        if path.startswith(INTERPRETER):
+            item.add_marker("interpreter")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,7 @@
 """The kit for wire tests, tried on itself: it must see what is there, and what is wrong."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from tests.support import (
     request,
     running,
     subprocess_proxy,
+    tools,
 )
+from tests.support.newest_python import claimed, newest
+from tests.support.slowest import slowest
 from tests.support.tools import tool
 
 
@@ -85,7 +89,7 @@ def test_a_test_whose_program_is_missing_is_skipped_and_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match=r"apt-get install .* systemd"):
+    with pytest.raises(pytest.skip.Exception, match=r"`make tools`.* systemd"):
         tool("systemd-analyze")
 
 
@@ -94,3 +98,56 @@ def test_in_ci_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="systemd-analyze is missing"):
         tool("systemd-analyze")
+
+
+def test_what_could_not_be_had_is_said_and_is_an_error_to_whoever_asked_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "FOLDER", tmp_path / "tools")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    assert tools.main([]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[0] for line in said] == [one.name for one in tools.TOOLS]
+    assert all(line.endswith("; its tests are skipped") for line in said)
+    assert tools.main(["--install"]) == 1
+
+
+def test_a_server_under_another_name_is_linked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "FOLDER", tmp_path / "tools")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "redis-check-rdb").touch(mode=0o755)
+    tools.main([])
+    assert f"linking {tmp_path / 'tools' / 'redis-server'}" in capsys.readouterr().err
+    assert tool("redis-server") == str(tmp_path / "tools" / "redis-server")
+
+
+# What `make test` and `make test-newest` ask.
+
+
+def test_the_slowest_of_several_reports(tmp_path: Path) -> None:
+    for name, seconds in (("one", 2.5), ("two", 0.25), ("three", 30.0)):
+        case = f'<testcase classname="tests.some" name="{name}" time="{seconds}"/>'
+        (tmp_path / f"{name}.xml").write_text(f"<testsuites>{case}</testsuites>")
+    reports = sorted(tmp_path.iterdir())
+    assert slowest(reports, 2) == [(30.0, "tests.some::three"), (2.5, "tests.some::one")]
+
+
+def test_the_newest_python_is_one_that_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, *_, last = claimed()
+    assert first > last == (3, 11)
+    ours = (sys.version_info.major, sys.version_info.minor)
+    name = f"python{ours[0]}.{ours[1]}"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert newest((3, 0)) is None
+    (tmp_path / name).write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / name).chmod(0o755)
+    assert newest((3, 0)) is None, "a shim of pyenv with nothing behind it"
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(sys.executable)
+    assert newest((3, 0)) == tmp_path / name
+    assert newest(ours) is None

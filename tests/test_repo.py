@@ -141,9 +141,12 @@ def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
         "help",
         "setup",
         "demo",
+        "tools",
         "test",
         "test-deep",
+        "test-newest",
         "check",
+        "mutants",
         "generate",
         "bench",
         "clean",
@@ -153,13 +156,14 @@ def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
 def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     results = tmp_path / "bench" / "results"
-    for folder in (tmp_path / "proxy", tmp_path / "tests", results, tmp_path / ".venv"):
+    made = [tmp_path / ".venv", tmp_path / "mutants"]
+    for folder in (tmp_path / "proxy", tmp_path / "tests", results, *made):
         folder.mkdir(parents=True)
     for name in ("published.json", "published.md", "latest.json", "quick.md"):
         (results / name).touch()
     subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - whichever make the developer uses
     assert {path.name for path in results.iterdir()} == {"published.json", "published.md"}
-    assert not (tmp_path / ".venv").exists()
+    assert not any(folder.exists() for folder in made)
 
 
 # What is generated.

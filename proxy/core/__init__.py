@@ -1,4 +1,4 @@
-"""What the packages above share: clock, ids, a route, a request's exchange, and the ports.
+"""What the packages above share: clock, ids, a route, a client, a request's exchange, the ports.
 
 The ports (``ports.py``, ``recorders.py``) are protocols by which one package uses another without
 importing it: server, pipeline, upstream, stores and observe meet here. Imports ``policy/`` and

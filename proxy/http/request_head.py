@@ -108,6 +108,7 @@ class RequestHead:
         "trusted_only",
         "upgrade",
         "via",
+        "via_line",
     )
 
     def __init__(self, raw: tuple[tuple[bytes, bytes], ...], hop: Hop = DEFAULT_HOP) -> None:
@@ -123,6 +124,9 @@ class RequestHead:
         self.upgrade = b""
         """Value of Upgrade, if Connection lists upgrade too."""
         self.via = b""
+        """The earlier hops, as received."""
+        self.via_line = hop.via
+        """The Via field for the upstream: this hop, after the earlier ones."""
         self.request_id = ""
         """The client's own X-Request-Id, if it is well-formed and there is only one."""
         self.timeout: float | None = None
@@ -153,13 +157,6 @@ class RequestHead:
         fields = (line.partition(b":") for line in self.lines)
         values = [value.strip() for field, _, value in fields if field.lower() == name]
         return len(values) == 1 and bool(values[0])
-
-    def via_line(self, version: bytes) -> bytes:
-        """Write the Via field: this hop, after those of earlier hops."""
-        if not self.via and version == b"1.1":
-            return self.hop.via
-        ours = version + b" " + self.hop.name
-        return b"Via: %b" % (self.via + b", " + ours if self.via else ours)
 
 
 _PASSED_ON = frozenset({None, _SINGLETON, _MAX_FORWARDS})
@@ -228,8 +225,11 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
         _apply_connection(head, connection)
     else:
         head.upgrade = b""
-    if head.via and hop.is_in(head.via):
-        return _loop(hop)
+    if head.via or http_1_0:
+        if hop.is_in(head.via):
+            return _loop(hop)
+        ours = b"%b %b" % (b"1.0" if http_1_0 else b"1.1", hop.name)
+        head.via_line = b"Via: %b" % (head.via + b", " + ours if head.via else ours)
     return head
 
 

@@ -120,9 +120,7 @@ class ResponseHead:
         self.text += b"\r\n" + field
 
     def via_line(self, hop: Hop) -> bytes:
-        """Write the Via field: this hop, after those that the response has passed."""
-        if not self.via:
-            return hop.via
+        """Write the Via field of a response that has passed other hops: this one is the last."""
         return b"Via: %b, 1.1 %b" % (b", ".join(self.via), hop.name)
 
 

@@ -512,8 +512,7 @@ class UpstreamConnection(asyncio.Protocol):
         A response is not *clean* if bytes followed it that no request asked for.
         """
         self._call = None
-        # speed: the first two are all that is_spent() asks about a small request
-        if not clean or not head.reusable or (self._may_be_unread and self.is_spent(head)):
+        if not clean or self.is_spent(head):
             self.close()
             return
         if head.length == 0:

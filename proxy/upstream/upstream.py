@@ -4,7 +4,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Collection
-from math import inf
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -12,7 +11,7 @@ from proxy.core.ports import KeyLost, Refused, RequestBody, SendPermit
 from proxy.http.framing import CHUNKED
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
-from proxy.policy.repeatable import REPEATABLE_METHODS, is_repeatable
+from proxy.policy.repeatable import is_repeatable
 from proxy.policy.settings import UpstreamSettings
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.call import Call, Judge
@@ -45,6 +44,8 @@ class Upstream:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.endpoints = Endpoints(settings, tls, clock, coalescer, breakers)
+        self.breaker = None if breakers is None else self.endpoints
+        """Says whether any address would admit an attempt; None without ``breaker``."""
 
     def __repr__(self) -> str:
         return f"<upstream {self.settings.name} {self.endpoints!r}>"
@@ -124,21 +125,16 @@ class Upstream:
                 permit.close(sent=False)
             raise
 
-    def may_repeat(self, exchange: Exchange) -> bool:
-        """Say whether the request does no harm at this upstream if it runs twice."""
-        method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
-        if method in REPEATABLE_METHODS:
-            return True
-        if not key and unsafe != "always":
-            return False  # speed: as below, for nearly every POST
-        has_key = bool(key) and exchange.sends_once(key)
-        return is_repeatable(method, unsafe, carries_honoured_key=has_key)
-
     def _can_be_sent_again(self, exchange: Exchange) -> bool:
-        """Say whether a second attempt may and could send the same request."""
+        """Say whether a second attempt here may and could send the same request."""
         if exchange.upgrade:
             return False
-        if exchange.method not in REPEATABLE_METHODS and not self.may_repeat(exchange):
+        method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
+        if not is_repeatable(method, unsafe, carries_honoured_key=False) and not (
+            key
+            and exchange.sends_once(key)
+            and is_repeatable(method, unsafe, carries_honoured_key=True)
+        ):
             return False
         return exchange.body is None or exchange.body.will_be_kept()
 
@@ -175,8 +171,7 @@ class Upstream:
                 call.report.not_reached(FailureKind.CONNECT, blame=False)
             raise ConnectError(FailureKind.CONNECT)
         key = exchange.owned_key
-        # speed: the first comparison saves a call where the key cannot be lost.
-        if key is not None and key.owned_until < inf and key.owned_until <= self._clock.monotonic():
+        if key is not None and key.owned_until <= self._clock.monotonic():
             pool.give_back(connection, used=False)
             raise KeyLost
         body = exchange.body

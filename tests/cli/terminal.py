@@ -5,11 +5,13 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,6 +26,8 @@ WITHOUT_RICH = (
     "import sys; sys.modules['rich'] = None; from proxy.cli import main; main()",
 )
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_PATIENCE = 30.0
+"""Seconds after which a command that has not ended never will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,11 @@ def _run(
         ) as process:
             os.close(theirs)
             theirs = -1
-            text = b""
-            # The end of a terminal is an error to read from.
-            while piece := _read(ours):
-                text += piece
-                if until is not None and until(text.decode(errors="replace")):
-                    process.send_signal(signal.SIGINT)
-                    until = None
-            status = process.wait(timeout=10)
+            try:
+                text = _output(ours, process, until)
+                status = process.wait(timeout=10)
+            finally:
+                process.kill()  # in vain, unless it failed
     finally:
         os.close(ours)
         if theirs >= 0:
@@ -90,7 +91,24 @@ def _run(
     return Ended(status, text.decode().replace("\r\n", "\n"))
 
 
-def _read(descriptor: int) -> bytes:
+def _output(
+    ours: int, process: subprocess.Popen[bytes], until: Callable[[str], bool] | None
+) -> bytes:
+    """Return all that *process* prints; once it has printed enough, send Ctrl-C."""
+    text = b""
+    end = time.monotonic() + _PATIENCE
+    # The end of a terminal is an error to read from.
+    while piece := _read(ours, end - time.monotonic()):
+        text += piece
+        if until is not None and until(text.decode(errors="replace")):
+            process.send_signal(signal.SIGINT)
+            until = None
+    return text
+
+
+def _read(descriptor: int, within: float) -> bytes:
+    readable, _, _ = select.select([descriptor], [], [], max(within, 0.0))
+    assert readable, f"the command did not end within {_PATIENCE} s"
     try:
         return os.read(descriptor, 65536)
     except OSError:

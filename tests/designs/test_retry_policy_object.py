@@ -8,8 +8,11 @@ import pytest
 
 from proxy.policy.settings import Outcomes
 from tests.designs.design import Design, verdicts, waited
-from tests.support import RunningProxy, ScriptedUpstream, answer, ok, response
+from tests.support import RunningProxy, ScriptedUpstream, answer, ok, response, virtual_time
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 DESIGN = Design("retry-policy-object.yaml")
 

@@ -12,9 +12,21 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.designs.design import Design, waited
-from tests.support import RunningProxy, ScriptedUpstream, Visit, answer, eventually, ok, response
+from tests.support import (
+    RunningProxy,
+    ScriptedUpstream,
+    Visit,
+    answer,
+    eventually,
+    ok,
+    response,
+    virtual_time,
+)
 from tests.support.depth import FUZZ
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 DESIGN = Design("retry-strategies.yaml")
 

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.examples.example import Example
-from tests.support import RunningProxy, ScriptedUpstream, Visit, hang_up, request
+from tests.support import RunningProxy, ScriptedUpstream, Visit, hang_up, request, virtual_time
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("chat.yaml")
 

@@ -17,8 +17,12 @@ from tests.support import (
     ok,
     request,
     response,
+    virtual_time,
 )
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("large-files.yaml")
 

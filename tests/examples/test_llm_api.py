@@ -18,10 +18,14 @@ from tests.support import (
     ok,
     request,
     response,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.records import last_logged
 from tests.support.throttles import in_queue, throttle
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("llm-api.yaml")
 

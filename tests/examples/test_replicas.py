@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.examples.example import Example
-from tests.support import RunningProxy, ScriptedUpstream, answer, eventually, response
+from tests.support import RunningProxy, ScriptedUpstream, answer, eventually, response, virtual_time
 from tests.support.clock import FakeClock
 from tests.support.throttles import statuses
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("replicas.yaml")
 

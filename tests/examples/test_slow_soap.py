@@ -14,8 +14,12 @@ from tests.support import (
     eventually,
     hang_up,
     response,
+    virtual_time,
 )
 from tests.support.throttles import in_queue
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("slow-soap.yaml")
 

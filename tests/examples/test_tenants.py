@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.examples.example import Example
-from tests.support import RunningProxy, ScriptedUpstream, hang_up
+from tests.support import RunningProxy, ScriptedUpstream, hang_up, virtual_time
 from tests.support.throttles import statuses
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("tenants.yaml")
 

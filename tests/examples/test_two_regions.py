@@ -14,9 +14,13 @@ from tests.support import (
     hang_up,
     ok,
     response,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.throttles import statuses
+
+pytestmark = virtual_time
+
 
 EXAMPLE = Example("two-regions.yaml")
 

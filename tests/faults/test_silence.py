@@ -1,7 +1,6 @@
 """An upstream that says nothing, or says it very slowly."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -14,13 +13,19 @@ from tests.support import (
     both_loops,
     chunked,
     hang,
+    now,
     ok,
     one_route,
+    real_time,
     request,
     running,
     stall,
+    virtual_time,
 )
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 LARGE = 64 * 1024 * 1024
 
@@ -42,9 +47,9 @@ async def test_no_head_by_the_route_s_timeout_is_504(method: str, fault: Behavio
         proxy.client() as client,
     ):
         upstream.script(fault)
-        began = time.monotonic()
+        began = now()
         response = await client.request(method, "/", body=b"x" if method == "POST" else None)
-        assert 0.045 <= time.monotonic() - began < 2
+        assert 0.045 <= now() - began < 2
         assert (response.status, response.reason_word) == (504, "timeout")
         record = await last_logged(proxy)
         assert outcomes(record) == ["timeout"]
@@ -79,9 +84,9 @@ async def test_the_timeout_counts_again_once_the_client_has_sent_everything() ->
         await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n1")
         await asyncio.sleep(0.1)
         await client.send(b"2")
-        began = time.monotonic()
+        began = now()
         assert (await client.response("POST")).status == 504
-        assert time.monotonic() - began < 2
+        assert now() - began < 2
         assert outcomes(await last_logged(proxy)) == ["timeout"]
 
 
@@ -102,9 +107,9 @@ async def test_a_body_that_falls_silent_is_cut(beginning: bytes) -> None:
         proxy.client() as client,
     ):
         upstream.script(answer_and_hang(beginning))
-        began = time.monotonic()
+        began = now()
         response = await client.get()
-        assert 0.045 <= time.monotonic() - began < 2
+        assert 0.045 <= now() - began < 2
         assert (response.status, response.complete) == (200, False)
         assert await client.ended() is End.RESET
         assert outcomes(await last_logged(proxy)) == ["truncated"]
@@ -125,6 +130,8 @@ async def test_the_route_s_timeout_ends_with_the_head() -> None:
         assert outcomes(await last_logged(proxy)) == ["2xx"]
 
 
+@real_time  # of sockets, with the buffers of a kernel
+@pytest.mark.alone
 async def test_a_trickle_is_passed_on_byte_by_byte_and_holds_up_nobody() -> None:
     written = b"0123456789"
 
@@ -143,9 +150,9 @@ async def test_a_trickle_is_passed_on_byte_by_byte_and_holds_up_nobody() -> None
         await upstream.seen()
         slowest = 0.0
         while b"0" not in client.wire.unread:
-            began = time.monotonic()
+            began = now()
             assert (await proxy.get("/other")).status == 200
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, now() - began)
         # The first byte of the body is here, the last has not even been sent.
         assert b"9" not in client.wire.unread[-5:]
         assert slowest < 1
@@ -153,6 +160,8 @@ async def test_a_trickle_is_passed_on_byte_by_byte_and_holds_up_nobody() -> None
         assert (response.body, response.complete) == (written, True)
 
 
+@real_time  # of sockets, with the buffers of a kernel
+@pytest.mark.alone
 async def test_an_upstream_that_reads_nothing_is_504_and_slows_the_client_down() -> None:
     size = 64 * 1024 * 1024
     sent = 0
@@ -198,6 +207,7 @@ async def test_what_is_no_body_does_not_count_as_one() -> None:
         assert outcomes(await last_logged(proxy)) == ["truncated"]
 
 
+@pytest.mark.alone
 @both_loops
 async def test_an_upstream_that_stops_reading_is_504_where_only_silence_is_bounded() -> None:
     async with (
@@ -205,20 +215,22 @@ async def test_an_upstream_that_stops_reading_is_504_where_only_silence_is_bound
         running(one_route(upstream, "timeout: none\nidle_timeout: 150ms")) as proxy,
         proxy.client() as client,
     ):
-        began = time.monotonic()
+        began = now()
         client.wire.write(request("POST", "/", f"Content-Length: {LARGE}") + bytes(LARGE // 2))
         response = await client.response("POST")
-        assert 0.14 <= time.monotonic() - began < 2
+        assert 0.14 <= now() - began < 2
         assert (response.status, response.reason_word) == (504, "timeout")
         assert outcomes(await last_logged(proxy)) == ["timeout"]
         assert proxy.open_upstream_connections == 0
         await upstream.stop()
 
 
+@real_time  # of sockets, with the buffers of a kernel
+@pytest.mark.alone
 async def test_an_upstream_that_reads_slowly_but_steadily_gets_everything() -> None:
     async def read_slowly(visit: Visit) -> None:
-        began = time.monotonic()
-        while time.monotonic() - began < 0.7:
+        began = now()
+        while now() - began < 0.7:
             visit.wire.stall()
             await asyncio.sleep(0.03)
             visit.wire.go_on()

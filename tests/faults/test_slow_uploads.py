@@ -14,9 +14,13 @@ from tests.support import (
     one_route,
     request,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 WINDOW = 30.0
 

@@ -12,11 +12,11 @@ import pytest
 from tests.support import (
     RawClient,
     ScriptedUpstream,
-    eventually,
     one_route,
     request,
     running,
     subprocess_proxy,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
@@ -27,7 +27,6 @@ from tests.support.throttles import (
     in_queue,
     join_queue,
     most_within,
-    throttle,
 )
 
 # Fault 26: clients reset in the queue.
@@ -73,6 +72,7 @@ async def test_clients_that_reset_in_queue_are_never_sent_and_their_slots_are_fr
 # Fault 28: a burst over the rate.
 
 
+@virtual_time
 async def test_a_burst_is_held_and_the_surplus_told_and_other_routes_do_not_notice() -> None:
     async with ScriptedUpstream() as upstream:
         config = (
@@ -95,6 +95,7 @@ async def test_a_burst_is_held_and_the_surplus_told_and_other_routes_do_not_noti
                 clock.go_on()
                 while not burst.done():
                     assert (await client.get("/other")).status == 200
+                    await asyncio.sleep(0.001)
             got = await burst
             served = [response for response in got if response.status == 200]
             # A loop that is late saves nothing up for them: the last may hear so after all.
@@ -129,15 +130,23 @@ def assert_no_burst(times: list[float], served: int) -> None:
         assert most_within(times, window) <= BURST + RATE * window + 3, window
 
 
+@pytest.mark.alone
 async def test_a_loop_that_stood_still_lets_no_more_than_a_burst_out_afterwards() -> None:
-    async with ScriptedUpstream() as upstream, running(one_route(upstream, LIMITED)) as proxy:
+    clock = FakeClock()
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, LIMITED), clock=clock) as proxy,
+    ):
+        clock.stop()  # all come in one moment
         waiting = asyncio.create_task(at_once(proxy, 40))
-        await eventually(lambda: throttle(proxy)["waiting"] >= 25)
+        await in_queue(proxy, 40 - BURST)
         asyncio.get_running_loop().call_soon(time.sleep, STILL)
+        clock.go_on()
         assert {got.status for got in await waiting} == {200}
         assert_no_burst([seen.at for seen in upstream.requests], 40)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("limit", [LIMITED, "throttle: {rate: 10/200ms, algorithm: window}"])
 async def test_nor_does_a_process_that_was_stopped_for_a_while(limit: str, tmp_path: Path) -> None:
     sent = tmp_path / "sent"

@@ -2,8 +2,11 @@
 
 import pytest
 
-from tests.support import ScriptedUpstream, request, running
+from tests.support import ScriptedUpstream, request, running, virtual_time
 from tests.support.keys import KEY, is_replayed, keyed, post
+
+pytestmark = virtual_time
+
 
 # Routes by a header's value.
 

@@ -20,16 +20,21 @@ from tests.support import (
     eventually,
     hang,
     one_route,
+    real_time,
     request,
     reset,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
 from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 FIXED = 'fallback: {status: 200, headers: {Content-Type: text/plain, X-Mood: calm}, body: "later"}'
 RETRY = "retry: {backoff: {strategy: constant, base: 1ms}}"
@@ -312,6 +317,7 @@ async def test_whatever_ends_the_retries_the_fallback_follows(
         await nothing_left(proxy)
 
 
+@real_time  # of sockets, which bring a long rest in pieces
 @pytest.mark.parametrize(
     ("rest", "connections"),
     [

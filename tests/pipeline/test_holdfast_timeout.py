@@ -1,11 +1,21 @@
 """``Holdfast-Timeout``: a caller may grant less time than the route does, never more."""
 
-import time
-
 import pytest
 
-from tests.support import ScriptedUpstream, answer, hang, one_route, response, running
+from tests.support import (
+    ScriptedUpstream,
+    answer,
+    hang,
+    now,
+    one_route,
+    response,
+    running,
+    virtual_time,
+)
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 ROUTES = {"a plain route": "", "a route that retries": "retry: true"}
 
@@ -28,9 +38,9 @@ async def test_it_can_only_shorten_the_time(route: str, configured: str, fields:
         ScriptedUpstream(hang) as upstream,
         running(one_route(upstream, f"timeout: {configured}\n{route}")) as proxy,
     ):
-        began = time.monotonic()
+        began = now()
         got = await proxy.get("/", *fields)
-        assert 0.095 <= time.monotonic() - began < 2
+        assert 0.095 <= now() - began < 2
         assert (got.status, got.reason_word) == (504, "timeout")
         assert len(upstream.requests) == 1
 
@@ -41,9 +51,9 @@ async def test_it_bounds_all_attempts_and_waits_together() -> None:
         ScriptedUpstream(answer(response(503))) as upstream,
         running(one_route(upstream, route, options="budget: false")) as proxy,
     ):
-        began = time.monotonic()
+        began = now()
         got = await proxy.get("/", "Holdfast-Timeout: 150ms")
-        assert time.monotonic() - began < 1.5
+        assert now() - began < 1.5
         assert got.status == 503
         record = await last_logged(proxy)
         assert record["attempts"][-1]["why"] == "deadline"

@@ -5,7 +5,6 @@ No further attempt is made, what was held is let go, and the numbers still add u
 
 import asyncio
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -25,17 +24,23 @@ from tests.support import (
     both_loops,
     eventually,
     hang,
+    now,
     ok,
     one_route,
+    real_time,
     request,
     response,
     running,
     subprocess_proxy,
+    virtual_time,
 )
 from tests.support.leftovers import leftovers, nothing_left
 from tests.support.ports import black_hole
 from tests.support.proxies import LogRecord
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 AT_ONCE = 0.05
 FULL_BUDGET = 10.2
@@ -169,10 +174,10 @@ async def test_within_50_ms_nothing_is_left_of_it() -> None:
     taken = []
     for _ in range(5):
         async with waiting() as (proxy, _, client):
-            began = time.monotonic()
+            began = now()
             client.wire.reset()
             await nothing_left(proxy, clients=0)
-            taken.append(time.monotonic() - began)
+            taken.append(now() - began)
     assert min(taken) < AT_ONCE
 
 
@@ -267,10 +272,10 @@ async def test_a_drain_ends_the_wait_at_once() -> None:
     taken = []
     for _ in range(3):
         async with waiting() as (proxy, upstream, client):
-            began = time.monotonic()
+            began = now()
             draining = await drain(proxy)
             assert_draining(await client.response("PUT"))
-            taken.append(time.monotonic() - began)
+            taken.append(now() - began)
             assert await client.ended() is End.CLOSED
             await draining
             [record] = await proxy.logged()
@@ -394,15 +399,16 @@ async def test_stopping_at_once_ends_it_too(stage: str) -> None:
             await eventually(lambda: len(proxy.app._retry_waits) == 1)
         else:
             await upstream.seen(2)
-        began = time.monotonic()
+        began = now()
         await proxy.app.stop_at_once()
-        assert time.monotonic() - began < 1
+        assert now() - began < 1
         assert (await client.response()).reason_word == "draining"
         [record] = await proxy.logged()
         assert reasons(record)[-1] == "shutdown"
         assert not leftovers(proxy)
 
 
+@real_time  # a process of its own
 async def test_a_second_signal_during_the_wait_ends_the_process() -> None:
     async with ScriptedUpstream(unavailable) as upstream:
         # The first signal lets everything go on for as long as drain_delay says.
@@ -422,17 +428,18 @@ async def test_a_second_signal_during_the_wait_ends_the_process() -> None:
             assert reasons(record) == ["shutdown"]
 
 
+@real_time  # a process of its own
 async def test_the_first_signal_ends_the_wait_of_a_process() -> None:
     async with ScriptedUpstream(unavailable) as upstream:
         config = one_route(upstream, LONG_WAIT, top="drain_timeout: 30s")
         async with subprocess_proxy(config) as proxy, proxy.client() as client:
             await client.send(request("GET", "/"))
             await upstream.seen()
-            began = time.monotonic()
+            began = now()
             proxy.signal(signal.SIGTERM)
             assert (await client.response()).status == 503
             assert await proxy.exit_status() == 0
-            assert time.monotonic() - began < 5
+            assert now() - began < 5
             assert len(upstream.requests) == 1
 
 
@@ -560,6 +567,7 @@ async def test_leaving_at_any_millisecond_leaves_nothing_behind_and_the_numbers_
         assert await budget_left(proxy) == pytest.approx(600 + 0.5 * len(log) - sent)
 
 
+@real_time  # asks the kernel whether the client has left
 @pytest.mark.parametrize(
     ("first", "rest"),
     [

@@ -32,14 +32,19 @@ from tests.support import (
     hang,
     hang_up,
     ok,
+    real_time,
     request,
     reset,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.ports import refusing_port
 from tests.support.proxies import LogRecord
+
+pytestmark = virtual_time
+
 
 OTHER_KEY = "X-Order-Id"
 PROMISES = {"": "false", USUAL_KEY: "true", OTHER_KEY: OTHER_KEY}
@@ -162,6 +167,7 @@ async def test_a_connection_that_is_refused_is_tried_again_whatever_the_request(
             await assert_all_agree(proxy, trial, await ask_all(proxy, trial))
 
 
+@real_time  # TLS
 async def test_a_handshake_that_fails_is_tried_again_whatever_the_request() -> None:
     trial = Trial(Fault("connect", lasts=True), code=502)
     async with ScriptedUpstream() as upstream:
@@ -173,6 +179,7 @@ async def test_a_handshake_that_fails_is_tried_again_whatever_the_request() -> N
         assert upstream.requests == []
 
 
+@real_time  # TLS
 async def test_an_upstream_that_is_not_trusted_is_not_tried_again(tmp_path: Path) -> None:
     trial = Trial(Fault("certificate", lasts=True), code=502)
     async with (

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.pipeline import retry_session
+from tests.pipeline.twins import outcomes
 from tests.support import (
     Certificates,
     ScriptedUpstream,
@@ -17,12 +19,17 @@ from tests.support import (
     hang_up,
     ok,
     one_route,
+    real_time,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.ports import black_hole
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 QUICK = "retry: {backoff: {base: 1ms}}"
 LONG = 5.0
@@ -160,6 +167,7 @@ async def test_a_slow_rest_of_the_response_takes_nothing_from_the_wait() -> None
 # The words for it.
 
 
+@real_time  # TLS
 @pytest.mark.parametrize("status", [200, 404, 500, 503])
 async def test_a_response_that_broke_off_had_begun(status: int, tmp_path: Path) -> None:
     """Over TLS, where the client is told in another order than over plain TCP."""
@@ -300,3 +308,23 @@ async def test_a_body_of_tiny_pieces_holds_up_nobody_when_it_is_sent_again() -> 
         first, second = upstream.requests
         assert first.body == second.body == b"x" * 3000
         assert second.framing == "chunked"
+
+
+# Twins: what is said twice for speed comes to the same.
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("route", "options"),
+    [
+        ("timeout: 2s\nretry: {attempts: 2}", ""),
+        ("timeout: 2s\nretry: {attempts: 3}\nthrottle: 10/s", "breaker: true\nbudget: {ratio: 1}"),
+        ("timeout: 50ms\nfallback: {status: 200, body: x}\nretry: true", ""),
+    ],
+)
+async def test_a_good_first_answer_needs_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, route: str, options: str
+) -> None:
+    in_one = await outcomes(route, options)
+    monkeypatch.setattr(retry_session, "FIRST_FAILURE", 0)  # each attempt gets its verdict
+    assert await outcomes(route, options) == in_one

@@ -1,14 +1,16 @@
 """Waits between two attempts: over in time, ended by a drain, and nothing left of any."""
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from proxy.pipeline.retry_waits import RetryWaits
-from tests.support import both_loops, eventually
+from tests.support import both_loops, eventually, now, virtual_time
+
+pytestmark = virtual_time
+
 
 LONG = 3600.0
 
@@ -19,12 +21,12 @@ async def test_no_wait_is_shorter_than_was_asked_for(milliseconds: float) -> Non
     retry_waits = RetryWaits()
     for phase in range(40):
         # Somewhere inside one of the milliseconds that uvloop counts.
-        begin = time.monotonic() + phase / 40_000
-        while time.monotonic() < begin:
+        begin = now() + phase / 40_000
+        while now() < begin:
             pass
-        began = time.monotonic()
+        began = now()
         assert await retry_waits.wait(milliseconds / 1000)
-        assert time.monotonic() - began >= milliseconds / 1000
+        assert now() - began >= milliseconds / 1000
 
 
 async def begun(wait: Coroutine[Any, Any, bool]) -> "asyncio.Task[bool]":

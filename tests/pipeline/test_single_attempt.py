@@ -26,6 +26,11 @@ from proxy.stores.dead_letters import DeadLetterStore
 from proxy.stores.dead_letters.store import DeadLetterLosses
 from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.upstream.upstream import Upstream
+from tests.pipeline.twins import outcomes
+from tests.support import virtual_time
+
+pytestmark = virtual_time
+
 
 ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
 """The head was relayed already, or nobody is there to be told."""
@@ -78,3 +83,24 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
     assert asked == [NO_LIMIT if limit is None else limit]
     upstream.endpoints.close()
     await asyncio.sleep(0)
+
+
+# Twins: what is said twice for speed comes to the same.
+
+
+@pytest.mark.parametrize(
+    ("route", "options"),
+    [
+        ("timeout: 2s", ""),
+        ("timeout: 50ms", "breaker: {min_requests: 2, open_for: 1s}"),
+        ("timeout: 50ms\nthrottle: 10/s", ""),
+        ("timeout: 2s\nthrottle: {rate: 10/s, max_wait: 10s}", "throttle: {concurrency: 1}"),
+        ("timeout: 2s\nthrottle: 10/s", "breaker: {min_requests: 2, open_for: 1s}"),
+    ],
+)
+async def test_handle_comes_to_the_same_as_its_parts(
+    monkeypatch: pytest.MonkeyPatch, route: str, options: str
+) -> None:
+    in_one = await outcomes(route, options)
+    monkeypatch.setattr(SingleAttempt, "handle", SingleAttempt.make_one)
+    assert await outcomes(route, options) == in_one

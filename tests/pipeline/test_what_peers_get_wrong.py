@@ -26,9 +26,13 @@ from tests.support import (
     reset,
     response,
     running,
+    virtual_time,
 )
 from tests.support.proxies import LogRecord
 from tests.support.records import last_logged, outcomes
+
+pytestmark = virtual_time
+
 
 QUICK = "backoff: {strategy: constant, base: 1ms, jitter: none}"
 RETRY = f"retry: {{{QUICK}}}"
@@ -105,6 +109,7 @@ async def until_attempts_failed(proxy: RunningProxy, count: int) -> None:
             metrics = await proxy.metrics()
             if metrics.total("holdfast_upstream_attempts_total", outcome="connect") >= count:
                 return
+            await asyncio.sleep(0.005)
 
 
 # Attempts that nobody counts.

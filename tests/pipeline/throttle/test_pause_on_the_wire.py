@@ -5,7 +5,6 @@ says so for longer.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -18,11 +17,13 @@ from tests.support import (
     Visit,
     answer,
     eventually,
+    now,
     ok,
     one_route,
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.depth import DEEP
@@ -37,6 +38,9 @@ from tests.support.throttles import (
     statuses,
     throttle,
 )
+
+pytestmark = virtual_time
+
 
 HINT = 2.0 if DEEP else 0.4
 """Seconds."""
@@ -55,7 +59,7 @@ class Moody:
     async def __call__(self, visit: Visit) -> None:
         await asyncio.sleep(0.002)
         if visit.number == self._at:
-            self.said = time.monotonic()
+            self.said = now()
             await visit.send(NOT_NOW)
         else:
             await visit.send(ok())
@@ -67,12 +71,12 @@ async def run_fifty_callers(proxy: RunningProxy, seconds: float) -> float:
 
     async def call() -> None:
         async with proxy.client() as client:
-            while time.monotonic() < end:
+            while now() < end:
                 got = await client.get()
                 if got.status == 429:
-                    heard.append(time.monotonic())
+                    heard.append(now())
 
-    end = time.monotonic() + seconds
+    end = now() + seconds
     await asyncio.gather(*(call() for _ in range(50)))
     [moment] = heard
     return moment
@@ -123,7 +127,7 @@ async def test_without_any_rate_those_who_waited_are_spread_over_a_second() -> N
         for number, client in enumerate(clients):
             await join_queue(proxy, client, request("GET", f"/{number}"))
         assert throttle(proxy)["waiting"] == 20
-        began = time.monotonic()
+        began = now()
         clock.go_on()
         for client in clients:
             assert (await client.response()).status == 200
@@ -370,11 +374,11 @@ async def test_who_waits_for_a_connection_meanwhile_is_not_sent_either() -> None
         await upstream.seen()
         await second.send(request("GET", "/second"))
         await eventually(lambda: throttle(proxy)["under_way"] == 2)
-        told = time.monotonic()
+        told = now()
         manual.let_through()
         assert (await first.response()).status == 429
         assert (await second.response()).status == 200
-        assert upstream.requests[1].at - told >= HINT
+        assert upstream.requests[1].at - told == pytest.approx(HINT)
         await nothing_left(proxy)
 
 

@@ -9,7 +9,6 @@ Nor can a limit be used while nobody gets to run: a :class:`Witness` knows for h
 
 import asyncio
 import sys
-import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,15 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.instances import Crowd, everybody_sees_it
-from tests.support import ScriptedUpstream, answer, response, running, subprocess_proxy
+from tests.support import (
+    ScriptedUpstream,
+    answer,
+    now,
+    response,
+    running,
+    subprocess_proxy,
+    virtual_time,
+)
 from tests.support.proxies import ROOT, ServedBy
 from tests.support.redis_server import redis_server
 from tests.support.upstream import Visit, ok
@@ -117,6 +124,7 @@ class Numbered(Crowd):
                 assert got.status == 200
 
 
+@pytest.mark.alone
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("instances", "least"),
@@ -145,7 +153,7 @@ async def test_no_second_sees_more_than_was_written(
             await everybody_sees_it(proxies, "up")
         crowd = Numbered(proxies, "")
         witness = Witness()
-        began = time.monotonic()
+        began = now()
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(witness.watch())
             for by in range(instances):
@@ -154,7 +162,7 @@ async def test_no_second_sees_more_than_was_written(
                         group.create_task(crowd.call(by, rate, f"{by}-{caller}"))
             await asyncio.sleep(SECONDS)
             crowd.end()
-            ended = time.monotonic()
+            ended = now()
             watching.cancel()
         for file in files:
             _note(file.read_text(), counts, "sent")
@@ -176,16 +184,17 @@ class Strict:
         self.refused = 0
 
     async def __call__(self, visit: Visit) -> None:
-        now = time.monotonic()
-        recent = [moment for moment in self.arrivals if now - moment <= 1.0]
+        arrived = now()
+        recent = [moment for moment in self.arrivals if arrived - moment <= 1.0]
         if len(recent) >= 20:
             self.refused += 1
             await answer(response(429, b"", "Retry-After: 1"))(visit)
         else:
-            self.arrivals.append(now)
+            self.arrivals.append(arrived)
             await answer(ok(b"found"))(visit)
 
 
+@virtual_time
 @pytest.mark.parametrize("algorithm", ["gcra", "window"])
 async def test_80_calls_for_an_api_that_is_limited_to_20_a_second(algorithm: str) -> None:
     """Tried as a new user did (margin aside: here everything shares one loop)."""

@@ -22,9 +22,13 @@ from tests.support import (
     reset,
     response,
     running,
+    virtual_time,
 )
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import ManualAnswers, at_once, decisions, in_queue, throttle
+
+pytestmark = virtual_time
+
 
 ONE = "throttle: {concurrency: 1}"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"

@@ -15,11 +15,15 @@ from tests.support import (
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.depth import DEEP
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import ManualAnswers, in_queue, statuses, throttle
+
+pytestmark = virtual_time
+
 
 TRUSTING = "trusted_proxies: [127.0.0.1]"
 

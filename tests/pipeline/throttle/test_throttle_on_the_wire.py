@@ -5,7 +5,6 @@ a test: each that was spent for nothing is missed at the end.
 """
 
 import asyncio
-import time
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +20,13 @@ from tests.support import (
     eventually,
     hang,
     hang_up,
+    now,
     one_route,
+    real_time,
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
@@ -40,6 +42,9 @@ from tests.support.throttles import (
     throttle,
 )
 from tests.support.upstream import ok
+
+pytestmark = virtual_time
+
 
 BREAKER = "breaker: {min_requests: 1, open_for: 30s}"
 
@@ -327,6 +332,8 @@ async def test_a_stale_connection_for_which_no_permit_is_left_is_told_as_what_it
         await nothing_left(proxy)
 
 
+@real_time  # a relay of its own sockets
+@pytest.mark.alone
 async def test_a_rate_is_used_though_every_call_needs_a_connection_that_takes_its_time(
     tmp_path: Path,
 ) -> None:
@@ -344,9 +351,9 @@ async def test_a_rate_is_used_though_every_call_needs_a_connection_that_takes_it
             f"routes: [{{match: /**, upstream: a, throttle: {rate}/s}}]\n"
         )
         async with running(config) as proxy:
-            began = time.monotonic()
+            began = now()
             got = await asyncio.gather(*(proxy.get() for _ in range(calls)))
-            took = time.monotonic() - began
+            took = now() - began
             assert {response.status for response in got} == {200}
             assert took >= (calls - 1) / rate
             assert took < calls * 0.06, "one connection after the other would have taken longer"

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from tests.support import Response, RunningProxy, ScriptedUpstream, one_route, request, running
+from tests.support import (
+    Response,
+    RunningProxy,
+    ScriptedUpstream,
+    one_route,
+    request,
+    running,
+    virtual_time,
+)
 from tests.support.leftovers import nothing_left
 from tests.support.throttles import (
     ManualAnswers,
@@ -15,6 +23,9 @@ from tests.support.throttles import (
     statuses,
     throttle,
 )
+
+pytestmark = virtual_time
+
 
 PATIENT = "max_wait: none}\ntimeout: none"
 

@@ -6,7 +6,6 @@ longer.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -15,10 +14,22 @@ from typing import cast
 import pytest
 
 from tests.bounds.weighing import ANSWER
-from tests.support import ProxyProcess, eventually, one_route, request, subprocess_proxy
+from tests.support import (
+    ProxyProcess,
+    eventually,
+    now,
+    one_route,
+    real_time,
+    request,
+    subprocess_proxy,
+    virtual_time,
+)
 from tests.support.depth import DEEP
 from tests.support.throttles import most_within
 from tests.support.witness import witness
+
+pytestmark = virtual_time
+
 
 SECONDS = 20.0 if DEEP else 5.0
 CALLERS = 32
@@ -36,7 +47,7 @@ class Counting(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         count = data.count(b"\r\n\r\n")
-        self._times += [time.monotonic()] * count
+        self._times += [now()] * count
         self._transport.write(ANSWER * count)
 
 
@@ -67,7 +78,7 @@ class Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.statuses.append(data[9:12])
-        if time.monotonic() < self._until:
+        if now() < self._until:
             self._transport.write(GET)
         else:
             self._transport.close()
@@ -79,7 +90,7 @@ class Caller(asyncio.Protocol):
 async def call_for(proxy: ProxyProcess, seconds: float) -> list[bytes]:
     """The statuses that all callers got, in a closed loop for so long."""
     loop = asyncio.get_running_loop()
-    until = time.monotonic() + seconds
+    until = now() + seconds
     callers = []
     for _ in range(CALLERS):
         done = loop.create_future()
@@ -103,6 +114,8 @@ def test_the_counting_here_is_right(times: list[float], most: int) -> None:
     assert most_within(times, 1.0) == most
 
 
+@real_time  # a process of its own, under load
+@pytest.mark.alone
 @pytest.mark.timeout(60)
 async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
     rate, burst = 200, 20
@@ -128,6 +141,8 @@ async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
         assert metrics.total("holdfast_throttle_queue_length") == 0
 
 
+@real_time  # a process of its own, under load
+@pytest.mark.alone
 @pytest.mark.timeout(60)
 async def test_a_window_holds_exactly() -> None:
     count, period = 40, 0.25

@@ -13,6 +13,7 @@ from tests.support import (
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.clock import FakeClock
 from tests.support.leftovers import nothing_left
@@ -27,6 +28,9 @@ from tests.support.throttles import (
     statuses,
     throttle,
 )
+
+pytestmark = virtual_time
+
 
 UNAVAILABLE = answer(response(503, b"not now"))
 FULL_BUDGET = 10.2

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from proxy.policy.attempt import Attempt, FailureKind
 from proxy.policy.idempotency.record import RecordState
@@ -15,11 +16,16 @@ from proxy.policy.idempotency.retention import (
     state_after,
 )
 from proxy.policy.repeatable import may_have_run
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    USUAL_KEPT,
+    AmbiguousKeys,
+    IdempotencySettings,
+)
 from tests.vectors.load import cases
 
 RELEASE = IdempotencySettings()
-HOLD = IdempotencySettings(on_ambiguous="hold")
+HOLD = IdempotencySettings(on_ambiguous=AmbiguousKeys.HOLD)
 REFUSED = {"upstream": frozenset({421, 425, 429}), "other": frozenset[int]()}
 FATES = {"store": RecordState.DONE, "hold": RecordState.HELD, "release": None}
 
@@ -127,6 +133,8 @@ def test_statuses_can_be_named() -> None:
         ),
         pytest.param([429, 200], KeyOutcome.AMBIGUOUS, id="another upstream has done it"),
         pytest.param([429, 503], KeyOutcome.AMBIGUOUS, id="or may have"),
+        pytest.param([429, 399], KeyOutcome.AMBIGUOUS, id="the last status of a success"),
+        pytest.param([429, 400], KeyOutcome.FREE, id="the first of a rejection"),
         pytest.param([429, 404], KeyOutcome.FREE, id="which knew nothing of it"),
     ],
 )
@@ -136,6 +144,10 @@ def test_what_came_from_elsewhere_is_never_kept(
     first, *others = attempts
     made = [attempt(first), *(attempt(ending, upstream="other") for ending in others)]
     assert outcome_of_key(RELEASE, 200, made, REFUSED, fell_back=True) is outcome
+
+
+def test_a_fixed_answer_before_any_attempt_sets_the_key_free() -> None:
+    assert outcome_of_key(HOLD, 200, [], REFUSED, fell_back=True) is KeyOutcome.FREE
 
 
 def test_each_upstream_speaks_for_itself() -> None:
@@ -218,3 +230,29 @@ def test_a_status_line_is_no_field() -> None:
 )
 def test_a_stream_of_events(line: bytes, expected: bool) -> None:  # noqa: FBT001 - pytest's way
     assert is_stream_of_events(b"HTTP/1.1 200 OK\r\n" + line) is expected
+
+
+ENDINGS = st.one_of(st.sampled_from(FailureKind), st.integers(200, 599))
+
+
+@given(
+    st.lists(st.tuples(ENDINGS, st.booleans(), st.sampled_from(["upstream", "other"])), max_size=3),
+    st.integers(200, 599),
+    st.frozensets(st.integers(200, 599)),
+    st.booleans(),
+    st.sampled_from([RELEASE, HOLD]),
+)
+def test_a_whole_response_is_kept_by_its_status_alone(
+    earlier: list[tuple[FailureKind | int, bool, str]],
+    status: int,
+    keep: frozenset[int],
+    fell_back: bool,  # noqa: FBT001 - hypothesis passes it so
+    settings: IdempotencySettings,
+) -> None:
+    """KeyOwner.relay_head() goes by these two alone, before it settles at once."""
+    attempts = [attempt(ending, sent=sent, upstream=name) for ending, sent, name in earlier]
+    attempts.append(attempt(status))
+    settings = replace(settings, keep=keep)
+    outcome = outcome_of_key(settings, status, attempts, REFUSED, fell_back=fell_back)
+    assert (outcome is KeyOutcome.KEPT) == (status in keep and not fell_back)
+    assert state_after(KeyOutcome.KEPT, settings) is RecordState.DONE

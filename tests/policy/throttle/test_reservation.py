@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.wait_queue import Reservation, ReservationState, Waiter, WaitQueue
 from tests.policy.throttle.textbook import textbook_limiters
 from tests.support.depth import FUZZ
@@ -158,7 +158,7 @@ settings = st.builds(
     ThrottleSettings,
     rates=st.lists(st.builds(Rate, st.integers(1, 5), st.just(1.0)), max_size=2).map(tuple),
     burst=st.none() | st.integers(1, 3),
-    algorithm=st.sampled_from(["gcra", "window"]),
+    algorithm=st.sampled_from(RateAlgorithm),
     concurrency=st.none() | st.integers(1, 3),
 )
 
