@@ -6,8 +6,6 @@ from proxy.http.fields import PROTECTED
 class Hop:
     """The name of this proxy in ``Via`` and ``Proxy-Status``, and the fields it protects."""
 
-    __slots__ = ("name", "protected", "proxy_status", "via")
-
     def __init__(self, name: str = "holdfast", protected: frozenset[bytes] = PROTECTED) -> None:
         """Take *name*, the pseudonym of this proxy: a token (RFC 9110 7.6.3)."""
         self.name = name.encode()

@@ -7,6 +7,7 @@ slip into an answer.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,95 +24,61 @@ class QuotaLeft:
 
 
 class RefusalReason(StrEnum):
-    """The closed set of reasons, used in problem types, logs and tests alike."""
+    """The closed set of reasons, used in problem types, logs and tests alike.
 
-    BAD_REQUEST = "bad_request"
-    KEY_MISSING = "key_missing"
-    KEY_INVALID = "key_invalid"
-    NO_ROUTE = "no_route"
-    METHOD = "method"
-    SLOW_CLIENT = "slow_client"
-    KEY_IN_FLIGHT = "key_in_flight"
-    OUTCOME_UNKNOWN = "outcome_unknown"
-    RESULT_NOT_STORED = "result_not_stored"
-    BODY_TOO_LARGE = "body_too_large"
-    TARGET_TOO_LONG = "target_too_long"
-    EXPECTATION = "expectation"
-    KEY_MISMATCH = "key_mismatch"
-    THROTTLED = "throttled"
-    HEADERS_TOO_LARGE = "headers_too_large"
-    NOT_IMPLEMENTED = "not_implemented"
-    CONNECT = "connect"
-    RESET = "reset"
-    PROTOCOL = "protocol"
-    CERTIFICATE = "certificate"
-    UNKNOWN = "unknown"
-    BUSY = "busy"
-    BREAKER_OPEN = "breaker_open"
-    STORE = "store"
-    OVERLOAD = "overload"
-    DRAINING = "draining"
-    TIMEOUT = "timeout"
-    VERSION = "version"
-    LOOP = "loop"
+    Each has its status, the title of its problem, a registered Proxy-Status error type (RFC 9209
+    2.3) and, where it would promise something, the seconds for Retry-After.
+    """
 
+    # Defaults for the type checker: RefusalReason("busy") looks a member up, and makes none.
+    def __new__(
+        cls,
+        reason: str,
+        status: int = 0,
+        heading: str = "",
+        proxy_error: str = "",
+        retry_after: int | None = None,
+    ) -> Self:
+        member = str.__new__(cls, reason)
+        member._value_ = reason
+        member.status, member.heading = status, heading
+        member.proxy_error, member.retry_after = proxy_error, retry_after
+        return member
 
-@dataclass(frozen=True, slots=True)
-class _ProblemText:
     status: int
-    title: str
-    error: str
-    """A registered Proxy-Status error type (RFC 9209 2.3)."""
-    retry_after: int | None = None
+    heading: str
+    proxy_error: str
+    retry_after: int | None
 
-
-_PROBLEMS = {
-    RefusalReason.BAD_REQUEST: _ProblemText(400, "Bad request", "http_request_error"),
-    RefusalReason.KEY_MISSING: _ProblemText(400, "Idempotency key missing", "http_request_error"),
-    RefusalReason.KEY_INVALID: _ProblemText(400, "Idempotency key invalid", "http_request_error"),
-    RefusalReason.NO_ROUTE: _ProblemText(404, "No route matches", "destination_not_found"),
-    RefusalReason.METHOD: _ProblemText(405, "Method not allowed", "http_request_denied"),
-    RefusalReason.SLOW_CLIENT: _ProblemText(
-        408, "Request took too long to arrive", "http_request_error"
-    ),
-    RefusalReason.KEY_IN_FLIGHT: _ProblemText(409, "Still running", "http_request_denied", 1),
-    RefusalReason.OUTCOME_UNKNOWN: _ProblemText(409, "Outcome unknown", "http_request_denied"),
-    RefusalReason.RESULT_NOT_STORED: _ProblemText(409, "Result not kept", "http_request_denied"),
-    RefusalReason.BODY_TOO_LARGE: _ProblemText(413, "Body too large", "http_request_error"),
-    RefusalReason.TARGET_TOO_LONG: _ProblemText(
-        414, "Request target too long", "http_request_error"
-    ),
-    RefusalReason.EXPECTATION: _ProblemText(417, "Unknown expectation", "http_request_error"),
-    RefusalReason.KEY_MISMATCH: _ProblemText(
-        422, "Key used for another request", "http_request_denied"
-    ),
-    RefusalReason.THROTTLED: _ProblemText(429, "Too many requests", "http_request_denied", 1),
-    RefusalReason.HEADERS_TOO_LARGE: _ProblemText(
-        431, "Header fields too large", "http_request_error"
-    ),
-    RefusalReason.NOT_IMPLEMENTED: _ProblemText(501, "Not implemented", "http_request_error"),
-    RefusalReason.CONNECT: _ProblemText(502, "Upstream unreachable", "destination_unavailable"),
-    RefusalReason.RESET: _ProblemText(
-        502, "Upstream closed the connection", "connection_terminated"
-    ),
-    RefusalReason.PROTOCOL: _ProblemText(
-        502, "Upstream sent an invalid response", "http_protocol_error"
-    ),
-    RefusalReason.CERTIFICATE: _ProblemText(
-        502, "Upstream is not trusted", "tls_certificate_error"
-    ),
-    RefusalReason.UNKNOWN: _ProblemText(502, "Upstream failed", "proxy_internal_error"),
-    RefusalReason.BUSY: _ProblemText(503, "No free connection", "connection_limit_reached", 1),
-    RefusalReason.BREAKER_OPEN: _ProblemText(
-        503, "Upstream left alone for now", "destination_unavailable", 1
-    ),
-    RefusalReason.STORE: _ProblemText(503, "The store is out of reach", "proxy_internal_error", 1),
-    RefusalReason.OVERLOAD: _ProblemText(503, "Overloaded", "connection_limit_reached", 1),
-    RefusalReason.DRAINING: _ProblemText(503, "Shutting down", "proxy_internal_response", 1),
-    RefusalReason.TIMEOUT: _ProblemText(504, "Upstream timed out", "http_response_timeout"),
-    RefusalReason.VERSION: _ProblemText(505, "HTTP version not supported", "http_request_error"),
-    RefusalReason.LOOP: _ProblemText(508, "Loop detected", "proxy_loop_detected"),
-}
+    BAD_REQUEST = "bad_request", 400, "Bad request", "http_request_error"
+    KEY_MISSING = "key_missing", 400, "Idempotency key missing", "http_request_error"
+    KEY_INVALID = "key_invalid", 400, "Idempotency key invalid", "http_request_error"
+    NO_ROUTE = "no_route", 404, "No route matches", "destination_not_found"
+    METHOD = "method", 405, "Method not allowed", "http_request_denied"
+    SLOW_CLIENT = "slow_client", 408, "Request took too long to arrive", "http_request_error"
+    KEY_IN_FLIGHT = "key_in_flight", 409, "Still running", "http_request_denied", 1
+    OUTCOME_UNKNOWN = "outcome_unknown", 409, "Outcome unknown", "http_request_denied"
+    RESULT_NOT_STORED = "result_not_stored", 409, "Result not kept", "http_request_denied"
+    BODY_TOO_LARGE = "body_too_large", 413, "Body too large", "http_request_error"
+    TARGET_TOO_LONG = "target_too_long", 414, "Request target too long", "http_request_error"
+    EXPECTATION = "expectation", 417, "Unknown expectation", "http_request_error"
+    KEY_MISMATCH = "key_mismatch", 422, "Key used for another request", "http_request_denied"
+    THROTTLED = "throttled", 429, "Too many requests", "http_request_denied", 1
+    HEADERS_TOO_LARGE = "headers_too_large", 431, "Header fields too large", "http_request_error"
+    NOT_IMPLEMENTED = "not_implemented", 501, "Not implemented", "http_request_error"
+    CONNECT = "connect", 502, "Upstream unreachable", "destination_unavailable"
+    RESET = "reset", 502, "Upstream closed the connection", "connection_terminated"
+    PROTOCOL = "protocol", 502, "Upstream sent an invalid response", "http_protocol_error"
+    CERTIFICATE = "certificate", 502, "Upstream is not trusted", "tls_certificate_error"
+    UNKNOWN = "unknown", 502, "Upstream failed", "proxy_internal_error"
+    BUSY = "busy", 503, "No free connection", "connection_limit_reached", 1
+    BREAKER_OPEN = "breaker_open", 503, "Upstream left alone for now", "destination_unavailable", 1
+    STORE = "store", 503, "The store is out of reach", "proxy_internal_error", 1
+    OVERLOAD = "overload", 503, "Overloaded", "connection_limit_reached", 1
+    DRAINING = "draining", 503, "Shutting down", "proxy_internal_response", 1
+    TIMEOUT = "timeout", 504, "Upstream timed out", "http_response_timeout"
+    VERSION = "version", 505, "HTTP version not supported", "http_request_error"
+    LOOP = "loop", 508, "Loop detected", "proxy_loop_detected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +103,18 @@ class Refusal:
 
     @property
     def status(self) -> int:
-        return self.other_status or _PROBLEMS[self.reason].status
+        return self.other_status or self.reason.status
 
     @property
     def title(self) -> str:
-        return _PROBLEMS[self.reason].title
+        return self.reason.heading
 
     @property
     def proxy_error(self) -> str:
         """The registered error type for the Proxy-Status field (RFC 9209 2.3)."""
-        return _PROBLEMS[self.reason].error
+        return self.reason.proxy_error
 
     @property
     def retry_after(self) -> int | None:
         """Seconds for Retry-After, or None where it would promise nothing."""
-        return _PROBLEMS[self.reason].retry_after if self.wait is None else self.wait
+        return self.reason.retry_after if self.wait is None else self.wait

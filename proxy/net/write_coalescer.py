@@ -25,8 +25,6 @@ class WriteCoalescer:
     close it, as if the message had gone out at once. But bytes may still come in before.
     """
 
-    __slots__ = ("_loop", "waiting")
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.WriteTransport, tuple[bytes, _OnUnsent]] = {}

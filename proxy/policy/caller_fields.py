@@ -68,8 +68,6 @@ class SingleFields:
     ``X_Api_Key`` beside ``X-Api-Key`` is a repetition as well: to CGI-style servers they are one.
     """
 
-    __slots__ = ("_names", "_parameters")
-
     def __init__(self, names: Iterable[str], parameters: Iterable[str]) -> None:
         """Check header fields *names*, in lower case, and query *parameters*."""
         self._names = frozenset(name.encode().replace(b"_", b"-") for name in names)

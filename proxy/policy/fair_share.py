@@ -26,8 +26,6 @@ _STALE_ENTRIES = 64
 class FairShare(Generic[Caller]):
     """Counts how much of one capacity each caller uses; forgets callers that use nothing."""
 
-    __slots__ = ("_grown", "_heap", "_ranked", "_used_by", "used")
-
     def __init__(self) -> None:
         self.used = 0
         """The sum of what all callers use."""

@@ -101,8 +101,6 @@ ANYWHERE = RepeatPermission()
 class RepeatRules:
     """What a route allows and what its upstream promises about repeated requests."""
 
-    __slots__ = ("_attempt_time", "_header", "_key", "_proofs", "_unsafe", "_upstream", "_urls")
-
     def __init__(
         self,
         upstream: UpstreamSettings,

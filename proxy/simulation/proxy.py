@@ -6,18 +6,16 @@ from dataclasses import replace
 
 from proxy.core.clientless import ClientlessExchange
 from proxy.core.clock import Clock
-from proxy.core.exchange import Exchange
 from proxy.core.memory_transport import Address, MemoryServer
 from proxy.core.ports import Refused
-from proxy.core.route import Route
+from proxy.core.recorders import ThrottleRecorder
+from proxy.core.route import Recorder, Route
 from proxy.core.virtual_time import VirtualLoop
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.pipeline.generation import Generation, GenerationBuilder, TlsContexts
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
-from proxy.policy.attempt import Attempt, RetryDelay
 from proxy.policy.dead_letter import DeadLetter
-from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import MemorySettings, Settings
 from proxy.simulation.scripted_peer import ScriptedPeer
 from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
@@ -50,8 +48,9 @@ class SimulatedProxy:
             self._in_flight,
             self.dead_letters,
         )
+        silent = SilentRecorder()  # type: ignore[abstract]  # empty bodies are all that it needs
         self._generation = builder.build(
-            settings, _without_tls(settings), Generation(), _new_recorder, _new_throttle_recorder
+            settings, _without_tls(settings), Generation(), lambda _: silent, lambda *_: silent
         )
 
     @property
@@ -120,53 +119,11 @@ class _UnboundedMemory:
         del size
 
 
-class SilentRecorder:
-    """Records nothing: what a simulation looks at is in its exchanges (core.route.Recorder)."""
+class SilentRecorder(Recorder, ThrottleRecorder):
+    """Records nothing, of routes and of throttles: the methods of the two ports do nothing.
 
-    def started(self) -> None:
-        """Ignore a request."""
-
-    def attempted(self, attempt: Attempt) -> None:
-        """Ignore an attempt."""
-
-    def judged(self, reason: VerdictReason) -> None:
-        """Ignore a verdict."""
-
-    def waited(self, delay: RetryDelay) -> None:
-        """Ignore a wait."""
-
-    def keyed(self, result: KeyResult) -> None:
-        """Ignore a key."""
-
-    def dead_lettered(self, *, kept: bool) -> None:
-        """Ignore a dead letter."""
-
-    def disconnected(self, phase: str) -> None:
-        """Ignore a client that left."""
-
-    def finished(self, exchange: Exchange) -> None:
-        """Ignore a request that has ended."""
-
-
-class SilentThrottleRecorder:
-    """Records nothing of a throttle (core.recorders.ThrottleRecorder)."""
-
-    def admitted(self) -> None:
-        """Ignore an attempt that was admitted."""
-
-    def delayed(self, seconds: float) -> None:
-        """Ignore a wait in the queue."""
-
-    def refused(self) -> None:
-        """Ignore a refusal."""
-
-
-def _new_recorder(_: object) -> SilentRecorder:
-    return SilentRecorder()
-
-
-def _new_throttle_recorder(_scope: str, _name: str) -> SilentThrottleRecorder:
-    return SilentThrottleRecorder()
+    What a simulation looks at is in its exchanges.
+    """
 
 
 def _ignore() -> None:

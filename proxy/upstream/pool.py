@@ -45,28 +45,6 @@ class ConnectTimeout(ConnectError):
 class Pool:
     """The connection pool of one address of one origin."""
 
-    __slots__ = (
-        "_clock",
-        "_closed",
-        "_coalescer",
-        "_failed_at",
-        "_idle",
-        "_loop",
-        "_open",
-        "_preempt_timer",
-        "_settings",
-        "_sweep_timer",
-        "_tls",
-        "_waiters",
-        "address",
-        "authority",
-        "breaker",
-        "label",
-        "origin",
-        "uploads",
-        "url",
-    )
-
     def __init__(
         self,
         origin: Origin,
@@ -93,7 +71,8 @@ class Pool:
         # The most recently used connection is at the right end and is taken first, so that
         # the others grow old enough to be closed.
         self._idle: deque[UpstreamConnection] = deque()
-        self._open = 0
+        self.open_connections = 0
+        """Connections that exist or are being opened."""
         # In order of arrival, and removed in constant time: thousands may leave at once.
         self._waiters: OrderedDict[asyncio.Future[UpstreamConnection | None], str] = OrderedDict()
         """Requests that wait for a slot, each with its caller."""
@@ -106,12 +85,7 @@ class Pool:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<pool {self.label} open={self._open} idle={len(self._idle)}>"
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that exist or are being opened."""
-        return self._open
+        return f"<pool {self.label} open={self.open_connections} idle={len(self._idle)}>"
 
     @property
     def idle_connections(self) -> int:
@@ -153,7 +127,7 @@ class Pool:
         """
         connect_by = self._clock.monotonic() + within
         waited = False
-        while self._open >= self._settings.max_connections:
+        while self.open_connections >= self._settings.max_connections:
             if self._idle:
                 # An idle connection too old for this request takes the slot of a new one.
                 self._idle.popleft().abandon()
@@ -169,7 +143,7 @@ class Pool:
             granted.abandon()
             break
         else:
-            self._open += 1
+            self.open_connections += 1
         try:
             within = connect_by - self._clock.monotonic()
             connection = await self._open_connection(within, blame=blame and not waited)
@@ -222,7 +196,7 @@ class Pool:
     def _release_slot(self) -> None:
         """Free a slot: grant it to the oldest waiter, if there is one."""
         if not self._grant(None):
-            self._open -= 1
+            self.open_connections -= 1
 
     async def _open_connection(self, within: float, *, blame: bool) -> UpstreamConnection:
         secure = self._tls is not None

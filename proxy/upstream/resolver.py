@@ -22,17 +22,6 @@ AT_LEAST_BETWEEN = 1.0
 class Resolver:
     """Resolves one host to its addresses."""
 
-    __slots__ = (
-        "_changed",
-        "_clock",
-        "_host",
-        "_looked_up_at",
-        "_lookup",
-        "_port",
-        "found",
-        "is_fixed",
-    )
-
     def __init__(self, host: str, port: int, clock: Clock, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._host = host

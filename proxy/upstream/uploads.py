@@ -28,8 +28,6 @@ _PREEMPTED = Refusal(
 class Uploads:
     """The requests of one address whose bodies are being sent, the oldest first."""
 
-    __slots__ = ("_callers", "_uploads")
-
     def __init__(self) -> None:
         self._uploads: dict[Exchange, str] = {}
         self._callers = FairShare[str]()

@@ -46,8 +46,6 @@ class KeyFields(NamedTuple):
 class KeyReader:
     """Finds in the fields of a request what a route needs to know of its key."""
 
-    __slots__ = ("_uses",)
-
     def __init__(self, header: bytes, scope: Iterable[bytes]) -> None:
         """Read the key from the field *header*; *scope* tells callers apart; all in lower case."""
         scope = frozenset(scope)

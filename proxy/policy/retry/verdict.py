@@ -111,8 +111,6 @@ class Verdict:
 class RetryRules:
     """A route's retry settings, and the statuses by which its upstream refuses."""
 
-    __slots__ = ("refused", "retry", "statuses")
-
     def __init__(self, retry: RetrySettings, upstream: UpstreamSettings) -> None:
         self.retry = retry
         self.refused = upstream.refused

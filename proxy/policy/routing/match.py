@@ -76,8 +76,6 @@ class RouteTable:
     the file; only their methods and remaining headers are checked one by one.
     """
 
-    __slots__ = ("_conditions", "_header_names", "_host_dots", "_indexes", "_only_index")
-
     def __init__(self, matches: tuple[Match, ...]) -> None:
         conditions: list[tuple[frozenset[str], tuple[_Header, ...]] | None] = []
         patterns: dict[tuple[str | None, _Header | None], list[tuple[str, int]]] = {}

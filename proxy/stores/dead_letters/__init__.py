@@ -10,7 +10,7 @@
     its client is not told that it is: an older one that a client was promised is never evicted for
     it.
 4.  A full disk can be cleared: some space is set aside for commands that free space, and what is
-    free in the file is given back (``reserve.py``).
+    free in the file is given back (``sqlite_file/reserve.py``).
 
 It imports ``core``, ``policy``, ``http`` and ``stores/sqlite_file``; others use
 :class:`DeadLetterStore`.

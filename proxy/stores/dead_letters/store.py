@@ -21,9 +21,9 @@ from proxy.policy.dead_letter import (
 )
 from proxy.stores import StoreError
 from proxy.stores.dead_letters.presence import Presence
-from proxy.stores.dead_letters.reserve import Reserve, empty_log
 from proxy.stores.dead_letters.table import BATCH, LAYOUT, DeadLetterTable, Kept
 from proxy.stores.sqlite_file.opening import open_file
+from proxy.stores.sqlite_file.reserve import Reserve, empty_log
 from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")

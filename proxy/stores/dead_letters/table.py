@@ -20,7 +20,23 @@ from proxy.policy.failure_category import FailureCategory
 from proxy.policy.fair_share import limit_for_one_caller
 from proxy.stores import StoreError
 from proxy.stores.dead_letters.presence import Presence
+from proxy.stores.sqlite_file.columns import Columns
 from proxy.stores.sqlite_file.opening import Layout
+
+_NONSENSE = "what is stored of a letter makes no sense"
+_SUMMARY = Columns(
+    "id TEXT, created REAL, expires REAL, route TEXT, method TEXT, target BLOB, request_id TEXT,"
+    " error TEXT, category TEXT, why TEXT, used INTEGER, allowed INTEGER, may_have_run INTEGER,"
+    " state TEXT, replays INTEGER, size INTEGER, missing TEXT, caller TEXT, credentials TEXT",
+    _NONSENSE,
+)
+_REST = Columns(
+    "peer TEXT, scheme TEXT, record TEXT, fallback TEXT, holder TEXT, headers TEXT, dropped TEXT",
+    _NONSENSE,
+)
+_OWN = Columns("owner TEXT, weight INTEGER", _NONSENSE)
+"""For the table alone: which replay has the dead letter, and the bytes that it takes."""
+_ALL = _SUMMARY + _OWN + _REST
 
 # Whether a dead letter may be replayed without force, for the new row of a change and the old.
 _NEW = "(NEW.missing = '' AND NOT NEW.may_have_run AND NEW.state = 'waiting')"
@@ -33,38 +49,7 @@ LAYOUT = Layout(
     waits_for_disk=True,
     can_shrink=True,
     statements=(
-        """
-        CREATE TABLE letters (
-            id TEXT PRIMARY KEY,
-            created REAL NOT NULL,
-            expires REAL NOT NULL,
-            route TEXT NOT NULL,
-            method TEXT NOT NULL,
-            target BLOB NOT NULL,
-            request_id TEXT NOT NULL,
-            error TEXT NOT NULL,
-            category TEXT NOT NULL,
-            why TEXT NOT NULL,
-            used INTEGER NOT NULL,
-            allowed INTEGER NOT NULL,
-            may_have_run INTEGER NOT NULL,
-            state TEXT NOT NULL,
-            owner TEXT NOT NULL,
-            replays INTEGER NOT NULL,
-            size INTEGER NOT NULL,
-            missing TEXT NOT NULL,
-            weight INTEGER NOT NULL,
-            peer TEXT NOT NULL,
-            scheme TEXT NOT NULL,
-            record TEXT NOT NULL,
-            fallback TEXT NOT NULL,
-            holder TEXT NOT NULL,
-            caller TEXT NOT NULL,
-            credentials TEXT NOT NULL,
-            headers TEXT NOT NULL,
-            dropped TEXT NOT NULL
-        )
-        """,
+        f"CREATE TABLE letters ({_ALL.definition}, PRIMARY KEY (id))",
         # Apart from the rest, which is written anew whenever the state changes.
         "CREATE TABLE bodies (letter TEXT PRIMARY KEY, body BLOB NOT NULL)",
         "CREATE INDEX letters_by_route ON letters (route, id)",
@@ -131,14 +116,6 @@ LAYOUT = Layout(
     ),
 )
 
-_SUMMARY = (
-    "id, created, expires, route, method, target, request_id, error, category, why, used, allowed,"
-    " may_have_run, state, replays, size, missing, caller, credentials"
-)
-_REST = "headers, dropped, peer, scheme, record, fallback, holder"
-_ALL = f"{_SUMMARY}, owner, weight, {_REST}"
-_PLACEHOLDERS = ", ".join("?" * len(_ALL.split(",")))
-_SUMMARY_COLUMNS = len(_SUMMARY.split(","))
 BATCH = 200
 """Dead letters that are deleted in one transaction: other processes wait for the file meanwhile."""
 _ENOUGH_TO_SHRINK = 256
@@ -194,22 +171,23 @@ class DeadLetterTable:
         if own_count >= share or own_size + weight > share_bytes:
             return Kept.NO_SHARE
         out = dead_letter.summary
-        values = (
-            *(out.id, out.created, out.expires, out.route, out.method),
-            out.target.encode("utf-8", "surrogateescape"),
-            *(out.request_id, out.error, out.category.value, out.verdict, out.used, out.allowed),
-            *(int(out.may_have_run), out.state.value, out.replays, out.size, out.missing or ""),
-            *(out.caller, json.dumps(out.credentials)),
-            *("", weight, headers, json.dumps(dead_letter.dropped)),
-            *(
-                dead_letter.peer,
-                dead_letter.scheme,
-                dead_letter.record,
-                dead_letter.fallback,
-                dead_letter.holder,
-            ),
-        )
-        self._run(f"INSERT INTO letters ({_ALL}) VALUES ({_PLACEHOLDERS})", values)  # noqa: S608 - constants
+        values = {
+            **{name: getattr(out, name) for name in DeadLetterSummary.__slots__},
+            **{name: getattr(dead_letter, name) for name in ("peer", "scheme", "record")},
+            "fallback": dead_letter.fallback,
+            "holder": dead_letter.holder,
+            "target": out.target.encode("utf-8", "surrogateescape"),
+            "category": out.category.value,
+            "why": out.verdict,
+            "state": out.state.value,
+            "missing": out.missing or "",
+            "credentials": json.dumps(out.credentials),
+            "owner": "",
+            "weight": weight,
+            "headers": headers,
+            "dropped": json.dumps(dead_letter.dropped),
+        }
+        self._run(f"INSERT INTO letters ({_ALL.names}) VALUES ({_ALL.parameters})", values)  # noqa: S608 - constants
         if dead_letter.body:
             self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, dead_letter.body))
         self._add_run(out.id, 0, run)
@@ -234,7 +212,7 @@ class DeadLetterTable:
         condition = f"WHERE {' AND '.join(where)}" if where else ""
         order = "DESC" if newest else "ASC"
         rows = self._run(
-            f"SELECT {_SUMMARY} FROM letters {condition} ORDER BY id {order} LIMIT ?",  # noqa: S608 - constants
+            f"SELECT {_SUMMARY.names} FROM letters {condition} ORDER BY id {order} LIMIT ?",  # noqa: S608 - constants
             (*values, limit),
         )
         return [_summary(row) for row in rows]
@@ -243,7 +221,7 @@ class DeadLetterTable:
         """Return all of one dead letter."""
         self.find_abandoned()
         row = self._run(
-            f"SELECT {_SUMMARY}, {_REST} FROM letters WHERE id = ?",  # noqa: S608 - constants
+            f"SELECT {_SUMMARY.names}, {_REST.names} FROM letters WHERE id = ?",  # noqa: S608 - constants
             (dead_letter_id,),
         ).fetchone()
         if row is None:
@@ -388,82 +366,35 @@ def _text(value: bytes) -> str:
 
 
 def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
-    match row:
-        case (
-            str(dead_letter_id),
-            float(created),
-            float(expires),
-            str(route),
-            str(method),
-            bytes(target),
-            str(request_id),
-            str(error),
-            str(category),
-            str(verdict),
-            int(used),
-            int(allowed),
-            int(may_have_run),
-            str(state),
-            int(replays),
-            int(size),
-            str(missing),
-            str(caller),
-            str(credentials),
-        ) if category in set(FailureCategory) and state in set(DeadLetterState):
-            return DeadLetterSummary(
-                id=dead_letter_id,
-                created=created,
-                expires=expires,
-                route=route,
-                method=method,
-                target=target.decode("utf-8", "surrogateescape"),
-                request_id=request_id,
-                error=error,
-                category=FailureCategory(category),
-                verdict=verdict,
-                used=used,
-                allowed=allowed,
-                may_have_run=bool(may_have_run),
-                state=DeadLetterState(state),
-                replays=replays,
-                size=size,
-                missing=Missing(missing) if missing in set(Missing) else None,
-                caller=caller,
-                credentials=tuple(_read(credentials)),
-            )
-    raise StoreError("what is stored of a letter makes no sense")
+    values = _SUMMARY.read(row)
+    category, state, missing = values["category"], values["state"], values["missing"]
+    if category not in set(FailureCategory) or state not in set(DeadLetterState):
+        raise StoreError(_NONSENSE)
+    values.update(
+        target=values["target"].decode("utf-8", "surrogateescape"),
+        category=FailureCategory(category),
+        verdict=values.pop("why"),
+        may_have_run=bool(values["may_have_run"]),
+        state=DeadLetterState(state),
+        missing=Missing(missing) if missing in set(Missing) else None,
+        credentials=tuple(_read(values["credentials"])),
+    )
+    return DeadLetterSummary(**values)
 
 
 def _dead_letter(
     row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]
 ) -> DeadLetter:
-    summary, rest = _summary(row[:_SUMMARY_COLUMNS]), row[_SUMMARY_COLUMNS:]
-    match rest:
-        case (
-            str(headers),
-            str(dropped),
-            str(peer),
-            str(scheme),
-            str(record),
-            str(fallback),
-            str(holder),
-        ):
-            return DeadLetter(
-                summary=summary,
-                headers=_headers(headers),
-                dropped=tuple(_read(dropped)),
-                body=body,
-                peer=peer,
-                scheme=scheme,
-                record=record,
-                fallback=fallback,
-                holder=holder,
-                runs=tuple(
-                    ReplayRun(time, result, tuple(_read(attempts)))
-                    for time, result, attempts in runs
-                ),
-            )
-    raise StoreError("what is stored of a letter makes no sense")
+    values = _REST.read(row[len(_SUMMARY) :])
+    values.update(headers=_headers(values["headers"]), dropped=tuple(_read(values["dropped"])))
+    return DeadLetter(
+        summary=_summary(row[: len(_SUMMARY)]),
+        body=body,
+        runs=tuple(
+            ReplayRun(time, result, tuple(_read(attempts))) for time, result, attempts in runs
+        ),
+        **values,
+    )
 
 
 def _headers(text: str) -> RawHeaders:
@@ -476,5 +407,5 @@ def _read(text: str) -> list:  # type: ignore[type-arg]  # whatever we wrote
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise StoreError("what is stored of a letter makes no sense")
+        raise StoreError(_NONSENSE)
     return found

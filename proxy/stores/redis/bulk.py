@@ -39,7 +39,6 @@ class BulkConnection:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._connecting = asyncio.Lock()
         self._connection: RedisConnection | None = None
-        self._asked: set[asyncio.Future[Reply]] = set()
         self._failed: StoreFailure | None = None
         self._reconnect_at = 0.0
         """When a connection may be tried again; ``_failed`` is why it could not be made last
@@ -48,7 +47,7 @@ class BulkConnection:
         """How often it was dropped: a connection that was begun before is not wanted any more."""
 
     def __repr__(self) -> str:
-        return f"<bulk, {len(self._asked)} calls>"
+        return f"<bulk, {self._connection}>"
 
     async def run(
         self,
@@ -82,8 +81,8 @@ class BulkConnection:
         """Close the connection; waiting calls fail with *reason*. It may be used again."""
         self._drops += 1
         if self._connection is not None:
-            self._connection.close()
-        self._lose(reason)
+            self._connection.close(reason)
+            self._connection = None
 
     async def _run_limited(
         self,
@@ -110,18 +109,7 @@ class BulkConnection:
 
     async def _send(self, command: Command) -> Reply:
         connection = await self._connected()
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._asked.add(future)
-
-        def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - only the reply counts
-            if not future.done():
-                future.set_result(reply)
-
-        try:
-            connection.call(command, answered)
-            return await future
-        finally:
-            self._asked.discard(future)
+        return await connection.ask(command)
 
     async def _connected(self) -> RedisConnection:
         async with self._connecting:
@@ -144,14 +132,8 @@ class BulkConnection:
             self._connection = connection
             return connection
 
-    def _lose(self, reason: str) -> None:
-        """Fail all calls on the connection, which has ended."""
+    def _lose(self, reason: str) -> None:  # noqa: ARG002 - the calls that wait have failed for it
         self._connection = None
-        asked = list(self._asked)
-        self._asked.clear()
-        for future in asked:
-            if not future.done():
-                future.set_exception(StoreFailure(reason))
 
 
 def _checked(reply: Reply) -> Reply:

@@ -15,17 +15,14 @@ class RedisConnector:
 
     def __init__(self, settings: RedisSettings, clock: Clock) -> None:
         self._settings = settings
+        self.timeout = settings.timeout
+        """Seconds in which the server must answer."""
         self._clock = clock
         self._tls: ssl.SSLContext | None = None
 
     def __str__(self) -> str:
         host = self._settings.host
         return f"{f'[{host}]' if ':' in host else host}:{self._settings.port}"
-
-    @property
-    def timeout(self) -> float:
-        """Seconds in which the server must answer."""
-        return self._settings.timeout
 
     async def connect(self, lost: Callable[[str], None]) -> RedisConnection:
         """Return a new connection, logged in; *lost* is called if it ends. The caller closes it.

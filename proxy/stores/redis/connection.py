@@ -57,7 +57,8 @@ class RedisConnection(asyncio.Protocol):
         self._pending: deque[_Pending] = deque()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._requested: asyncio.Future[Reply] | None = None
+        self._asked: set[asyncio.Future[Reply]] = set()
+        """Futures of replies that are awaited."""
         self.pushed: Callable[[Reply], None] | None = None
         """Called with what comes without a request: messages of a channel."""
         self.heard = clock.monotonic()
@@ -98,29 +99,34 @@ class RedisConnection(asyncio.Protocol):
             self._written += len(data)
             self._transport.write(data)
 
-    async def request(self, *command: str | int) -> Reply:
-        """Return the reply to *command*. Raises StoreFailure if that is an error, or if none comes.
+    def ask(self, command: Command) -> asyncio.Future[Reply]:
+        """Send *command*; the reply's future fails with StoreFailure if the connection ends first.
 
-        Only one request at a time.
+        Raises StoreFailure if it has ended already.
         """
         if self._lost is None:
             raise StoreFailure("the connection is closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._requested = future
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
 
         def answered(reply: Reply, sent: float) -> None:  # noqa: ARG001 - only the reply counts
             if not future.done():
                 future.set_result(reply)
 
         self.call(command, answered)
-        reply = await future
+        return future
+
+    async def request(self, *command: str | int) -> Reply:
+        """Return the reply to *command*. Raises StoreFailure if it is an error or none comes."""
+        reply = await self.ask(command)
         if isinstance(reply, ReplyError):
             raise StoreFailure(str(reply))
         return reply
 
-    def close(self) -> None:
-        """End the connection; no callback is called any more."""
-        self._end("the connection is closed")
+    def close(self, reason: str = "the connection is closed") -> None:
+        """End the connection; no callback is called any more. Awaited replies fail for *reason*."""
+        self._end(reason)
 
     def fail(self, reason: str) -> None:
         """End the connection because of *reason*, and report it."""
@@ -133,8 +139,9 @@ class RedisConnection(asyncio.Protocol):
         self._lost = None
         self._pending.clear()
         self._late = 0
-        if self._requested is not None and not self._requested.done():
-            self._requested.set_exception(StoreFailure(reason))
+        for future in self._asked:
+            if not future.done():
+                future.set_exception(StoreFailure(reason))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -195,7 +202,7 @@ class RedisConnection(asyncio.Protocol):
             self._moved = now
         idle_since = max(oldest, self.heard, self._moved)
         if now >= idle_since + self._timeout or now >= oldest + self.longest:
-            self.fail(self._overdue)
+            self.fail(f"no answer within {self._timeout * 1000:.0f} ms")
             return
         self._notify_late(now)
         if self._lost is not None:
@@ -222,7 +229,3 @@ class RedisConnection(asyncio.Protocol):
         before, self._taken = self._taken, self._written - unacked
         waited, self._had_unacked = self._had_unacked, unacked > 0
         return self._taken > before and (waited or self._had_unacked)
-
-    @property
-    def _overdue(self) -> str:
-        return f"no answer within {self._timeout * 1000:.0f} ms"

@@ -85,6 +85,8 @@ class Link:
     ) -> None:
         """Register as *instance* among those that *instances_key* lists."""
         self._connector = connector
+        self.address = str(connector)
+        """Host and port of the server."""
         self._instances_key = instances_key
         self._clock = clock
         self._recorder = recorder
@@ -110,11 +112,6 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<link to {self._connector}, {'up' if self.is_up else 'down'}>"
-
-    @property
-    def address(self) -> str:
-        """Host and port of the server."""
-        return str(self._connector)
 
     # Start and stop.
 

@@ -110,11 +110,6 @@ class RedisStore:
         """``up`` or ``down``."""
         return "up" if self._link.is_up else "down"
 
-    @property
-    def instances(self) -> int:
-        """Number of instances that share the store, this one included, as far as was last seen."""
-        return self._link.instances
-
     async def start(self) -> None:
         """Connect, if that can be done; go on trying otherwise. Takes no longer than a call."""
         await self._link.start()

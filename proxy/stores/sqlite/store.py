@@ -255,7 +255,9 @@ class SqliteStore:
                 if not names:
                     return
                 try:
-                    busy = await self._ask("watch", partial(_busy, names), only_reads=True)
+                    busy = await self._ask(
+                        "watch", partial(KeyTable.busy, names=names), only_reads=True
+                    )
                 except StoreError:
                     continue  # the waiting requests have time limits of their own
                 for name in names:
@@ -273,10 +275,6 @@ class SqliteStore:
             except StoreError:
                 has_more = False  # the failure was logged already
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
-
-
-def _busy(names: list[str], table: KeyTable) -> dict[str, str]:
-    return table.busy(names)
 
 
 class _Watched:

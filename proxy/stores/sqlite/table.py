@@ -38,8 +38,16 @@ from proxy.policy.idempotency.record import (
     shown,
 )
 from proxy.stores import LARGE, MOST_OPEN, StoreError
+from proxy.stores.sqlite_file.columns import Columns
 from proxy.stores.sqlite_file.opening import Layout
 
+_NONSENSE = "what is stored of a key makes no sense, or is another version's"
+_COLUMNS = Columns(
+    "version INTEGER, state TEXT, owner TEXT, fingerprint BLOB, route TEXT, created REAL,"
+    " boot TEXT, lease REAL, lease_until REAL, expires REAL, result BLOB, caller TEXT,"
+    " waits INTEGER",
+    _NONSENSE,
+)
 _OPEN = "('in_flight', 'held')"
 
 
@@ -80,24 +88,7 @@ LAYOUT = Layout(
     format=2,
     content="what it knew of keys",
     statements=(
-        """
-        CREATE TABLE keys (
-            name TEXT PRIMARY KEY,
-            version INTEGER NOT NULL,
-            state TEXT NOT NULL,
-            owner TEXT NOT NULL,
-            fingerprint BLOB NOT NULL,
-            route TEXT NOT NULL,
-            created REAL NOT NULL,
-            boot TEXT NOT NULL,
-            lease REAL NOT NULL,
-            lease_until REAL NOT NULL,
-            expires REAL NOT NULL,
-            result BLOB NOT NULL,
-            caller TEXT NOT NULL,
-            waits INTEGER NOT NULL
-        )
-        """,
+        f"CREATE TABLE keys (name TEXT PRIMARY KEY, {_COLUMNS.definition})",
         "CREATE INDEX keys_by_expiry ON keys (expires)",
         """
         CREATE TABLE outcomes (
@@ -120,13 +111,9 @@ LAYOUT = Layout(
 
 _VERSION = 1
 """Version of a row. One of another version is not read."""
-_COLUMNS = (
-    "version, state, owner, fingerprint, route, created, boot, lease, lease_until, expires,"
-    " caller, waits, result"
-)
-_CHANGES = ", ".join(f"{name.strip()} = excluded.{name.strip()}" for name in _COLUMNS.split(","))
-_WITHOUT_LARGE = _COLUMNS.replace(
-    "result", f"CASE WHEN length(result) > {LARGE} THEN x'' ELSE result END, length(result)"
+_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.names.split(", "))
+_WITHOUT_LARGE = _COLUMNS.names.replace(
+    "result", f"CASE WHEN length(result) > {LARGE} THEN x'' ELSE result END"
 )
 """The columns, but a large result is not read: SQLite knows its size without doing so."""
 _IS_LEASED = "state = ? AND boot = ? AND lease_until > ? AND lease_until <= ? + lease"
@@ -315,39 +302,31 @@ class KeyTable:
 
     def _read(self, name: str, now: float) -> tuple[Record | None, int]:
         """Return a key's record, without a result that is large, and the size of that."""
-        row = self._run(f"SELECT {_WITHOUT_LARGE} FROM keys WHERE name = ?", (name,)).fetchone()  # noqa: S608 - a constant
+        row = self._run(
+            f"SELECT length(result), {_WITHOUT_LARGE} FROM keys WHERE name = ?",  # noqa: S608 - a constant
+            (name,),
+        ).fetchone()
         if row is None:
             return None, 0
-        *columns, size = row
-        record, boot, lease = _record(tuple(columns))
-        if not isinstance(size, int):
-            raise StoreError(_NONSENSE)
+        record, boot, lease = _record(row[1:])
         if boot != self._boot or record.lease_until > now + lease:
             # It ended with the machine's last start. Not -inf: it is written back as it is.
             record = record._replace(lease_until=0.0)
-        return record, size
+        return record, row[0]
 
     def _write(self, name: str, record: Record, lease: float) -> None:
         # Not "or replace", which would not fire the triggers.
         self._run(
-            f"INSERT INTO keys (name, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+            f"INSERT INTO keys (name, {_COLUMNS.names}) VALUES (:name, {_COLUMNS.parameters})"  # noqa: S608 - constants
             f" ON CONFLICT (name) DO UPDATE SET {_CHANGES}",
-            (
-                name,
-                _VERSION,
-                record.state.value,
-                record.owner,
-                record.fingerprint,
-                record.route,
-                record.created,
-                self._boot,
-                lease,
-                record.lease_until,
-                record.expires,
-                record.caller,
-                int(record.waits),
-                record.result,
-            ),
+            {
+                **record._asdict(),
+                "name": name,
+                "version": _VERSION,
+                "state": record.state.value,
+                "boot": self._boot,
+                "lease": lease,
+            },
         )
 
     def _left(self, owner: str, now: float, largest: int | None = LARGE) -> bytes | None:
@@ -367,32 +346,14 @@ class KeyTable:
 
 def _record(row: tuple[object, ...]) -> tuple[Record, str, float]:
     """Return a row's record, the start of the machine it belongs to, and its lease."""
-    match row:
-        case (
-            int(version),
-            str(state),
-            str(owner),
-            bytes(fingerprint),
-            str(route),
-            float(created),
-            str(boot),
-            float(lease),
-            float(lease_until),
-            float(expires),
-            str(caller),
-            int(waits),
-            bytes(result),
-        ) if (
-            version == _VERSION
-            and state in set(RecordState)
-            and all(map(isfinite, (created, lease, lease_until, expires)))
-        ):
-            record = Record(
-                *(RecordState(state), owner, fingerprint, route, created, lease_until, expires),
-                *(result, caller, bool(waits)),
-            )
-            return record, boot, lease
-    raise StoreError(_NONSENSE)
-
-
-_NONSENSE = "what is stored of a key makes no sense, or is another version's"
+    values = _COLUMNS.read(row)
+    version, boot, lease = (values.pop(name) for name in ("version", "boot", "lease"))
+    times = (lease, values["created"], values["lease_until"], values["expires"])
+    if (
+        version != _VERSION
+        or values["state"] not in set(RecordState)
+        or not all(map(isfinite, times))
+    ):
+        raise StoreError(_NONSENSE)
+    values.update(state=RecordState(values["state"]), waits=bool(values["waits"]))
+    return Record(**values), boot, lease

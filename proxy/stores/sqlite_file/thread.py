@@ -13,12 +13,14 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from proxy.stores import StoreError, StoreRefusal
+from proxy.stores.sqlite_file.reserve import Reserve
 
 _TableT = TypeVar("_TableT")
 """The class that knows the rows of the file."""
@@ -39,60 +41,29 @@ class DiskFull(FileRefusal):
     """There is no space on the disk for what was to be written."""
 
 
-class DiskSpace(Protocol):
-    """Finds space on a full disk, in the thread that has the file."""
-
-    def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
-        """Make some for a command that found none; False if there is nothing left to try.
-
-        *gives_back*: the command frees more space than it takes. Called again, and again, until the
-        command succeeds or the answer is False.
-        """
-
-    def restore(self, db: sqlite3.Connection) -> None:
-        """Restore the space for the next command: the present one is over."""
-
-    def tidy(self, db: sqlite3.Connection) -> None:
-        """Do what can only be done between two transactions."""
+def _new_future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
 
 
+@dataclass(slots=True, eq=False)
 class Job(Generic[_TableT]):
     """One command, and what became of it."""
 
-    __slots__ = (
-        "done",
-        "error",
-        "gives_back",
-        "is_large",
-        "is_over",
-        "is_void",
-        "only_reads",
-        "result",
-        "work",
-    )
-
-    def __init__(
-        self,
-        work: Callable[[_TableT], object],
-        *,
-        only_reads: bool,
-        is_large: bool = False,
-        gives_back: bool = False,
-    ) -> None:
-        self.work = work
-        self.only_reads = only_reads
-        self.is_large = is_large
-        """Whether it takes so long that others go first."""
-        self.gives_back = gives_back
-        """Whether it frees space on the disk, or leads to that."""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once there is a result or an error."""
-        self.is_over = False
-        """Whether there is one, and the loop is about to be notified."""
-        self.is_void = False
-        """Set if no caller wants it any more: it is skipped, unless it has begun."""
-        self.result: object = None
-        self.error: StoreError | None = None
+    work: Callable[[_TableT], object]
+    _: KW_ONLY
+    only_reads: bool
+    is_large: bool = False
+    """Whether it takes so long that others go first."""
+    gives_back: bool = False
+    """Whether it frees space on the disk, or leads to that."""
+    done: asyncio.Future[None] = field(default_factory=_new_future, init=False)
+    """Done once there is a result or an error."""
+    is_over: bool = field(default=False, init=False)
+    """Whether there is one, and the loop is about to be notified."""
+    is_void: bool = field(default=False, init=False)
+    """Set if no caller wants it any more: it is skipped, unless it has begun."""
+    result: object = field(default=None, init=False)
+    error: StoreError | None = field(default=None, init=False)
 
 
 class FileThread(Generic[_TableT]):
@@ -102,15 +73,15 @@ class FileThread(Generic[_TableT]):
         self,
         open_file: Callable[[], sqlite3.Connection],
         table: Callable[[sqlite3.Connection], _TableT],
-        disk_space: DiskSpace | None = None,
+        reserve: Reserve | None = None,
     ) -> None:
         """Call *open_file* in the thread; it raises StoreError if the file cannot be opened.
 
-        *disk_space* is asked when the disk is full.
+        *reserve* is used when the disk is full.
         """
         self._open_file = open_file
         self._table = table
-        self._disk_space = disk_space
+        self._reserve = reserve
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job[_TableT] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -152,10 +123,10 @@ class FileThread(Generic[_TableT]):
             table = self._table(db)
             try:
                 for batch in self._batches():
-                    _run_batch(db, table, batch, self._disk_space)
+                    _run_batch(db, table, batch, self._reserve)
                     self._tell(_deliver, batch)
-                    if self._disk_space is not None:
-                        self._disk_space.tidy(db)
+                    if self._reserve is not None:
+                        self._reserve.tidy(db)
             finally:
                 db.close()
         self._tell(_end, self._ended)
@@ -188,7 +159,7 @@ def _run_batch(
     db: sqlite3.Connection,
     table: _TableT,
     batch: list[Job[_TableT]],
-    disk_space: DiskSpace | None = None,
+    reserve: Reserve | None = None,
 ) -> None:
     """Run all of *batch* in one transaction; if that cannot be committed, in smaller ones.
 
@@ -211,8 +182,8 @@ def _run_batch(
                 parts += (part[half:], part[:half])
                 continue
             part[0].error = _failure(error)
-            if disk_space is not None and isinstance(part[0].error, DiskFull):
-                _run_on_full_disk(db, table, part[0], disk_space)
+            if reserve is not None and isinstance(part[0].error, DiskFull):
+                _run_on_full_disk(db, table, part[0], reserve)
     for job in batch:
         job.is_over = True
 
@@ -229,15 +200,15 @@ def _run_part(db: sqlite3.Connection, table: _TableT, part: list[Job[_TableT]]) 
 
 
 def _run_on_full_disk(
-    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], disk_space: DiskSpace
+    db: sqlite3.Connection, table: _TableT, job: Job[_TableT], reserve: Reserve
 ) -> None:
-    """Run a command again that found no space, as often as *disk_space* can free some."""
-    while isinstance(job.error, DiskFull) and disk_space.make(db, gives_back=job.gives_back):
+    """Run a command again that found no space, as often as *reserve* can free some."""
+    while isinstance(job.error, DiskFull) and reserve.make(db, gives_back=job.gives_back):
         try:
             _run_part(db, table, [job])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this command's
             job.error = _failure(error)
-    disk_space.restore(db)
+    reserve.restore(db)
 
 
 def _failure(error: Exception) -> StoreError:

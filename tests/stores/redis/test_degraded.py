@@ -127,7 +127,7 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
         stores = [
             await stack.enter_async_context(running_store(server.settings())) for _ in range(2)
         ]
-        await eventually(lambda: all(store.instances == 2 for store in stores))
+        await eventually(lambda: all(store._link.instances == 2 for store in stores))
         await server.stop()
         await eventually(lambda: all(store.state == "down" for store in stores))
         lines = [Callers(store, per_second(100, 10), callers=10) for store in stores]
@@ -205,20 +205,20 @@ async def test_what_was_told_in_vain_is_told_again() -> None:
 async def test_those_who_are_not_back_yet_still_count_for_a_while() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
         async with running_store(server.settings()) as other:
-            await eventually(lambda: store.instances == other.instances == 2)
+            await eventually(lambda: store._link.instances == other._link.instances == 2)
             await server.stop()
             await eventually(lambda: store.state == other.state == "down")
         await server.start()
         await eventually(lambda: store.state == "up")
-        assert store.instances == 2
-        await eventually(lambda: store.instances == 1)
+        assert store._link.instances == 2
+        await eventually(lambda: store._link.instances == 1)
 
 
 async def test_who_finds_it_back_first_leaves_the_others_their_share() -> None:
     async with redis_server() as server, relay(server.port) as wire, AsyncExitStack() as stack:
         ways = (server.settings(), server.settings(port=wire.port, timeout=0.2))
         stores = [await stack.enter_async_context(running_store(way)) for way in ways]
-        await eventually(lambda: all(store.instances == 2 for store in stores))
+        await eventually(lambda: all(store._link.instances == 2 for store in stores))
         await server.stop()
         await eventually(lambda: all(store.state == "down" for store in stores))
         lines = [Callers(store, per_second(100, 10), callers=10) for store in stores]

@@ -32,7 +32,7 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
         stores = [
             await stack.enter_async_context(running_store(server.settings())) for _ in range(3)
         ]
-        await eventually(lambda: all(store.instances == 3 for store in stores))
+        await eventually(lambda: all(store._link.instances == 3 for store in stores))
         lines = [Callers(store, per_second(200, 20), callers=10) for store in stores]
         began = CLOCK.monotonic()
         await asyncio.sleep(1.2)

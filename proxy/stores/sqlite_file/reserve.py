@@ -3,7 +3,7 @@
 To delete a dead letter SQLite has to write, and so has a replay, which is marked first. On a full
 disk neither would work, and an operator could not free space with the very command for it. So a
 file beside the dead letters takes some space while there is any, and is removed when a command
-that frees space finds none.
+that frees space finds none. The thread that has the file (``thread.py``) does so.
 """
 
 import os
@@ -24,7 +24,7 @@ into the log. Other processes wait for the file meanwhile."""
 
 
 class Reserve:
-    """The disk space that is set aside, and its use (stores.sqlite_file.thread.DiskSpace)."""
+    """The disk space that is set aside, and its use in the thread that has the file."""
 
     def __init__(self, path: str) -> None:
         """Set space aside beside *path*, the file of the dead letters."""
@@ -66,6 +66,9 @@ class Reserve:
     def make(self, db: sqlite3.Connection, *, gives_back: bool) -> bool:
         """Find space: empty the log, then give up the reserve for a command that *gives_back*.
 
+        Called again, and again, until the command succeeds or the answer is False: there is nothing
+        left to try. A command that *gives_back* frees more space than it takes.
+
         The reserve is needed even to empty the log: the file may have to grow for what is in there,
         and only then can the log be truncated.
         """
@@ -76,14 +79,17 @@ class Reserve:
         return True
 
     def restore(self, db: sqlite3.Connection) -> None:
-        """Give back to the disk what is free in the file, and set the reserve aside again."""
+        """Give back what is free in the file, and set the reserve aside: the command is over."""
         self._tried = 0
         shrink(db)
         empty_log(db)
         self.set_aside()
 
     def tidy(self, db: sqlite3.Connection) -> None:
-        """Give back some of what is free in the file, if a command has asked for it."""
+        """Give back some of what is free in the file, if a command has asked for it.
+
+        That can only be done between two transactions.
+        """
         if self.file_is_to_shrink:
             self.file_is_to_shrink = False
             shrink(db)
