@@ -130,7 +130,6 @@ ONLY_IN: dict[str, set[str]] = {
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "annotated_types": {"config"},  # comes with pydantic
-    "prometheus_client": {"observe"},
     "click": {"cli"},
     "rich": {"cli"},
     # Time and chance come from core's Clock, so that tests can say what they

@@ -21,6 +21,7 @@ from proxy.core.recorders import ThrottleRecorder, ThrottleState
 from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.observe.metrics.snapshot import AddressState
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
@@ -117,6 +118,22 @@ class Generation:
             upstream.settings.name: upstream.endpoints.best_state(now)
             for upstream in self.upstreams.values()
             if upstream.endpoints.breakers is not None
+        }
+
+    def address_states(self, now: float) -> dict[str, list[AddressState]]:
+        """Return, for each upstream, its addresses with their connections and breakers."""
+        return {
+            upstream.settings.name: [
+                AddressState(
+                    address=pool.label,
+                    open=pool.open_connections,
+                    idle=pool.idle_connections,
+                    failing=pool.just_failed(now),
+                    breaker=None if pool.breaker is None else pool.breaker.state(now),
+                )
+                for pool in upstream.endpoints.pools
+            ]
+            for upstream in self.upstreams.values()
         }
 
 

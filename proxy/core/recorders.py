@@ -1,10 +1,20 @@
-"""The recorder ports of throttles and stores: what they report to the metrics.
+"""The recorder ports of throttles, stores and all else: what they report to the metrics.
 
 A route's recorder is :class:`proxy.core.route.Recorder`.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
+
+
+class Meter(Protocol):
+    """Counts what is about no route in use and no throttle. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics), called by ``stores`` and ``replay``.
+    """
+
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        """Add to the series that has these *labels*, of a counter in the table of metrics."""
 
 
 class ThrottleRecorder(Protocol):

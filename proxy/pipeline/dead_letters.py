@@ -213,7 +213,10 @@ class DeadLetterWriter:
             )
         except Exception:  # noqa: BLE001 - the client gets its answer whatever our fault is
             _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
-        exchange.route.recorder.dead_lettered(kept=kept)
+        if kept:
+            exchange.route.recorder.count("holdfast_dead_letters_total")
+        else:
+            exchange.route.recorder.count("holdfast_dead_letters_dropped_total", "lost")
 
     def _dead_letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str

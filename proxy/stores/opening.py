@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import StoreRecorder
+from proxy.core.recorders import Meter, StoreRecorder
 from proxy.policy.settings import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
 from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
 from proxy.stores.ports import IdempotencyStore, LimiterStore, SharedStore
@@ -33,14 +33,14 @@ def open_store(
     clock: Clock,
     *,
     new_recorder: Callable[[Iterable[str]], StoreRecorder],
-    on_evicted: Callable[[], None],
+    meter: Meter,
     keeps_keys: bool,
 ) -> OpenedStore:
     """Make the store for *settings*; a connection is made when it is started.
 
     *new_recorder* makes the recorder of a shared store from the names of its operations,
-    *on_evicted* is called for each key that memory gives up before its time, and *keeps_keys*
-    says whether a route has idempotency keys from the start.
+    *meter* counts what belongs to no operation, and *keeps_keys* says whether a route has
+    idempotency keys from the start.
     """
     match settings:
         case RedisSettings():
@@ -56,5 +56,5 @@ def open_store(
             file = sqlite.SqliteStore(settings, clock, recorder)
             return OpenedStore(MemoryLimiterStore(clock), file, file, recorder)
         case MemorySettings():
-            memory = MemoryIdempotencyStore(settings, clock, on_evicted)
+            memory = MemoryIdempotencyStore(settings, clock, meter)
             return OpenedStore(MemoryLimiterStore(clock), memory)

@@ -161,7 +161,7 @@ class WorkerPool:
             if self._ending.is_set() or not self._has_begun:
                 return
             soon = soon + 1 if self._clock.monotonic() - worker.started_at < _STEADY else 0
-            self._totals.restarts += 1
+            self._totals.own.count("holdfast_worker_restarts_total")
             _log.error(
                 "worker %d (process %d) %s%s: another takes its place%s",
                 number,

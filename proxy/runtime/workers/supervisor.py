@@ -14,6 +14,9 @@ from proxy.app.lifecycle import needs_restart
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.http.fields import RawHeaders
+from proxy.observe.metrics.exposition import expose
+from proxy.observe.metrics.families import WORKER_RESTARTS
+from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
@@ -63,7 +66,9 @@ class Supervisor:
         self._started = self._clock.monotonic()
         self._state = "starting"
         self._reloading = asyncio.Lock()
-        self._totals = Totals(__version__, parser_name(), self._clock.wall())
+        self._totals = Totals(
+            Metrics(version=__version__, parser=parser_name(), loaded_at=self._clock.wall())
+        )
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_lock)
@@ -148,12 +153,12 @@ class Supervisor:
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics of all workers, in the format that *accept* asks for."""
         await self._pool.refresh()
-        return await self._totals.exposition(self._totals.total(self._pool.snapshots()), accept)
+        return await expose(self._totals.total(self._pool.snapshots()), accept)
 
     async def status(self) -> dict[str, object]:
         """Return what goes on in all workers, for a person."""
         await self._pool.refresh()
-        now = self._clock.monotonic()
+        now, total = self._clock.monotonic(), self._totals.total(self._pool.snapshots())
         return {
             "version": __version__,
             "state": self._state,
@@ -168,8 +173,8 @@ class Supervisor:
                 }
                 for _, worker in sorted(self._pool.workers.items())
             ],
-            "worker_restarts": self._totals.restarts,
-            **process_status(self._totals.total(self._pool.snapshots())),
+            "worker_restarts": total[WORKER_RESTARTS][()].value,
+            **process_status(total),
         }
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
@@ -217,7 +222,7 @@ class Supervisor:
             return True, [str(warning) for warning in loaded.warnings]
 
     def _keep_old(self, lines: Sequence[str]) -> tuple[bool, Sequence[str]]:
-        self._totals.reload_failed()
+        self._totals.own.reload_failed()
         for line in lines:
             _log.error("reload refused: %s", line)
         return False, lines
