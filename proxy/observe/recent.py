@@ -8,13 +8,14 @@ The records have what a line of the access log has, under the same names, and no
 that is not in one: no header, no query, no body.
 """
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from proxy.core.attempt_json import attempt_json, start_in_request
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
-from proxy.observe.logs.attempt_json import attempt_json, milliseconds
 from proxy.policy.attempt import Attempt
 
 LONGEST = 1000
@@ -101,7 +102,7 @@ class _RecentRequest:
                 "utf-8", "backslashreplace"
             ),
             "code": self._code,
-            "duration_ms": milliseconds(self._duration),
+            "duration_ms": round(self._duration * 1000, 3),
         }
         if self._reason is not None:
             content["refusal"] = self._reason.value
@@ -115,7 +116,10 @@ class _RecentRequest:
             content["record"] = self._record
         if self._left_out:
             content["attempts_left_out"] = self._left_out
-        content["attempts"] = [attempt_json(attempt, self._started) for attempt in self._attempts]
+        content["attempts"] = [
+            json.loads(attempt_json(attempt, start_in_request(attempt, self._started)))
+            for attempt in self._attempts
+        ]
         return content
 
 
