@@ -112,7 +112,8 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "__init__": {"ports"},
         "memory": {"__init__", "ports"},
         "sqlite_file": {"__init__", "ports"},
-        "sqlite": {"__init__", "ports", "sqlite_file"},
+        # The file has the keys; limits are counted in memory.
+        "sqlite": {"__init__", "memory", "ports", "sqlite_file"},
         "dead_letters": {"__init__", "ports", "sqlite_file"},
         "redis": {"__init__", "ports"},
         "opening": {"__init__", "memory", "ports", "redis", "sqlite"},

@@ -103,11 +103,7 @@ class App:
         self._keeps_keys = any(map(has_idempotency, self.settings.routes))
         """Whether a configuration that was in force since the start had idempotency keys."""
         self._store = open_store(
-            self.settings.store,
-            self._clock,
-            new_recorder=self._metrics.store,
-            meter=self._metrics,
-            keeps_keys=self._keeps_keys,
+            self.settings.store, self._clock, self._metrics, keeps_keys=self._keeps_keys
         )
         coalescer = WriteCoalescer()
         self._retry_waits = RetryWaits()

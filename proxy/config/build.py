@@ -15,7 +15,7 @@ from proxy.config.schema.throttle import ThrottleKeys
 from proxy.config.schema.upstream import UpstreamKeys, UpstreamTlsKeys
 from proxy.config.values.idempotency import kept_statuses
 from proxy.config.values.outcomes import hinted_status, statuses_of
-from proxy.config.values.stores import SqliteFile
+from proxy.config.values.stores import store_settings
 from proxy.http.header_edits import HeaderEdits
 from proxy.policy.settings import (
     ALWAYS_DROPPED,
@@ -31,13 +31,10 @@ from proxy.policy.settings import (
     Listen,
     ListenTls,
     Match,
-    MemorySettings,
     Outcomes,
-    RedisSettings,
     RetrySettings,
     RouteSettings,
     Settings,
-    SqliteSettings,
     StoreSettings,
     ThrottleSettings,
     UpstreamSettings,
@@ -83,22 +80,9 @@ def _listen(entry: ListenOn) -> Listen:
 
 
 def _store(store: StoreKeys) -> StoreSettings:
-    url = store.url
-    if url is None:
-        return MemorySettings(entries=store.entries, bytes=store.bytes)
-    if isinstance(url, SqliteFile):
-        return SqliteSettings(path=url.path, timeout=store.timeout)
-    return RedisSettings(
-        host=url.host,
-        port=url.port,
-        database=url.database,
-        username=store.username or url.username,
-        password=store.password or url.password,
-        tls=_tls(store.tls) if url.is_encrypted else None,
-        prefix=store.prefix,
-        timeout=store.timeout,
-        permit_life=store.permit_life,
-    )
+    given = {key: getattr(store, key) for key in StoreKeys.model_fields.keys() - {"url", "tls"}}
+    given = {key: value for key, value in given.items() if value is not None}
+    return store_settings(store.url, {**given, "tls": _tls(store.tls)})
 
 
 def _tls(tls: UpstreamTlsKeys) -> UpstreamTls:

@@ -3,6 +3,7 @@
 A route's recorder is :class:`proxy.core.route.Recorder`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,3 +65,13 @@ class StoreRecorder(Protocol):
 
     def failed(self, operation: str) -> None:
         """Count an *operation* that the store did not answer, or not in time."""
+
+
+class StoreMeter(Meter, Protocol):
+    """Counts what the store does. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics), called by ``stores`` when the store is opened.
+    """
+
+    def store(self, operations: Iterable[str]) -> StoreRecorder:
+        """Make the recorder of a shared store; *operations* are the names of all that it does."""

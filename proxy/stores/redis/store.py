@@ -9,9 +9,10 @@ from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import StoreRecorder
+from proxy.core.recorders import StoreMeter, StoreRecorder
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener
+from proxy.stores import OpenedStore
 from proxy.stores.redis.bulk import BulkConnection
 from proxy.stores.redis.concurrency import LOOK_EVERY
 from proxy.stores.redis.connect import RedisConnector
@@ -20,6 +21,7 @@ from proxy.stores.redis.limiter import SharedLimiter
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.permit_commands import PermitCommands, pause_channel
 from proxy.stores.redis.pubsub import PubSub
+from proxy.stores.redis.scripts import OPERATIONS
 
 _log = logging.getLogger("holdfast")
 
@@ -245,3 +247,12 @@ class RedisStore:
         self._timer = None
         if self._with_slots:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+
+def open_redis(
+    settings: RedisSettings, clock: Clock, meter: StoreMeter, *, keeps_keys: bool
+) -> OpenedStore:
+    """Make the store of a Redis server: limits and keys, shared by all instances."""
+    recorder = meter.store(OPERATIONS)
+    store = RedisStore(settings, clock, recorder, keeps_keys=keeps_keys)
+    return OpenedStore(store, store.idempotency, store, recorder, store.keep_keys)
