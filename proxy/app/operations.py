@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from proxy import __version__
-from proxy.admin.operations import StoreSilent
+from proxy.admin.declaration import StoreSilent
 from proxy.config import Loaded
 from proxy.http.fields import RawHeaders
 from proxy.observe.metrics.exposition import expose

@@ -21,7 +21,6 @@ from proxy.observe.metrics.family import (
     Given,
     Label,
     MetricSubject,
-    MetricType,
     Sample,
 )
 from proxy.observe.metrics.series import Histogram, Tally, merge_by_key
@@ -34,8 +33,6 @@ from proxy.policy.reasons import KeyResult, VerdictReason
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
-
-COUNTER, GAUGE, HISTOGRAM = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM
 
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -136,17 +133,6 @@ def _address(states: Sequence[AddressState]) -> AddressState:
     )
 
 
-# What each series begins with.
-
-
-def _zeroes(keys: Iterable[KeyT]) -> Callable[[], dict[KeyT, int]]:
-    return lambda: dict.fromkeys(keys, 0)
-
-
-def _histogram(bounds: tuple[float, ...]) -> Callable[[], Histogram]:
-    return lambda: Histogram(bounds)
-
-
 # Sources that several families, or /status as well, read.
 
 THROTTLES: MetricSource[Mapping[ThrottleName, ThrottleState]] = MetricSource(
@@ -184,70 +170,59 @@ def _pending(snapshot: ProcessSnapshot) -> Iterable[Sample]:
 # The rows: first what counts requests.
 
 REQUESTS: Counted[dict[tuple[str, int], int]] = Counted(
-    COUNTER,
     "holdfast_requests_total",
     "Requests answered, by the status that the client got; 499: it left first.",
     subject=ROUTE,
-    new=dict,
     labels=(Label("method"), Label("code")),
     to_labels=lambda key: (key[0], f"{key[1]:03d}"),
 )
 IN_FLIGHT: Counted[Tally] = Counted(
-    GAUGE, "holdfast_requests_in_flight", "Requests being served.", subject=ROUTE, new=Tally
+    "holdfast_requests_in_flight", "Requests being served.", subject=ROUTE
 )
-DISCONNECTS = Counted(
-    COUNTER,
+DISCONNECTS: Counted[dict[str, int]] = Counted(
     "holdfast_client_disconnects_total",
     "Clients that left before their answer was complete, by what was going on.",
     subject=ROUTE,
-    new=_zeroes(PHASES),
     labels=(Label("phase", PHASES),),
 )
-DURATION = Counted(
-    HISTOGRAM,
+DURATION: Counted[Histogram] = Counted(
     "holdfast_request_duration_seconds",
     "From the complete head of a request to the last byte of its answer handed over.",
     subject=ROUTE,
-    new=_histogram(LATENCY_BOUNDS),
+    bounds=LATENCY_BOUNDS,
 )
 
 # Attempts at upstreams.
 
 ATTEMPTS: Counted[dict[FailureKind | int, int]] = Counted(
-    COUNTER,
     "holdfast_upstream_attempts_total",
     "Attempts made, by the class of the status or by how they failed.",
     subject=ROUTE_TO_UPSTREAM,
-    new=dict,
+    keys=(),
     labels=(Label("outcome", (*STATUS_CLASSES[1:], "other", "a kind")),),
     to_labels=lambda ending: (outcome_label(ending),),
 )
-ATTEMPT_DURATION = Counted(
-    HISTOGRAM,
+ATTEMPT_DURATION: Counted[Histogram] = Counted(
     "holdfast_upstream_attempt_duration_seconds",
     "From the start of an attempt to the last byte of its response, or its failure.",
     subject=UPSTREAM,
-    new=_histogram(LATENCY_BOUNDS),
+    bounds=LATENCY_BOUNDS,
 )
-VERDICTS = Counted(
-    COUNTER,
+VERDICTS: Counted[dict[VerdictReason, int]] = Counted(
     "holdfast_retry_verdicts_total",
     "Attempts on routes that retry or fall back, by why they were the last or were not.",
     subject=RETRYING_ROUTE,
-    new=_zeroes(VerdictReason),
     labels=(Label("reason", tuple(VerdictReason)),),
 )
-RETRY_WAITS = Counted(
-    HISTOGRAM,
+RETRY_WAITS: Counted[dict[str, Histogram]] = Counted(
     "holdfast_retry_wait_seconds",
     "Waits between two attempts, by who chose them: we, or a hint of the upstream.",
     subject=RETRYING_ROUTE,
-    new=lambda: {source: Histogram(WAIT_BOUNDS) for source in WAIT_SOURCES},
+    bounds=WAIT_BOUNDS,
     labels=(Label("source", WAIT_SOURCES),),
     page="Waits between two attempts, by who chose them: Holdfast, or a hint of the upstream.",
 )
 BUDGETS: Given[Mapping[str, float]] = Given(
-    GAUGE,
     "holdfast_retry_budget_remaining",
     "Retries that the upstream's budget would allow now.",
     labels=UPSTREAM.labels,
@@ -255,7 +230,6 @@ BUDGETS: Given[Mapping[str, float]] = Given(
     nothing=dict,
 )
 BREAKERS: Given[Mapping[str, BreakerState]] = Given(
-    GAUGE,
     "holdfast_breaker_state",
     "The breaker of the upstream's best address: 0 closed, 1 half-open, 2 open.",
     labels=UPSTREAM.labels,
@@ -265,31 +239,26 @@ BREAKERS: Given[Mapping[str, BreakerState]] = Given(
 
 # Throttles.
 
-THROTTLE_DECISIONS = Counted(
-    COUNTER,
+THROTTLE_DECISIONS: Counted[dict[str, int]] = Counted(
     "holdfast_throttle_decisions_total",
     "Attempts that asked to be let out, by what the throttle decided.",
     subject=THROTTLE,
-    new=_zeroes(DECISIONS),
     labels=(Label("decision", DECISIONS),),
     page="Attempts that a throttle let through at once, let through after a wait, or refused.",
 )
-THROTTLE_WAITS = Counted(
-    HISTOGRAM,
+THROTTLE_WAITS: Counted[Histogram] = Counted(
     "holdfast_throttle_wait_seconds",
     "Waits in line of attempts that were let out after one.",
     subject=THROTTLE,
-    new=_histogram(WAIT_BOUNDS),
+    bounds=WAIT_BOUNDS,
 )
 QUEUE_LENGTH = Derived(
-    GAUGE,
     "holdfast_throttle_queue_length",
     "Attempts waiting in line.",
     labels=THROTTLE.labels,
     read=_throttle_gauge(lambda state: state.waiting),
 )
 PAUSED = Derived(
-    GAUGE,
     "holdfast_throttle_paused",
     "Buckets closed because the upstream asked to be left alone.",
     labels=THROTTLE.labels,
@@ -300,24 +269,20 @@ PAUSED = Derived(
 
 # Idempotency keys.
 
-KEY_RESULTS = Counted(
-    COUNTER,
+KEY_RESULTS: Counted[dict[KeyResult, int]] = Counted(
     "holdfast_idempotency_total",
     "Requests with an idempotency key, by what the key meant for them.",
     subject=KEYED_ROUTE,
-    new=_zeroes(KeyResult),
     labels=(Label("result", tuple(KeyResult)),),
     page="Requests with a key (`missing`: without one that is required), by what it meant: it ran, "
     "got an earlier result, waited for the first and got its result, or was refused; `bypassed`: "
     "it ran unprotected; `lease_lost`: counted besides `new`.",
 )
 EVICTIONS: Counted[Tally] = Counted(
-    COUNTER,
     "holdfast_store_evictions_total",
     "Results of idempotency keys, and markers once only those were left, given up "
     "before their time, for want of room.",
     subject=PROCESS,
-    new=Tally,
     page="Results that the memory store gave up before their `ttl` (a marker stays: 409), and "
     "markers that it gave up when only those were left (a duplicate runs again).",
 )
@@ -325,14 +290,12 @@ EVICTIONS: Counted[Tally] = Counted(
 # Dead letters.
 
 LETTERS_PENDING = Derived(
-    GAUGE,
     "holdfast_dead_letters_pending",
     "Dead letters that wait for a person.",
     labels=ROUTE.labels,
     read=_pending,
 )
 LETTERS_OLDEST = Derived(
-    GAUGE,
     "holdfast_dead_letters_oldest_timestamp_seconds",
     "When the oldest of them was written; absent while there is none.",
     labels=ROUTE.labels,
@@ -341,26 +304,21 @@ LETTERS_OLDEST = Derived(
     ),
 )
 LETTERS_KEPT: Counted[Tally] = Counted(
-    COUNTER,
     "holdfast_dead_letters_total",
     "Requests that failed for good and were kept as dead letters.",
     subject=DEAD_LETTER_ROUTE,
-    new=Tally,
 )
-LETTERS_DROPPED = Counted(
-    COUNTER,
+LETTERS_DROPPED: Counted[dict[str, int]] = Counted(
     "holdfast_dead_letters_dropped_total",
     "Dead letters that are lost: they expired, or could not be written.",
     subject=DEAD_LETTER_ROUTE,
-    new=_zeroes(("lost", "expired")),
+    keys=("lost", "expired"),
     to_labels=lambda _: (),
 )
-REPLAYS = Counted(
-    COUNTER,
+REPLAYS: Counted[dict[ReplayResult, int]] = Counted(
     "holdfast_dead_letter_replays_total",
     "Replays of dead letters, by how they ended.",
     subject=DEAD_LETTER_ROUTE,
-    new=_zeroes(ReplayResult),
     labels=(Label("result", tuple(ReplayResult)),),
     page="Replays of dead letters, by how they ended: gone (sent, or not sent because its key had "
     "a result already), failed, refused by Holdfast before anything was sent, or cut off by the "
@@ -370,63 +328,50 @@ REPLAYS = Counted(
 # The store, where it is shared.
 
 STORE_ERRORS: Counted[dict[str, int]] = Counted(
-    COUNTER,
     "holdfast_store_errors_total",
     "Operations that the shared store did not answer, or not in time.",
     subject=STORE,
-    new=dict,
     labels=(Label("operation"),),
     only_if_any=True,
 )
 STORE_DURATIONS: Counted[dict[str, Histogram]] = Counted(
-    HISTOGRAM,
     "holdfast_store_operation_duration_seconds",
     "How long the shared store took to answer.",
     subject=STORE,
-    new=dict,
+    bounds=STORE_BOUNDS,
     labels=(Label("operation"),),
     only_if_any=True,
 )
 
 # The process, or all of them. Reloads are the supervisor's: each worker takes part in every one.
 
-RELOADS = Counted(
-    COUNTER,
+RELOADS: Counted[dict[str, int]] = Counted(
     "holdfast_config_reloads_total",
     "Reloads of the configuration; a failed one changes nothing.",
     subject=PROCESS,
-    new=_zeroes(RELOAD_RESULTS),
     labels=(Label("result", RELOAD_RESULTS),),
     merge=first,
 )
 LAST_RELOAD: Counted[Tally] = Counted(
-    GAUGE,
     "holdfast_config_last_reload_success_timestamp_seconds",
     "When the configuration in force was read.",
     subject=PROCESS,
-    new=Tally,
     merge=first,
 )
 LOST_LINES: Given[int] = Given(
-    COUNTER,
     "holdfast_access_log_dropped_total",
     "Lines of the access log that could not be written.",
     merge=sum,
     nothing=int,
     outlives=True,
 )
-WORKERS: Given[int] = Given(
-    GAUGE, "holdfast_workers", "Processes that serve.", merge=sum, nothing=int
-)
+WORKERS: Given[int] = Given("holdfast_workers", "Processes that serve.", merge=sum, nothing=int)
 WORKER_RESTARTS: Counted[Tally] = Counted(
-    COUNTER,
     "holdfast_worker_restarts_total",
     "Workers that ended by themselves and were replaced.",
     subject=PROCESS,
-    new=Tally,
 )
 BUILD_INFO = Derived(
-    GAUGE,
     "holdfast_build_info",
     "Always 1; the labels tell what is running.",
     labels=(Label("version"), Label("parser")),
@@ -437,7 +382,6 @@ BUILD_INFO = Derived(
 
 
 def _system(
-    kind: MetricType,
     name: str,
     text: str,
     merge: Callable[[Sequence[float]], float] = sum,
@@ -445,7 +389,6 @@ def _system(
     outlives: bool = False,
 ) -> Given[float | None]:
     return Given(
-        kind,
         name,
         text,
         merge=known(merge),
@@ -455,22 +398,20 @@ def _system(
     )
 
 
-VIRTUAL_MEMORY = _system(GAUGE, "process_virtual_memory_bytes", "Virtual memory size in bytes.")
-RESIDENT_MEMORY = _system(GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.")
+VIRTUAL_MEMORY = _system("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+RESIDENT_MEMORY = _system("process_resident_memory_bytes", "Resident memory size in bytes.")
 START_TIME = _system(
-    GAUGE,
     "process_start_time_seconds",
     "Start time of the process since unix epoch in seconds.",
     min,
 )
 CPU_SECONDS = _system(
-    COUNTER,
     "process_cpu_seconds_total",
     "Total user and system CPU time spent in seconds.",
     outlives=True,
 )
-OPEN_FDS = _system(GAUGE, "process_open_fds", "Number of open file descriptors.")
-MAX_FDS = _system(GAUGE, "process_max_fds", "Maximum number of open file descriptors.")
+OPEN_FDS = _system("process_open_fds", "Number of open file descriptors.")
+MAX_FDS = _system("process_max_fds", "Maximum number of open file descriptors.")
 
 # Sources that only /status shows.
 

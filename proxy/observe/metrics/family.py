@@ -6,9 +6,10 @@ them by the row, and adds to them. What is :class:`Given` the process says anew 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from proxy.observe.metrics.series import Histogram, Tally, add_up
@@ -51,9 +52,8 @@ class MetricSubject:
 class Family:
     """A metric family: what is the same for all kinds of rows."""
 
-    kind: MetricType
     name: str
-    """The name in queries."""
+    """The name in queries; that of a counter ends in ``_total``."""
     text: str
     """What a scraper gets as help."""
     _: KW_ONLY
@@ -62,6 +62,11 @@ class Family:
     """What the reference says in place of the text, if that is more."""
     only_if_any: bool = False
     """Whether the family is left out while it has no series."""
+
+    @property
+    def kind(self) -> MetricType:
+        """The type of the metric."""
+        return MetricType.COUNTER if self.name.endswith("_total") else MetricType.GAUGE
 
     @property
     def all_labels(self) -> tuple[Label, ...]:
@@ -103,16 +108,30 @@ class Counted(MetricSource[dict[tuple[str, ...], SeriesT]], Family, Generic[Seri
     """
 
     subject: MetricSubject
-    new: Callable[[], SeriesT]
-    """Makes a series: a tally, a histogram, or a dictionary of numbers or histograms by label."""
+    bounds: tuple[float, ...] = ()
+    """The bounds of the buckets, if it is a histogram."""
+    keys: Collection[Any] | None = None
+    """What it is counted by, as known from the start, if that is not the closed set of a label."""
     to_labels: Callable[[Any], tuple[str, ...]] | None = None
-    """Makes labels of the keys if they are something else; what has the same ones is added up."""
+    """Makes labels of these keys; what has the same ones is added up."""
     merge: Callable[[Sequence[Any]], Any] = add_up
     nothing: Callable[[], Any] = dict
 
     @property
+    def kind(self) -> MetricType:
+        return MetricType.HISTOGRAM if self.bounds else super().kind
+
+    @property
     def all_labels(self) -> tuple[Label, ...]:
         return (*self.subject.labels, *self.labels)
+
+    def new(self) -> SeriesT:
+        """Make a series: a tally, a histogram, or a dictionary of numbers or histograms by key."""
+        one = partial(Histogram, self.bounds) if self.bounds else int
+        if self.keys is None and not self.labels:
+            return cast("SeriesT", one() if self.bounds else Tally())
+        keys = self.labels[0].values if self.keys is None else self.keys
+        return cast("SeriesT", {key: one() for key in keys})
 
     def after_exit(self, last: Any) -> Any:  # noqa: ANN401 - of whatever is counted
         if self.kind is MetricType.GAUGE:

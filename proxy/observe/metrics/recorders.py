@@ -276,7 +276,7 @@ class Metrics:
             self._series(families.STORE_ERRORS),
         )
         for operation in operations:
-            durations.setdefault(operation, Histogram(families.STORE_BOUNDS))
+            durations.setdefault(operation, Histogram(families.STORE_DURATIONS.bounds))
             errors.setdefault(operation, 0)
         return StoreSeries(durations, errors)
 
