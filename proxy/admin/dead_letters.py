@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 from proxy.admin.declaration import Endpoint, StoreSilent, WorkerRule
 from proxy.admin.responses import STREAMED, document, problem
 from proxy.http.fields import RawHeaders
+from proxy.http.target import readable_target
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterSummary,
@@ -296,7 +297,7 @@ def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
         "expires": _date(summary.expires),
         "route": summary.route,
         "method": summary.method,
-        "target": _readable(summary.target),
+        "target": readable_target(summary.target),
         "request_id": summary.request_id,
         "error": summary.error,
         "category": summary.category.value,
@@ -366,11 +367,6 @@ def _replayed_json(replayed: Replayed) -> dict[str, object]:
 
 def _latin(value: bytes) -> str:
     return value.decode("latin-1")
-
-
-def _readable(target: str) -> str:
-    """Escape lone surrogates (bytes that are no UTF-8), which strict JSON readers refuse."""
-    return target.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _date(seconds: float) -> str:

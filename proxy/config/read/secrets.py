@@ -39,7 +39,7 @@ def _is_secret(key: str, scalar: TypedScalar) -> bool:
     if isinstance(scalar.value_type, HeaderValue):
         return looks_secret(key, scalar.value)
     if isinstance(scalar.value_type, StoreUrl):
-        return scalar.value is not None and bool(scalar.value.has_secret)
+        return scalar.value is not None and scalar.value.password is not None
     return isinstance(scalar.value_type, Token | Password)
 
 

@@ -61,11 +61,6 @@ class RedisUrl:
     is_encrypted: bool = False
     """Whether the scheme is ``rediss``."""
 
-    @property
-    def has_secret(self) -> bool:
-        """Whether the URL contains a password."""
-        return self.password is not None
-
     def settings(self, given: dict[str, Any]) -> RedisSettings:
         """Make the settings of this server from the other keys that are *given*."""
         in_url = {"username": self.username, "password": self.password, "tls": UpstreamTls()}
@@ -80,7 +75,7 @@ class SqliteFile:
     """An SQLite file on this machine."""
 
     kind: ClassVar[type[StoreSettings]] = SqliteSettings
-    has_secret: ClassVar[bool] = False
+    password: ClassVar[str | None] = None
     unused_keys: ClassVar[tuple[str, ...]] = (
         *("entries", "bytes"),
         *("username", "password", "prefix", "permit_life", "tls"),

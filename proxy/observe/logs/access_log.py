@@ -15,6 +15,7 @@ from proxy.core.attempt_json import attempt_json, start_in_request
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
+from proxy.http.target import readable_target
 from proxy.observe.logs.line_writer import LineWriter
 
 _LONGEST_TEXT = 2048
@@ -80,7 +81,4 @@ def _key(exchange: Exchange) -> str:
 def _path(target: str) -> str:
     """Return the target without its query, as text that every JSON reader takes."""
     path = target.partition("?")[0][:_LONGEST_TEXT]
-    if path.isascii():
-        return path
-    # Bytes that are no UTF-8 came in as lone surrogates, which strict readers refuse.
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return path if path.isascii() else readable_target(path)

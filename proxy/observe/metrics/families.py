@@ -82,25 +82,32 @@ def first(parts: Sequence[ValueT]) -> ValueT:
     return next(filter(None, parts), parts[0])
 
 
-def known(merge: Callable[[Sequence[float]], float]) -> Callable[[Sequence[Any]], float | None]:
+def known(
+    merge: Callable[[Sequence[ValueT]], ValueT],
+) -> Callable[[Sequence[ValueT | None]], ValueT | None]:
     """Return the rule that merges by *merge* what is known; None if nothing is."""
 
-    def merge_known(parts: Sequence[float | None]) -> float | None:
+    def merge_known(parts: Sequence[ValueT | None]) -> ValueT | None:
         values = [part for part in parts if part is not None]
         return merge(values) if values else None
 
     return merge_known
 
 
-def _throttle_state(states: Sequence[ThrottleState]) -> ThrottleState:
-    """Add up queues and calls, which are each process's own; buckets and pauses are shared."""
-    return ThrottleState(
-        waiting=sum(state.waiting for state in states),
-        under_way=sum(state.under_way for state in states),
-        buckets=max(state.buckets for state in states),
-        paused=max(state.paused for state in states),
-        paused_for=max(state.paused_for for state in states),
-    )
+def by_field(
+    kind: Callable[..., ValueT],
+    usual: Callable[[Sequence[Any]], Any],
+    **rules: Callable[[Sequence[Any]], Any],
+) -> Callable[[Sequence[ValueT]], ValueT]:
+    """Return the rule that merges dataclasses of *kind* by the *usual* rule, but for *rules*."""
+
+    def merge_fields(parts: Sequence[ValueT]) -> ValueT:
+        names = parts[0].__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
+        return kind(
+            **{name: rules.get(name, usual)([getattr(p, name) for p in parts]) for name in names}
+        )
+
+    return merge_fields
 
 
 def _worst_store(states: Sequence[str | None]) -> str | None:
@@ -108,35 +115,20 @@ def _worst_store(states: Sequence[str | None]) -> str | None:
     return "down" if "down" in states else first(states)
 
 
-def _known_keys(parts: Sequence[KnownKeys | None]) -> KnownKeys | None:
-    keys = [part for part in parts if part is not None]
-    if not keys:
-        return None
-    oldest = [part.oldest for part in keys if part.oldest is not None]
-    held = sum(part.held for part in keys)
-    return KnownKeys(sum(part.known for part in keys), held, max(oldest, default=None))
-
-
 def _addresses(parts: Sequence[Sequence[AddressState]]) -> list[AddressState]:
     by_address = ({state.address: state for state in part} for part in parts)
-    return list(merge_by_key(by_address, _address).values())
-
-
-def _address(states: Sequence[AddressState]) -> AddressState:
-    return AddressState(
-        address=states[0].address,
-        open=sum(state.open for state in states),
-        idle=sum(state.idle for state in states),
-        failing=any(state.failing for state in states),
-        # Each worker judges by its own attempts; callers that are refused feel the worst.
-        breaker=max((state.breaker for state in states if state.breaker is not None), default=None),
-    )
+    # Each worker judges by its own attempts; callers that are refused feel the worst.
+    merge = by_field(AddressState, sum, address=first, failing=any, breaker=known(max))
+    return list(merge_by_key(by_address, merge).values())
 
 
 # Sources that several families, or /status as well, read.
 
 THROTTLES: MetricSource[Mapping[ThrottleName, ThrottleState]] = MetricSource(
-    "throttles", merge=by_key(_throttle_state), nothing=dict
+    "throttles",
+    # Queues and calls are each process's own; buckets and pauses are shared.
+    merge=by_key(by_field(ThrottleState, max, waiting=sum, under_way=sum)),
+    nothing=dict,
 )
 DEAD_LETTERS: MetricSource[tuple[float, Mapping[str, DeadLetterCounts]]] = MetricSource(
     # All workers count the same file.
@@ -421,7 +413,9 @@ KEYS_IN_FLIGHT: MetricSource[int] = MetricSource("keys_in_flight", merge=sum, no
 KEYS_WAITING: MetricSource[int] = MetricSource("keys_waiting", merge=sum, nothing=int)
 """Requests that wait for another one with the same idempotency key."""
 KEYS_KNOWN: MetricSource[KnownKeys | None] = MetricSource(
-    "keys_known", merge=_known_keys, nothing=lambda: None
+    "keys_known",
+    merge=known(by_field(KnownKeys, sum, oldest=known(max))),
+    nothing=lambda: None,
 )
 """What the memory of this process knows of keys; None where a store has them."""
 ADDRESSES: MetricSource[Mapping[str, Sequence[AddressState]]] = MetricSource(

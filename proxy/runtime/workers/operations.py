@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from proxy.admin.declaration import StoreSilent, WorkerRule
 from proxy.admin.operations import WORKER_RULES, Operations
-from proxy.runtime.workers.pool import WorkerPool
+from proxy.runtime.workers.pool import WorkerPool, within
 from proxy.runtime.workers.worker_process import WorkerGone
 
 _ANSWER_PATIENCE = 10.0
@@ -54,11 +54,7 @@ class _PoolOperations:
         """Have all workers run an operation, and merge what those say that answer in time."""
         assert rule.merge is not None  # noqa: S101 - for the type checker
         workers = [worker for worker in self._pool.serving if not worker.is_silent]
-        tasks = [asyncio.create_task(worker.ask(*call, **options)) for worker in workers]
-        if not tasks:
-            return rule.merge([])
-        done, pending = await asyncio.wait(tasks, timeout=_ANSWER_PATIENCE)
-        for task in pending:
-            task.cancel()
+        work = [worker.ask(*call, **options) for worker in workers]
+        done = await within(_ANSWER_PATIENCE, work)
         answered = [task for task in done if not isinstance(task.exception(), WorkerGone)]
         return rule.merge([task.result() for task in answered])
