@@ -32,7 +32,7 @@ The life of a request, and where to read it:
     (``policy/reasons.py``); an answer of our own has its reason (``http/refusal.py``).
     Metrics, log and tests use the same words.
 
-``app/lifecycle.py`` wires all of it, reloads it and drains it; ``app/generation.py``
+``app/lifecycle.py`` wires all of it, reloads it and drains it; ``pipeline/generation.py``
 builds what serves one configuration. With several workers each is an app in a process
 of its own, and gets its connections from a supervisor (``runtime/workers/``).
 ``policy/`` and ``http/`` decide and touch nothing; only ``server/`` talks to clients,

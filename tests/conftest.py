@@ -10,17 +10,20 @@ import uvloop
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
+
 
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, unless a test asks for more (``tests.support.both_loops``)."""
+    """uvloop, unless a test asks for others: see ``both_loops``, ``virtual_time`` of the kit."""
     marker = item.get_closest_marker("asyncio")
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "uvloop": uvloop.new_event_loop
     }
     if marker is not None and "loop_factories" in marker.kwargs:
         factories["asyncio"] = asyncio.new_event_loop
+        factories["virtual"] = TestLoop
     return factories
 
 
@@ -38,7 +41,6 @@ ALONE = (
     "tests/observe/metrics/test_throttle_metrics.py",
     "tests/pipeline/idempotency/test_crowds.py",
     "tests/pipeline/idempotency/test_waiters.py",
-    "tests/pipeline/test_retry_deadlines.py",
     "tests/pipeline/test_storms.py",
     "tests/pipeline/throttle/test_pause_on_the_wire.py",
     "tests/pipeline/throttle/test_shared_throttle.py",

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
-from proxy.config import load, schema
+from proxy.config import load
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.metrics.families import PHASES, WAIT_SOURCES
@@ -25,7 +25,7 @@ from proxy.policy.settings import Listen
 from proxy.stores import redis, sqlite
 from tests.readme.blocks import as_pattern, blocks, code, commands, rows
 from tests.readme.session import Session, demo, masked
-from tests.readme.tables import README, tables, with_tables
+from tests.readme.tables import README, SECTIONS, tables, with_tables
 from tests.support import (
     ScriptedUpstream,
     answer,
@@ -100,12 +100,7 @@ def test_every_key_has_a_row() -> None:
         "DeadLetterKeys",
     ]
     documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
-    models_of_keys = [
-        value
-        for value in vars(schema).values()
-        if isinstance(value, type) and issubclass(value, schema.Section)
-    ]
-    keys = {key for model in models_of_keys for key in model.model_fields}
+    keys = {key for section in SECTIONS.values() for key in section.keys}
     # Mappings that have a row for each of their keys.
     assert keys - documented == {"limits", "tls", "request", "response", "backoff"}
 

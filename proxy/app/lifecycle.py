@@ -12,16 +12,6 @@ from dataclasses import dataclass
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
-from proxy.app.generation import (
-    Generation,
-    GenerationBuilder,
-    TlsContexts,
-    has_dead_letters,
-    has_idempotency,
-    makes_verdicts,
-    transient_by_route,
-    upstreams_of,
-)
 from proxy.app.operations import AppOperations
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
@@ -33,6 +23,16 @@ from proxy.observe.metrics.recorders import UNMATCHED, Metrics, RouteRecorder
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.notable import hook
 from proxy.observe.recent import Recent
+from proxy.pipeline.generation import (
+    Generation,
+    GenerationBuilder,
+    TlsContexts,
+    has_dead_letters,
+    has_idempotency,
+    makes_verdicts,
+    transient_by_route,
+    upstreams_of,
+)
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.policy.settings import RouteSettings, Settings

@@ -1,17 +1,17 @@
 """Parsing of a request and of outcomes from the command line, with usage errors for wrong ones."""
 
 import re
-from dataclasses import dataclass
 
 import click
 
+from proxy.explain.subject import ParsedRequest
 from proxy.http.hop import DEFAULT_HOP, Hop
 from proxy.http.hosts import BAD_HOST, host_name
 from proxy.http.refusal import Refusal
-from proxy.http.request_head import RequestHead, read_request_head
+from proxy.http.request_head import read_request_head
 from proxy.http.target import ASTERISK, split_target
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.timeline import ScriptedOutcome
+from proxy.simulation.scripted_peer import ScriptedOutcome
 
 _FORMS = "/path or http://host/path"
 _is_token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
@@ -29,19 +29,6 @@ _KINDS = (
 _NEVER_SERVED = ("CONNECT", "TRACE")
 _OK = 200
 _LENGTH = b"content-length"
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
-    """A request from the command line, parsed as the proxy parses it."""
-
-    method: str
-    host: str
-    """The host in lower case, without port; empty if there is none."""
-    path: str
-    target: str
-    """Path and query."""
-    head: RequestHead
 
 
 def read_field(text: str) -> tuple[bytes, bytes]:

@@ -4,10 +4,11 @@
 
     text ─ source/ ─▶ nodes ─ read/, by schema/ and values/ ─▶ typed values with their positions
          ─ checks/: faults and warnings that involve several values
-         ─ build ─▶ proxy.policy.settings.Settings
+         ─ read/settings ─▶ proxy.policy.settings.Settings
 
 - ``loader`` runs these steps; ``loaded`` is their result.
-- ``schema/`` lists every key once; checks, JSON Schema and defaults come from there.
+- ``schema/`` lists every key once; reading, settings and JSON Schema follow from there. A default
+  stands with its field, in ``policy/settings/``.
 - Every **fault** is found in one run and says where, what, and what to write
   (``diagnostics/``, a leaf).
 - A check that depends on a value which cannot be read is skipped until it can.
@@ -42,8 +43,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
     """Import the loader when it is first used.
 
-    A worker serves settings that the supervisor has loaded: without pydantic and the schema
-    it takes 12 MiB less, and a quarter less time to start.
+    A worker serves settings that the supervisor has loaded: without the loader and the schema
+    it takes 2.4 MiB less, and a fifth less time to start.
     """
     if name not in __all__:
         raise AttributeError(name)

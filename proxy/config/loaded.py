@@ -1,6 +1,6 @@
 """The result of loading: settings without faults.
 
-Importing this module imports neither the loader nor pydantic: a worker needs no more.
+Importing this module imports neither the loader nor the schema: a worker needs no more.
 """
 
 from dataclasses import dataclass, field

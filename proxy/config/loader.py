@@ -6,7 +6,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from proxy.config.build import settings_from
 from proxy.config.checks.callers import check_list_fields
 from proxy.config.checks.certificates import certificate_files, check_listen_tls
 from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
@@ -38,8 +37,9 @@ from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.provenance import Provenance
 from proxy.config.read.reader import Reader
 from proxy.config.read.secrets import check_secrets, effective
-from proxy.config.read.typed_tree import TypedList, TypedMapping, plain
-from proxy.config.schema.file import FileKeys
+from proxy.config.read.settings import make_settings
+from proxy.config.read.typed_tree import TypedList, TypedMapping
+from proxy.config.schema.file import FILE
 from proxy.config.source.interpolation import Interpolation
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence, merge_files
 from proxy.config.source.parse import parse_file
@@ -91,16 +91,17 @@ def _load(
         raise ConfigError(diagnostics.report(sources))
     root = reduce(merge_files, [_default_state_dir(readable[0]), *readable, options])
     reader = Reader(diagnostics, Interpolation(environ, on_read))
-    file = reader.read_file(root, FileKeys)
+    file = reader.read_file(root, FILE)
     for path in certificate_files(file):
         on_read(path)
     routes = _check(file, reader, diagnostics)
     report = diagnostics.report(sources)
     if report.faults:
         raise ConfigError(report)
-    whole = reader.complete(_with_routes(file, routes))
+    merged = _with_routes(file, routes)
+    whole = reader.complete(merged)
     loaded = Loaded(
-        settings=settings_from(FileKeys.model_validate(plain(whole))),
+        settings=make_settings(FILE, merged),
         report=report,
         effective=_without_policies(effective(whole)),
     )
@@ -114,7 +115,7 @@ STATE_DIR = "HOLDFAST_STATE_DIR"
 def _default_state_dir(first: Mapping) -> Mapping:
     """Return a layer with the default ``state_dir``, relative to the first file."""
     position = Position(first.position.source)
-    scalar = Scalar(FileKeys.model_fields["state_dir"].default, position)
+    scalar = Scalar(str(FILE.written("state_dir")), position)
     return Mapping(first.position, {"state_dir": Entry("state_dir", position, scalar)})
 
 

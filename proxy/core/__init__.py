@@ -1,4 +1,4 @@
-"""What the packages above share: clock, ids, a route, a request's exchange, and the ports.
+"""What the packages above share: clock, ids, a route, a client, a request's exchange, the ports.
 
 ``attempt_json.py`` writes an attempt for the log, ``/attempts`` and dead letters alike.
 The ports (``ports.py``, ``recorders.py``) are protocols by which one package uses another without

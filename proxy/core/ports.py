@@ -3,7 +3,7 @@
 ======================  ==================================  ====================================
 port                    implemented by                      used by
 ======================  ==================================  ====================================
-:class:`RequestBody`    ``server/body``, ``replay``         ``upstream``, ``pipeline``
+:class:`RequestBody`    ``server/body``, ``core``           ``upstream``, ``pipeline``
 :class:`DeadLetterSink` ``stores/dead_letters``             ``pipeline`` (dead letters)
 :class:`QueueEntry`     ``pipeline/throttle``               ``core`` (timeout), ``pipeline``
 :class:`SendPermit`     ``pipeline/throttle``               ``upstream``
@@ -48,7 +48,7 @@ _KEY_LOST = Refusal(
 class RequestBody(Protocol):
     """A request body while it is received, and as far as it is kept for another attempt.
 
-    Implemented by ``server/body`` (streaming, buffered) and ``replay`` (a dead letter's body); read
+    Implemented by ``server/body`` (streaming, buffered) and ``core/clientless.py`` (complete); read
     by ``upstream``, which sends it, and by ``pipeline`` (retries, idempotency keys, dead letters).
     """
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.policy.breaker import BreakerState
+
 
 class Meter(Protocol):
     """Counts what is about no route in use and no throttle. Must not raise and must not wait.
@@ -51,6 +53,24 @@ class ThrottleState:
     """Buckets that are paused because the upstream asked for it."""
     paused_for: float
     """Seconds until the last pause of a bucket ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressState:
+    """The connection pool and the breaker of one address of an upstream.
+
+    Read by ``pipeline`` (generation), shown by ``observe`` (status).
+    """
+
+    address: str
+    open: int
+    """Connections that are open."""
+    idle: int
+    """Open connections that wait in the pool."""
+    failing: bool
+    """Whether the last attempt to connect failed."""
+    breaker: BreakerState | None
+    """None without a breaker."""
 
 
 class StoreRecorder(Protocol):

@@ -7,11 +7,11 @@ Quantiles are estimates from the histogram's buckets.
 from collections import Counter
 from typing import TypeVar
 
-from proxy.core.recorders import ThrottleState
+from proxy.core.recorders import AddressState, ThrottleState
 from proxy.observe.metrics import families
 from proxy.observe.metrics.family import Counted
 from proxy.observe.metrics.series import Histogram
-from proxy.observe.metrics.snapshot import AddressState, ProcessSnapshot, ThrottleName
+from proxy.observe.metrics.snapshot import ProcessSnapshot, ThrottleName
 from proxy.policy.attempt import outcome_label
 from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.record import KnownKeys

@@ -12,8 +12,9 @@ without policies gets the bare upstream call: no wrapper, no buffering, no furth
                         is answered
 ``retry.py``            attempts until one is good (``retry_session.py`` has those of one
                         request), and then the fallback (``fallback.py``)
-``single_attempt.py``   one attempt, within the time for the whole exchange; where there are
-                        throttles, once their rate limits admit it (``throttle/chain.py``)
+``single_attempt.py``   one attempt, within the time for the whole exchange: the breaker
+                        (``upstream/breakers.py``), then the throttles
+                        (``throttle/chain.py``), then the upstream
 ======================  =============================================================
 
 A throttle (``throttle/throttle.py``) has one rate limiter for all callers, or one for each
@@ -21,9 +22,10 @@ A throttle (``throttle/throttle.py``) has one rate limiter for all callers, or o
 and the response passes a capture (``idempotency/capture.py``) on its way to the client.
 
 Shared by the stages: ``deadlines.py`` ends exchanges and attempts in time, ``retry_waits.py`` has
-the waits between attempts, ``services.py`` lists what the routes of one configuration share.
-This package may import ``upstream/``, ``stores/`` (the ports only), ``core/``, ``policy/`` and
-``http/``. Others build a route with :func:`build` from :class:`RouteServices`.
+the waits between attempts, ``services.py`` lists what the routes of one configuration share, and
+``generation.py`` builds all of it for one configuration, with what a reload leaves unchanged.
+This package may import ``upstream/``, ``stores/`` (the ports only), ``core/``, ``policy/``,
+``net/`` and ``http/``. Others build a route with :func:`build` from :class:`RouteServices`.
 """
 
 from collections.abc import Iterator
@@ -35,59 +37,99 @@ from proxy.pipeline.idempotency.stage import Idempotency
 from proxy.pipeline.retry import Retry
 from proxy.pipeline.services import RouteServices
 from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
+from proxy.pipeline.throttle.chain import ThrottleChain
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules
 from proxy.policy.settings import RetrySettings, RouteSettings
+from proxy.upstream.load_balancing import Endpoints
 from proxy.upstream.upstream import Upstream
 
 
 def build(settings: RouteSettings, services: RouteServices) -> Handler:
-    """Build the handler of a route: every stage that its settings ask for, in order."""
+    """Build the handler of a route: every stage that its settings ask for, and no other.
+
+    Each stage is given the one inside it, so the innermost is made first. A request comes in at the
+    last and goes up this page: 8, 7, 6 … 1.
+    """
     upstream = services.upstreams[settings.upstream]
-    single_attempt = _single_attempt(settings, upstream, services)
-    handle: Handler = single_attempt.handle
-    dead_letters = None
-    if settings.dead_letter is not None:
-        dead_letters = DeadLetterWriter(
-            settings,
-            upstream.settings,
-            services.dead_letters,
-            services.clock,
-            services.in_flight.known_scopes,
-        )
-    if settings.retry is not None or settings.fallback is not None:
-        handle = _retry(settings, single_attempt, services, dead_letters).handle
+    dead_letters = _dead_letter_writer(settings, upstream, services)
+    # 1. Attempt (at the end of 3.): sends the request once, to the address that load balancing
+    #    picks, and relays the response. The innermost: all others may have reason not to send.
+    # 2. Throttle: right before the attempt, because a permit is for sending now; inside the retry,
+    #    because a retry is one more call for the upstream and takes a permit of its own.
+    throttle_chain = services.throttle_chain(settings.name, upstream)
+    # 3. Breaker: before the throttle, because an attempt that is not going to be sent must take no
+    #    permit and wait in no queue; asked again after such a wait, and where an address is picked.
+    breaker = upstream.breaker
+    attempt = _single_attempt(settings, upstream, breaker, throttle_chain, services)
+    handle: Handler = attempt.handle
+    # 4. Fallback: inside the retry, which knows when no attempt is to follow; an attempt at another
+    #    upstream has a breaker and a throttle of its own.
+    fallback = _fallback(settings, attempt, services)
+    # 5. Retry: outside breaker and throttle, because each attempt asks both anew.
+    if settings.retry is not None or fallback is not None:
+        handle = Retry(
+            attempt,
+            RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
+            budget=_budget(settings, upstream, services),
+            retry_waits=services.retry_waits,
+            clock=services.clock,
+            fallback=fallback,
+            dead_letters=dead_letters,
+        ).handle
+    # 6. Dead letters: outside the retry, because only a request that failed for good is kept;
+    #    inside idempotency, because a duplicate must not be kept a second time.
     if dead_letters is not None:
         handle = DeadLetters(handle, dead_letters).handle
+    # 7. Idempotency: outside all of these, because a duplicate gets the result of the first request
+    #    without an attempt, a permit or a dead letter of its own.
     if settings.idempotency is not None:
         handle = Idempotency(
             settings,
             handle,
             services.in_flight,
-            refused={
-                up.settings.name: up.settings.refused for up in _upstreams_of(settings, services)
-            },
-            covers_host=_sees_host(settings, services),
-            time_left=single_attempt.time_left,
+            refused={up.settings.name: up.settings.refused for up in _targets(settings, services)},
+            covers_host=any(up.settings.preserve_host for up in _targets(settings, services)),
+            time_left=attempt.time_left,
             clock=services.clock,
         ).handle
+    # 8. Dead letters of refusals, if the route keeps them: outermost, because every stage refuses.
     if dead_letters is not None and dead_letters.keeps_refusals:
         handle = KeptRefusals(handle, dead_letters).handle
     return handle
 
 
-def _upstreams_of(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:
+def _targets(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:
     """Yield the upstreams that a request of this route may be sent to."""
     yield services.upstreams[settings.upstream]
     if settings.fallback is not None and settings.fallback.upstream:
         yield services.upstreams[settings.fallback.upstream]
 
 
-def _single_attempt(
+def _dead_letter_writer(
     settings: RouteSettings, upstream: Upstream, services: RouteServices
+) -> DeadLetterWriter | None:
+    """Make the writer that both stages of dead letters and the fallback share; None without one."""
+    if settings.dead_letter is None:
+        return None
+    return DeadLetterWriter(
+        settings,
+        upstream.settings,
+        services.dead_letters,
+        services.clock,
+        services.in_flight.known_scopes,
+    )
+
+
+def _single_attempt(
+    settings: RouteSettings,
+    upstream: Upstream,
+    breaker: Endpoints | None,
+    throttle_chain: ThrottleChain | None,
+    services: RouteServices,
 ) -> SingleAttempt:
-    """Build the innermost stage: one attempt at *upstream*."""
+    """Make the stage that asks *breaker* and *throttle_chain*, if any, and sends to *upstream*."""
     retry = settings.retry
     limit = None if retry is None else retry.attempt_timeout
     return SingleAttempt(
@@ -97,42 +139,28 @@ def _single_attempt(
             upstream.settings,
             "auto" if retry is None else retry.unsafe,
             longest_attempt(settings),
-            [other.settings for other in _upstreams_of(settings, services)],
+            [other.settings for other in _targets(settings, services)],
         ),
         services.clock,
-        throttle_chain=services.throttle_chain(settings.name, upstream),
+        breaker=breaker,
+        throttle_chain=throttle_chain,
         attempt_deadlines=None if limit is None else services.deadlines(limit),
         budget=_budget(settings, upstream, services),
     )
 
 
-def _retry(
-    settings: RouteSettings,
-    single_attempt: SingleAttempt,
-    services: RouteServices,
-    dead_letters: DeadLetterWriter | None,
-) -> Retry:
-    """Build the retry stage, with the fallback that follows if no attempt is good."""
-    upstream = single_attempt.upstream
-    fallback = None
-    if settings.fallback is not None:
-        other = services.upstreams.get(settings.fallback.upstream)
-        at_other = None if other is None else _single_attempt(settings, other, services)
-        fallback = FallbackStage(settings.fallback, single_attempt, at_other, services.retry_waits)
-    return Retry(
-        single_attempt,
-        RetryRules(settings.retry or RetrySettings(attempts=1), upstream.settings),
-        budget=_budget(settings, upstream, services),
-        retry_waits=services.retry_waits,
-        clock=services.clock,
-        fallback=fallback,
-        dead_letters=dead_letters,
-    )
-
-
-def _sees_host(settings: RouteSettings, services: RouteServices) -> bool:
-    """Say whether an upstream that the route sends to gets the client's own Host."""
-    return any(up.settings.preserve_host for up in _upstreams_of(settings, services))
+def _fallback(
+    settings: RouteSettings, failed: SingleAttempt, services: RouteServices
+) -> FallbackStage | None:
+    """Make what answers when *failed* did not, with an attempt of its own at another upstream."""
+    if settings.fallback is None:
+        return None
+    at_other = None
+    other = services.upstreams.get(settings.fallback.upstream)
+    if other is not None:
+        throttle_chain = services.throttle_chain(settings.name, other)
+        at_other = _single_attempt(settings, other, other.breaker, throttle_chain, services)
+    return FallbackStage(settings.fallback, failed, at_other, services.retry_waits)
 
 
 def _budget(settings: RouteSettings, upstream: Upstream, services: RouteServices) -> Budget | None:

@@ -35,20 +35,18 @@ class FallbackStage:
 
         A fixed answer always can; another upstream takes an attempt.
         """
-        if self.single_attempt is None:
+        other = self.single_attempt
+        if other is None:
             return True
-        in_time = self.single_attempt.time_left(exchange, now) >= LEAST_ATTEMPT
-        if exchange.expired or self._retry_waits.is_over or not in_time:
+        time_left = other.time_left(exchange, now)
+        if exchange.expired or self._retry_waits.is_over or time_left < LEAST_ATTEMPT:
             return False
-        if not self._may_be_sent(exchange) or not self.single_attempt.upstream.endpoints.admits(
-            now
-        ):
+        if not self._may_be_sent(exchange):
             return False
-        throttle_chain, left = (
-            self.single_attempt.throttle_chain,
-            self.single_attempt.time_left(exchange, now),
-        )
-        return throttle_chain is None or throttle_chain.would_admit(exchange, now, 0.0, left)
+        if other.breaker is not None and not other.breaker.admits(now):
+            return False
+        throttle_chain = other.throttle_chain
+        return throttle_chain is None or throttle_chain.would_admit(exchange, now, 0.0, time_left)
 
     def _may_be_sent(self, exchange: Exchange) -> bool:
         attempts = exchange.attempts

@@ -4,11 +4,14 @@ After a response the verdict is reached inside the socket's callback, when the h
 is complete and nothing of it has gone to the client. If no retry follows, the response is
 relayed as if there were no retries; if one follows, the response is discarded. Everything that
 could forbid a retry is asked before the response in hand is given up.
+
+After a failure the facts are gathered here, the verdict is decided from them by
+``policy/retry/verdict.py``, and then the budget is charged here.
 """
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -29,6 +32,7 @@ from proxy.policy.retry.verdict import (
     MISDIRECTED,
     TOO_EARLY,
     AttemptResult,
+    Outlook,
     RequestFacts,
     RetryRules,
     Situation,
@@ -49,8 +53,9 @@ _SUCCESS = Verdict(_GOOD)
 _RECOVERED = Verdict(VerdictReason.RECOVERED)
 
 
-class RetryStage(Protocol):
-    """What the sessions of one route share: its retry stage (``retry.py``)."""
+@dataclass(slots=True)
+class RetryStage:
+    """What the sessions of one route share: the parts of its retry stage (``retry.py``)."""
 
     single_attempt: SingleAttempt
     rules: RetryRules
@@ -60,8 +65,12 @@ class RetryStage(Protocol):
     fallback: FallbackStage | None
     dead_letters: DeadLetterWriter | None
     """Keeps what failed for good, before a fallback hides that it did."""
-    heeded_statuses: frozenset[int]
+    heeded_statuses: frozenset[int] = field(init=False)
     """Statuses after which it matters how long the upstream asks us to wait."""
+
+    def __post_init__(self) -> None:
+        covered = frozenset() if self.fallback is None else self.fallback.settings.on.hinted
+        self.heeded_statuses = self.rules.statuses | covered
 
 
 class RetrySession:
@@ -233,28 +242,23 @@ class RetrySession:
         return self._judge(attempt, NO_HINT)
 
     def _judge(self, attempt: Attempt, hint: RetryHint) -> Verdict:
+        """Judge *attempt*, and settle what follows: a retry, the fallback, or nothing."""
         stage, exchange = self._stage, self._exchange
         now = self._judged_at = stage.clock.monotonic()
-        leave = stage.single_attempt.repeats.permission(
-            exchange, exchange.attempts, now, exchange.earlier_attempts
-        )
-        early_data = attempt.status == TOO_EARLY and _is_early_data(exchange)
-        request = RequestFacts(leave, early_data=early_data)
         result = AttemptResult(
             attempt.kind, attempt.status, attempt.sent, hint, is_first=attempt.number == 1
         )
-        at, within = (leave.url, leave.within) if isinstance(leave, RepeatPermission) else ("", 0.0)
-        verdict = decide(
-            stage.rules,
-            request,
-            result,
-            lambda: self._situation(now),
-            breaker_admits=lambda wait: stage.single_attempt.upstream.endpoints.admits(
-                now + wait, at
+        request = RequestFacts(
+            stage.single_attempt.repeats.permission(
+                exchange, exchange.attempts, now, exchange.earlier_attempts
             ),
-            throttle_admits=lambda wait: self._throttle_admits(now, wait, within),
-            take_budget=lambda: self._take_budget(now),
+            early_data=attempt.status == TOO_EARLY and _is_early_data(exchange),
         )
+        permission = stage.rules.by_outcome(request, result)
+        if isinstance(permission, VerdictReason):
+            verdict = Verdict(permission)
+        else:
+            verdict = self._judge_retry(result, permission, now)
         fallback = stage.fallback
         if verdict.delay is None and fallback is not None and not exchange.client_is_gone:
             self._falls_back = fallback.covers(result) and fallback.is_possible(exchange, now)
@@ -266,7 +270,27 @@ class RetrySession:
             exchange.body.keep()
         return verdict
 
+    def _judge_retry(
+        self, result: AttemptResult, permission: RepeatPermission, now: float
+    ) -> Verdict:
+        """Gather the facts that bear on a retry, decide, and charge the budget if one follows.
+
+        Nothing runs between the facts and the charge: all of it is one turn of the event loop.
+        """
+        stage = self._stage
+        situation = self._situation(now)
+        delay = stage.rules.plan(result, situation)
+        if isinstance(delay, VerdictReason):
+            return Verdict(delay)
+        outlook = self._outlook(now, delay.seconds, permission, situation.time_left)
+        verdict = decide(delay, permission, outlook)
+        if verdict.delay is not None and stage.budget is not None:
+            stage.budget.charge(now)
+            self._pending_charge = now
+        return verdict
+
     def _situation(self, now: float) -> Situation:
+        """Gather how the request itself stands."""
         stage, exchange = self._stage, self._exchange
         return Situation(
             made=self._made,
@@ -280,21 +304,20 @@ class RetrySession:
             client_gone=exchange.client_is_gone,
         )
 
-    def _throttle_admits(self, now: float, wait: float, within: float) -> bool:
-        single_attempt, exchange = self._stage.single_attempt, self._exchange
-        if single_attempt.throttle_chain is None:
-            return True
-        left = min(single_attempt.time_left(exchange, now), within)
-        return single_attempt.throttle_chain.would_admit(exchange, now, wait, left)
-
-    def _take_budget(self, now: float) -> bool:
-        budget = self._stage.budget
-        if budget is None:
-            return True
-        if not budget.take(now):
-            return False
-        self._pending_charge = now
-        return True
+    def _outlook(
+        self, now: float, wait: float, permission: RepeatPermission, time_left: float
+    ) -> Outlook:
+        """Gather what an attempt would meet *wait* seconds from now."""
+        stage = self._stage
+        breaker, throttle_chain = stage.single_attempt.breaker, stage.single_attempt.throttle_chain
+        return Outlook(
+            breaker_admits=breaker is None or breaker.admits(now + wait, permission.url),
+            throttle_admits=throttle_chain is None
+            or throttle_chain.would_admit(
+                self._exchange, now, wait, min(time_left, permission.within)
+            ),
+            budget_allows=stage.budget is None or stage.budget.allows(now),
+        )
 
     def _give_back_budget(self, charged_at: float) -> None:
         """Give back to the budget what a retry was charged that never began."""

@@ -9,7 +9,7 @@ from proxy.core.ports import Refused
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.throttle.wait_queue import ThrottleCause
 
-_GRAIN = 0.0015
+GRAIN = 0.0015
 """Seconds by which uvloop may fire a timer too early: it rounds to milliseconds, on a clock
 that counts whole ones."""
 
@@ -17,9 +17,11 @@ that counts whole ones."""
 class RetryWaits:
     """All requests of the process that wait for their next attempt."""
 
-    __slots__ = ("_loop", "_queued", "_waiting", "is_over")
+    __slots__ = ("_grain", "_loop", "_queued", "_waiting", "is_over")
 
-    def __init__(self) -> None:
+    def __init__(self, grain: float = GRAIN) -> None:
+        """*grain* is the seconds by which the loop may fire a timer too early."""
+        self._grain = grain
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
         self._queued: set[Exchange] = set()
@@ -35,7 +37,7 @@ class RetryWaits:
         if self.is_over:
             return False
         awake: asyncio.Future[None] = self._loop.create_future()
-        timer = self._loop.call_later(seconds + _GRAIN if seconds else 0.0, _wake, awake)
+        timer = self._loop.call_later(seconds + self._grain if seconds else 0.0, _wake, awake)
         self._waiting.add(awake)
         try:
             await awake

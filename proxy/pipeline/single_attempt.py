@@ -16,6 +16,7 @@ from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import RepeatPermission, RepeatRules
 from proxy.policy.retry.budget import Budget
 from proxy.upstream.call import Judge
+from proxy.upstream.load_balancing import Endpoints
 from proxy.upstream.upstream import Upstream
 
 NO_LIMIT = math.inf
@@ -35,6 +36,7 @@ class SingleAttempt:
         "_deadlines",
         "_has_limit",
         "_timeout",
+        "breaker",
         "repeats",
         "throttle_chain",
         "upstream",
@@ -47,12 +49,17 @@ class SingleAttempt:
         repeats: RepeatRules,
         clock: Clock,
         *,
+        breaker: Endpoints | None = None,
         throttle_chain: ThrottleChain | None = None,
         attempt_deadlines: Deadlines | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Attempts wait at *throttle_chain*, end by *attempt_deadlines*, and add to *budget*."""
+        """Attempts wait at *throttle_chain*, end by *attempt_deadlines*, and add to *budget*.
+
+        *breaker* is the upstream's: None if it has none.
+        """
         self.upstream = upstream
+        self.breaker = breaker
         self.repeats = repeats
         self._clock = clock
         self.throttle_chain = throttle_chain
@@ -162,7 +169,7 @@ class SingleAttempt:
             permit.next_judge, judge = judge, permit.judge
         if budget is not None and not exchange.attempts:
             started = exchange.started
-            if upstream.endpoints.breakers is None or upstream.endpoints.admits(started):
+            if self.breaker is None or self.breaker.admits(started):
                 budget.first(started)
         connect_by = self.connect_by(exchange)
         attempt = upstream.attempt(

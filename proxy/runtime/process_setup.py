@@ -40,6 +40,7 @@ def settle() -> None:
     A request makes no cycles, so that young garbage is rare and old garbage rarer
     still; looking for it every 700 objects costs 2 % of all time.
     """
+    gc.unfreeze()  # what imports left behind is looked through here
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 100)

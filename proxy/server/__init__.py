@@ -3,9 +3,10 @@
 ``listener``          addresses to accept on; start, drain, stop
 ``proxy_server``      what all connections share: routes, memory, counts, the graceful drain
 ``connection``        one client's connection: deadlines, bounds, accounting
+``ports``             what a request asks of its connection, as protocols
 ``serve``             the life of one request, in one function
 ``admission``         what must be right before a route is asked
-``exchange``          one request: what came in, who asked, how it ends
+``exchange``          one request: what came in, waits and disconnects, how it ends
 ``response_writer``   relaying a response, and answers of our own, as bytes
 ``problems``          the texts of answers that are our own
 ``router``            the routes that are being served at this moment

@@ -96,9 +96,8 @@ def _apply_limits(exchange: ClientExchange, head: RequestHead) -> Refusal | None
     if length:
         if settings.max_body is not None and length != CHUNKED and length > settings.max_body:
             return TOO_LARGE
-        payload = exchange.payload
-        if payload.is_eof():
-            data = take_whole(payload)
+        if not exchange.came_in_parts:
+            data = take_whole(exchange.payload)
             if settings.max_body is not None and len(data) > settings.max_body:
                 return TOO_LARGE
             exchange.body = BufferedBody(exchange, data)

@@ -7,16 +7,14 @@ heads take, refusals of what never became a request, and the ways in which a con
 
 import asyncio
 
-from proxy.core.clock import Clock
+from proxy.core.client_identity import ClientIdentity
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.unacked import unacked_bytes
-from proxy.policy.fair_share import network_of
 from proxy.server.aiohttp_adapter.parse_errors import HEAD_TOO_LARGE
 from proxy.server.aiohttp_adapter.protocol import AiohttpConnection
 from proxy.server.aiohttp_adapter.request import ServedRequest
 from proxy.server.body.memory_budget import COPIES, LARGE_HEAD, MEMORY_LIMIT, NO_MEMORY
 from proxy.server.proxy_server import ProxyServer
-from proxy.server.router import Router
 
 LINGERING = 2.0
 """Seconds for which the rest of an unwanted body is read, so that the response arrives."""
@@ -29,6 +27,7 @@ _SLOW_HEAD = Refusal(
     RefusalReason.SLOW_CLIENT, "The request's head did not come in time.", close=True
 )
 _BAD_LINE = Refusal(RefusalReason.BAD_REQUEST, "The request line is malformed.", close=True)
+_NOBODY = ClientIdentity("", "http")
 _OVERLOAD = Refusal(RefusalReason.OVERLOAD, "Too many connections are open.", close=True)
 
 
@@ -39,12 +38,8 @@ class ClientConnection(AiohttpConnection):
         "_abort_timer",
         "_head_bytes",
         "_head_memory",
-        "caller",
-        "clock",
-        "identity_cache",
+        "identity",
         "is_cut",
-        "peer_address",
-        "scheme",
     )
 
     server: ProxyServer
@@ -57,15 +52,10 @@ class ClientConnection(AiohttpConnection):
             keepalive=limits.keepalive,
             lingering=LINGERING,
         )
-        self.clock: Clock = server.clock
+        self.identity = _NOBODY
+        """Who the client is, once the connection is open."""
         self.is_cut = False
         """Whether the drain has run out of time for the connection."""
-        self.peer_address = ""
-        self.caller = ""
-        """The caller whose share of memory its requests take, unless it forwards for others."""
-        self.scheme = "http"
-        self.identity_cache: tuple[Router | None, bytes, bytes] = (None, b"", b"")
-        """The lines that tell an upstream who asked, with the router and host they are for."""
         self._head_bytes = 0
         """Bytes of an incomplete head, as far as they came while nothing was served."""
         self._head_memory = 0
@@ -87,10 +77,10 @@ class ClientConnection(AiohttpConnection):
     def on_connected(self, transport: asyncio.Transport) -> None:
         """Note who the client is; close during the drain, and refuse beyond the limit."""
         peer = transport.get_extra_info("peername")
-        self.peer_address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self.caller = network_of(self.peer_address)
-        if transport.get_extra_info("sslcontext") is not None:
-            self.scheme = "https"
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        self.identity = ClientIdentity(
+            str(peer[0]) if isinstance(peer, tuple) else "", "https" if is_tls else "http"
+        )
         if self.server.is_draining:
             # Its TLS handshake outlasted the listener: idle, it would delay the drain.
             self.close_idle()
@@ -113,7 +103,7 @@ class ClientConnection(AiohttpConnection):
         transport = self.transport
         has_all = not unacked_bytes(transport)
         self.force_close()
-        if self.scheme == "https" and transport is not None and has_all:
+        if self.identity.scheme == "https" and transport is not None and has_all:
             transport.abort()  # the client owes nothing, not even a TLS close_notify in return
 
     def bound_flush(self) -> None:
@@ -189,7 +179,7 @@ class ClientConnection(AiohttpConnection):
         """Reserve memory for a large head of *size* bytes so far; return False if none is left."""
         more = size * COPIES - self._head_memory
         if more > 0:
-            memory, caller = self.server.incoming_memory, self.caller
+            memory, caller = self.server.incoming_memory, self.identity.caller
             if not memory.take(caller, more, MEMORY_LIMIT) and not memory.reclaim(
                 caller, more, MEMORY_LIMIT
             ):
@@ -212,8 +202,8 @@ class ClientConnection(AiohttpConnection):
 
     def _release_head_memory(self) -> None:
         memory = self.server.incoming_memory
-        memory.unregister(self.caller, self.yield_head_memory)
-        memory.give_back(self.caller, self._head_memory)
+        memory.unregister(self.identity.caller, self.yield_head_memory)
+        memory.give_back(self.identity.caller, self._head_memory)
         self._head_memory = 0
 
     def on_too_much_ahead(self) -> None:

@@ -9,10 +9,10 @@ tells a client, or the next proxy, that the upstream did not say this.
 import json
 
 from proxy.core.date_header import date_line
+from proxy.core.exchange import Exchange
 from proxy.http.hop import Hop
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
 from proxy.http.status_lines import status_line
-from proxy.policy.attempt import Attempt
 from proxy.policy.settings import FallbackSettings
 
 _WITHOUT_BODY = frozenset({204, 304})
@@ -21,16 +21,7 @@ _WITHOUT_BODY = frozenset({204, 304})
 ALLOWED = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
-def problem_bytes(
-    refusal: Refusal,
-    hop: Hop,
-    *,
-    method: str = "GET",
-    request_id: str = "",
-    attempts: list[Attempt] | None = None,
-    dead_letter: str = "",
-    close: bool,
-) -> bytes:
+def problem_bytes(refusal: Refusal, exchange: Exchange, hop: Hop, *, close: bool) -> bytes:
     """Return the whole answer of *hop*, head and body; to a HEAD only the head."""
     members: dict[str, object] = {
         "type": f"urn:holdfast:problem:{refusal.reason}",
@@ -40,8 +31,8 @@ def problem_bytes(
     }
     if refusal.cause:
         members["cause"] = refusal.cause
-    if attempts:
-        members["attempts"] = len(attempts)
+    if exchange.attempts:
+        members["attempts"] = len(exchange.attempts)
     if refusal.record:
         members["record"] = refusal.record
     lines = [
@@ -55,16 +46,8 @@ def problem_bytes(
         lines += _quota_lines(refusal.quotas)
     if refusal.reason is RefusalReason.METHOD:
         lines.append(ALLOWED)
-    return _answer_bytes(
-        refusal.status,
-        lines,
-        json.dumps(members).encode(),
-        method=method,
-        request_id=request_id,
-        attempts=attempts,
-        dead_letter=dead_letter,
-        close=close,
-    )
+    body = json.dumps(members).encode()
+    return _answer_bytes(refusal.status, lines, body, exchange, close=close)
 
 
 def _quota_lines(quotas: tuple[QuotaLeft, ...]) -> tuple[bytes, bytes]:
@@ -83,57 +66,33 @@ def _quota_lines(quotas: tuple[QuotaLeft, ...]) -> tuple[bytes, bytes]:
 
 
 def fallback_bytes(
-    fallback: FallbackSettings,
-    hop: Hop,
-    *,
-    method: str,
-    request_id: str,
-    attempts: list[Attempt],
-    dead_letter: str = "",
-    close: bool,
+    fallback: FallbackSettings, exchange: Exchange, hop: Hop, *, close: bool
 ) -> bytes:
     """Return the route's fixed answer, marked as one that the upstream did not give."""
     lines = [f"{name}: {value}".encode("latin-1") for name, value in fallback.headers]
     lines.append(b'Proxy-Status: %b; details="fallback"' % hop.proxy_status)
-    return _answer_bytes(
-        fallback.status,
-        lines,
-        fallback.body.encode(),
-        method=method,
-        request_id=request_id,
-        attempts=attempts,
-        dead_letter=dead_letter,
-        close=close,
-    )
+    return _answer_bytes(fallback.status, lines, fallback.body.encode(), exchange, close=close)
 
 
 def _answer_bytes(
-    status: int,
-    lines: list[bytes],
-    body: bytes,
-    *,
-    method: str,
-    request_id: str,
-    attempts: list[Attempt] | None,
-    dead_letter: str,
-    close: bool,
+    status: int, lines: list[bytes], body: bytes, exchange: Exchange, *, close: bool
 ) -> bytes:
     has_body = status not in _WITHOUT_BODY
     ours = [b"Content-Length: %d" % len(body)] if has_body else []
     ours.append(date_line())
-    if request_id:
-        ours.append(b"X-Request-Id: %b" % request_id.encode())
-    if attempts and len(attempts) > 1:
-        ours.append(b"Holdfast-Attempts: %d" % len(attempts))
-    if dead_letter:
-        ours.append(b"Holdfast-Dead-Letter: " + dead_letter.encode())
+    if exchange.id_line:
+        ours.append(exchange.id_line)
+    if len(exchange.attempts) > 1:
+        ours.append(b"Holdfast-Attempts: %d" % len(exchange.attempts))
+    if exchange.dead_letter:
+        ours.append(b"Holdfast-Dead-Letter: " + exchange.dead_letter.encode())
     if close:
         ours.append(b"Connection: close")
     # A fallback may bring a field that we would add.
     theirs = {_name(line) for line in lines}
     ours = [line for line in ours if _name(line) not in theirs]
     head = b"\r\n".join((status_line(status, b""), *lines, *ours, b"", b""))
-    return head if method == "HEAD" or not has_body else head + body
+    return head if exchange.method == "HEAD" or not has_body else head + body
 
 
 def _name(line: bytes) -> bytes:

@@ -12,7 +12,7 @@ import struct
 from aiohttp.abc import AbstractStreamWriter
 
 from proxy.core.date_header import date_line
-from proxy.core.exchange import OutgoingExchange
+from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
 from proxy.http.response_head import KeptResponse, ResponseHead, kept_head
 from proxy.http.status_lines import status_line
@@ -20,11 +20,10 @@ from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL
 from proxy.policy.attempt import FailureKind
 from proxy.policy.settings import FallbackSettings
-from proxy.server.aiohttp_adapter.tunnel import Tunnel
 from proxy.server.body.buffered import BufferedBody
 from proxy.server.body.streaming import StreamingBody
-from proxy.server.connection import ClientConnection
 from proxy.server.idle_timer import IdleTimer
+from proxy.server.ports import ExchangeConnection
 from proxy.server.problems import ALLOWED, fallback_bytes, problem_bytes
 from proxy.server.router import Router
 
@@ -34,7 +33,7 @@ _PIECE = 64 * 1024
 """Bytes of a kept response that are written at once."""
 
 
-class ResponseWriter(OutgoingExchange):
+class ResponseWriter(Exchange):
     """An exchange that can be answered: by the upstream's response, or by one of our own."""
 
     __slots__ = (
@@ -49,7 +48,7 @@ class ResponseWriter(OutgoingExchange):
     )
 
     body: StreamingBody | BufferedBody | None
-    client: ClientConnection
+    client: ExchangeConnection
     """The connection that the request came by."""
     router: Router
     """The routes that were served when the request came: a reload does not touch them."""
@@ -68,7 +67,7 @@ class ResponseWriter(OutgoingExchange):
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the client's connection."""
-        return self.client.loop
+        return self.client.server.loop
 
     # The upstream's response.
 
@@ -164,12 +163,6 @@ class ResponseWriter(OutgoingExchange):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_INSTEAD_OF_FIN)
             transport.abort()
 
-    def add_date(self, head: ResponseHead) -> None:
-        """Give a response the time of its arrival, if it has no Date of its own."""
-        if not head.has_date:
-            head.has_date = True
-            head.add(date_line())
-
     # A tunnel: the upstream switched protocols.
 
     def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
@@ -179,7 +172,7 @@ class ResponseWriter(OutgoingExchange):
         lines += (b"Connection: Upgrade", b"Upgrade: websocket", *_END_OF_HEAD)
         self._write(b"\r\n".join(lines) + tail)
         self._start_idle_timer()
-        self.client.set_parser(Tunnel(self.from_tunnel))  # type: ignore[arg-type]  # all that aiohttp calls
+        self.client.open_tunnel(self.from_tunnel)
 
     def from_tunnel(self, data: bytes) -> None:
         """Send bytes of the client's to the upstream."""
@@ -242,30 +235,14 @@ class ResponseWriter(OutgoingExchange):
         """Answer with *refusal*."""
         self.refusal = refusal
         self._settle_keep_alive(close=refusal.close)
-        answer = problem_bytes(
-            refusal,
-            self.router.hop,
-            method=self.method,
-            request_id=self.request_id,
-            attempts=self.attempts,
-            dead_letter=self.dead_letter,
-            close=not self.keep_alive,
-        )
+        answer = problem_bytes(refusal, self, self.router.hop, close=not self.keep_alive)
         self._answer(refusal.status, answer)
 
     def answer_fallback(self, fallback: FallbackSettings) -> None:
         """Give the client the route's fixed answer in place of a failure."""
         self.fallback = True
         self._settle_keep_alive(close=False)
-        answer = fallback_bytes(
-            fallback,
-            self.router.hop,
-            method=self.method,
-            request_id=self.request_id,
-            attempts=self.attempts,
-            dead_letter=self.dead_letter,
-            close=not self.keep_alive,
-        )
+        answer = fallback_bytes(fallback, self, self.router.hop, close=not self.keep_alive)
         self._answer(fallback.status, answer)
 
     def answer_options(self) -> None:

@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from typing import cast
 
-from aiohttp.web import BaseRequest, StreamResponse
+from aiohttp.web import StreamResponse
 
 from proxy.core.ports import Refused
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.failure_answers import DRAINING
 from proxy.server.admission import admit
-from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE, LingeringClose
+from proxy.server.aiohttp_adapter.responses import KEEP_ALIVE
 from proxy.server.exchange import ClientExchange
 
 _UNKNOWN = Refusal(RefusalReason.UNKNOWN, "The request could not be served.", close=True)
@@ -49,22 +48,11 @@ async def serve(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
         _answer_or_cut(exchange, _UNKNOWN)
     finally:
         exchange.finish()
-    if exchange.keep_alive and not client.server.is_draining and not client.has_upgraded:
+    goes_on = exchange.keep_alive and not client.server.is_draining
+    if goes_on and not client.has_upgraded:
         return _GO_ON
-    return await _end_connection(exchange)
-
-
-async def _end_connection(exchange: ClientExchange) -> tuple[StreamResponse, bool]:
-    """Close the connection, or let it go on where aiohttp's parser has to be told."""
-    client = exchange.client
-    if exchange.keep_alive and not client.server.is_draining:
-        ending = KEEP_ALIVE
-    elif exchange.payload.is_eof():
-        client.bound_flush()
-        ending = CLOSE
-    else:
-        ending = LingeringClose(client.linger)
-    return await client.finish_response(cast("BaseRequest", exchange), ending, None)
+    # Also where the connection goes on, if aiohttp's parser has to be told.
+    return await client.after_response(exchange, goes_on=goes_on)
 
 
 async def _until_caught_up(exchange: ClientExchange) -> None:

@@ -45,6 +45,8 @@ class Upstream:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.endpoints = Endpoints(settings, tls, clock, coalescer, breakers)
+        self.breaker = None if breakers is None else self.endpoints
+        """Says whether any address would admit an attempt; None without ``breaker``."""
 
     def __repr__(self) -> str:
         return f"<upstream {self.settings.name} {self.endpoints!r}>"

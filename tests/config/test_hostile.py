@@ -8,13 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from proxy.config import ConfigError, load
-from proxy.config.schema.file import FileKeys
-from proxy.config.schema.idempotency import IdempotencyKeys
-from proxy.config.schema.retry import BackoffKeys, FallbackKeys, RetryKeys
-from proxy.config.schema.route import HeaderEditKeys, MatchKeys, RouteKeys
-from proxy.config.schema.store import StoreKeys
-from proxy.config.schema.throttle import ThrottleKeys
-from proxy.config.schema.upstream import BreakerKeys, UpstreamKeys
+from proxy.config.schema import FILE, sections
 from tests.config.core_schema import read
 
 SECRET = "hunter2"
@@ -23,24 +17,7 @@ ENVIRON = {"SECRET": f'{SECRET}"', "ODD": f"{SECRET}\n\udcff", "EMPTY": ""}
 
 REFERENCE = read((Path(__file__).parents[2] / "config/holdfast.yaml").read_text())
 KEYS = sorted(
-    {
-        key
-        for model in (
-            FileKeys,
-            RouteKeys,
-            UpstreamKeys,
-            MatchKeys,
-            HeaderEditKeys,
-            RetryKeys,
-            BackoffKeys,
-            FallbackKeys,
-            BreakerKeys,
-            ThrottleKeys,
-            IdempotencyKeys,
-            StoreKeys,
-        )
-        for key in model.model_fields
-    }
+    {key for section in sections(FILE) for key in section.keys}
     | {
         "true",
         "max_retries",

@@ -122,8 +122,8 @@ async def test_category_that_is_not_retried(failure: Behaviour, status: int) -> 
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_of_failure_has_its_answer(kind: FailureKind) -> None:
-    why_not = DESIGN.rules("/**").unrepeatable_reason(RequestFacts(ANYWHERE), AttemptResult(kind))
-    assert (why_not is None) == (
+    verdict = DESIGN.rules("/**").by_outcome(RequestFacts(ANYWHERE), AttemptResult(kind))
+    assert (verdict is ANYWHERE) == (
         kind in {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT}
     )
 

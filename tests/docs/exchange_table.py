@@ -8,15 +8,19 @@ _BLOCK = re.compile(r"(<!-- exchange -->\n).*?(<!-- end of exchange -->)", re.DO
 _ROW = re.compile(r"(?P<name>\S.*?) {2,}(?P<writer>\S.*?) {2,}(?P<when>\S.*)")
 
 
-def with_exchange_table(text: str) -> str:
-    """*text* with the table that the docstring of the class has."""
+def table_rows() -> list[tuple[str, str, str]]:
+    """The rows of the table that the docstring of the class has: attributes, writers, when."""
     lines = (Exchange.__doc__ or "").splitlines()
     rules = [number for number, line in enumerate(lines) if line.strip().startswith("====")]
     rows = [_ROW.fullmatch(line.strip()) for line in lines[rules[1] + 1 : rules[2]]]
+    return [(row["name"], row["writer"], row["when"]) for row in rows if row is not None]
+
+
+def with_exchange_table(text: str) -> str:
+    """*text* with the table that the docstring of the class has."""
     table = "".join(
-        f"| {_code(row['name'])} | {_words(row['writer'])} | {_words(row['when'])} |\n"
-        for row in rows
-        if row is not None
+        f"| {_code(names)} | {_words(writers)} | {_words(when)} |\n"
+        for names, writers, when in table_rows()
     )
     head = "| attribute | who writes it | when |\n|---|---|---|\n"
     return _BLOCK.sub(lambda block: block[1] + head + table + block[2], text)

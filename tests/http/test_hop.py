@@ -6,6 +6,7 @@ from proxy.http.fields import PROTECTED, nominated
 from proxy.http.hop import Hop
 from proxy.policy.caller_fields import hop_for
 from proxy.policy.settings import (
+    CallerSource,
     HonouredKey,
     IdempotencySettings,
     Match,
@@ -54,15 +55,13 @@ def test_it_knows_its_own_name(via: bytes, is_in: bool) -> None:  # noqa: FBT001
 
 
 SETTINGS = Settings(
-    listen=(),
-    admin=None,
     name="egress",
     upstreams=(
         UpstreamSettings(
             "a",
             (Origin("http", "127.0.0.1", 1),),
             honours_key=HonouredKey("x-once"),
-            throttle=ThrottleSettings(key=ThrottleKey("header", "x-team")),
+            throttle=ThrottleSettings(key=ThrottleKey(CallerSource.HEADER, "x-team")),
         ),
     ),
     routes=(
@@ -70,10 +69,12 @@ SETTINGS = Settings(
             "r",
             Match(headers=(("x-plan", "paid"), ("x-region", "eu-*"))),
             "a",
-            throttle=ThrottleSettings(key=ThrottleKey("header", "x-tenant")),
+            throttle=ThrottleSettings(key=ThrottleKey(CallerSource.HEADER, "x-tenant")),
             idempotency=IdempotencySettings(header="x-idem", scope=("x-account",)),
         ),
-        RouteSettings("q", Match(), "a", throttle=ThrottleSettings(key=ThrottleKey("query", "q"))),
+        RouteSettings(
+            "q", Match(), "a", throttle=ThrottleSettings(key=ThrottleKey(CallerSource.QUERY, "q"))
+        ),
     ),
 )
 

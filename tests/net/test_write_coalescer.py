@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from proxy.core.clock import SystemClock
-from proxy.core.exchange import Exchange
-from proxy.http.response_head import KeptResponse, ResponseHead
+from proxy.http.response_head import ResponseHead
 from proxy.net.write_coalescer import SMALL as LARGEST_DEFERRED, WriteCoalescer
 from proxy.policy.attempt import Attempt, FailureKind
-from proxy.policy.settings import FallbackSettings
 from proxy.upstream.call import Call
 from proxy.upstream.connection import UpstreamConnection
 from tests.support import (
@@ -25,6 +23,7 @@ from tests.support import (
     request,
     running,
 )
+from tests.support.exchanges import UnservedExchange
 from tests.support.records import last_logged, outcomes
 
 
@@ -108,48 +107,10 @@ async def test_what_is_taken_back_never_goes_out_and_the_rest_does() -> None:
 # An upstream's connection with a request that has not gone out yet.
 
 
-class Silent(Exchange):
-    """An exchange whose client is not there; it remembers whether it was answered."""
+class Silent(UnservedExchange):
+    """An exchange that remembers whether it was answered."""
 
-    def __init__(self) -> None:
-        self.method = "POST"
-        self.upgrade = False
-        self.capture = None
-        self.answered = False
-
-    def request_bytes(
-        self, authority: bytes, base_path: str, whole: bytes | None, *, preserve_host: bool
-    ) -> bytes:
-        raise NotImplementedError
-
-    def answer_options(self) -> None:
-        raise NotImplementedError
-
-    def begin_wait(self, reason: str) -> None:
-        raise NotImplementedError
-
-    def end_wait(self) -> None:
-        raise NotImplementedError
-
-    def client_ip(self) -> str:
-        raise NotImplementedError
-
-    def caller(self) -> str:
-        raise NotImplementedError
-
-    def sends_once(self, name: bytes) -> bool:
-        raise NotImplementedError
-
-    def answer_fallback(self, fallback: FallbackSettings) -> None:
-        raise NotImplementedError
-
-    @property
-    def scheme(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def was_cut_by_drain(self) -> bool:
-        raise NotImplementedError
+    answered = False
 
     def relay_head(self, head: ResponseHead, pieces: list[bytes], *, complete: bool) -> None:
         del head, pieces, complete
@@ -157,35 +118,6 @@ class Silent(Exchange):
 
     def relay_data(self, pieces: list[bytes], *, complete: bool) -> None:
         del pieces, complete
-
-    def add_date(self, head: ResponseHead) -> None:
-        raise NotImplementedError
-
-    async def answer_kept(self, response: KeptResponse) -> None:
-        raise NotImplementedError
-
-    @property
-    def is_behind(self) -> bool:
-        raise NotImplementedError
-
-    async def caught_up(self) -> None:
-        raise NotImplementedError
-
-    def detach_client(self) -> None:
-        raise NotImplementedError
-
-    def relay_tunnel(self, head: ResponseHead, tail: bytes) -> None:
-        raise NotImplementedError
-
-    def pause_client_reading(self, *, paused: bool) -> None:
-        raise NotImplementedError
-
-    @property
-    def host(self) -> bytes:
-        raise NotImplementedError
-
-    def relay_cut(self) -> None:
-        raise NotImplementedError
 
 
 class Home:
@@ -207,7 +139,7 @@ class Upstream:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.transport, self.home, self.exchange = Written(), Home(), Silent()
+        self.transport, self.home, self.exchange = Written(), Home(), Silent("POST")
         self.connection = UpstreamConnection(self.home, loop, WriteCoalescer(), 30.0)
         self.connection.connection_made(self.transport)
         self.attempt = Attempt(1, "upstream", 0.0)

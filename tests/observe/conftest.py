@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol, cast
+from typing import Protocol
 
 import pytest
 
@@ -14,6 +14,7 @@ from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts
 from proxy.policy.reasons import KeyResult, VerdictReason
+from tests.support.exchanges import UnservedExchange
 
 
 class AppMetrics(Metrics):
@@ -78,22 +79,6 @@ def keep_only(
             families.THROTTLE: set(throttles),
         }
     )
-
-
-def _never_called(*_: object, **__: object) -> None:
-    raise AssertionError("a finished request relays nothing")
-
-
-# Observing reads what became of a request and never touches its client, so every
-# method for relaying may be the same.
-FinishedExchange = cast(
-    "Callable[[], Exchange]",
-    type(
-        "FinishedExchange",
-        (Exchange,),
-        {"__slots__": (), **dict.fromkeys(Exchange.__abstractmethods__, _never_called)},
-    ),
-)
 
 
 class MakeAttempt(Protocol):
@@ -170,13 +155,8 @@ def exchange() -> MakeExchange:
         record: str = "",
         dead_letter: str = "",
     ) -> Exchange:
-        made = FinishedExchange()
-        made.method = method
-        made.target = target
-        made.raw_headers = ()
-        made.request_id = "0af7651916cd43dd8448eb211c80319c"
-        made.peer = "192.0.2.9"
-        made.started = 100.0
+        made = UnservedExchange(method, target, peer="192.0.2.9", started=100.0)
+        made.set_request_id("0af7651916cd43dd8448eb211c80319c")
         made.duration = duration
         made.attempts = list(attempts)
         made.refusal = refusal

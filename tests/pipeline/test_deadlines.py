@@ -7,7 +7,6 @@ loop's own timers say when somebody looks, and those run in real milliseconds.
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
-from typing import cast
 
 import pytest
 from hypothesis import given, strategies as st
@@ -18,6 +17,7 @@ from proxy.policy.attempt import FailureKind
 from tests.support import eventually
 from tests.support.clock import FakeClock
 from tests.support.depth import fewer
+from tests.support.exchanges import UnservedExchange
 
 TIMEOUT = 0.02
 
@@ -26,22 +26,9 @@ def _never_called(*_: object, **__: object) -> None:
     raise AssertionError("a deadline relays nothing")
 
 
-_Bare = cast(
-    "Callable[[], Exchange]",
-    type("_Bare", (Exchange,), dict.fromkeys(Exchange.__abstractmethods__, _never_called)),
-)
-
-
 def exchange_at(started: float) -> Exchange:
     """An exchange that began at *started* and waits for nobody."""
-    made = _Bare()
-    made.started = started
-    made.client_wait = made.waiting_since = 0.0
-    made.code = 0
-    made.expired = made.attempt_expired = False
-    made.stream = None
-    made.queue_entry = None
-    return made
+    return UnservedExchange(started=started)
 
 
 class FailingStream:

@@ -6,7 +6,6 @@ read is the business of ``tests/policy/retry/test_hints.py``.
 """
 
 import math
-import time
 from email.utils import formatdate
 
 import pytest
@@ -15,13 +14,18 @@ from tests.support import (
     ScriptedUpstream,
     Visit,
     answer,
+    now,
     ok,
     one_route,
     response,
     running,
+    virtual_time,
+    wall,
 )
 from tests.support.clock import FakeClock
 from tests.support.records import last_logged
+
+pytestmark = virtual_time
 
 OWN_WAIT = 0.02
 RETRY = "retry: {attempts: 2, backoff: {strategy: constant, base: 20ms, jitter: none}}"
@@ -74,7 +78,7 @@ async def test_nor_before_the_date_that_was_named() -> None:
     dates: list[float] = []
 
     async def a_tenth_of_a_second_before_the_date(visit: Visit) -> None:
-        clock.set_wall_wrong_by(0.9 - time.time() % 1)
+        clock.set_wall_wrong_by(0.9 - wall() % 1)
         dates.append(math.ceil(clock.wall()))
         await answer(response(503, b"", f"Retry-After: {date(dates[0])}"))(visit)
 
@@ -114,7 +118,7 @@ async def test_what_says_nothing_leaves_our_own_wait(fields: list[str]) -> None:
 
 
 async def test_a_clock_that_is_ahead_does_not_make_us_wait_for_hours() -> None:
-    theirs = date(time.time() + HOUR)
+    theirs = date(wall() + HOUR)
     waited, source = await wait_between_attempts(f"Date: {theirs}", f"Retry-After: {theirs}")
     assert source == "backoff"
     assert waited < 1
@@ -135,9 +139,9 @@ async def assert_handed_over_at_once(
     ):
         upstream.usual = answer(response(status, b"not now", *upstream_fields))
         for _ in range(3):
-            began = time.monotonic()
+            began = now()
             got = await client.get("/", *asked)
-            elapsed.append(time.monotonic() - began)
+            elapsed.append(now() - began)
             assert (got.status, got.body) == (status, b"not now")
             passed_on = [f"{name}: {value}" for name, value in got.headers]
             assert passed_on[: len(upstream_fields)] == list(upstream_fields)
@@ -210,7 +214,7 @@ async def test_decimals_are_not_cut_off_either() -> None:
 
 
 async def test_a_clock_that_is_behind_does_not_bring_us_back_too_early() -> None:
-    then = time.time() - HOUR
+    then = wall() - HOUR
     route = "retry: {retry_after: {max: 500ms}}"
     hint = f"Retry-After: {date(then + 1)}"
     await assert_handed_over_at_once(route, "hint_too_long", f"Date: {date(then)}", hint)

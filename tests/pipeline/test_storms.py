@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from proxy.policy.retry.backoff import backoff_delay
-from proxy.policy.settings import Backoff
+from proxy.policy.settings import Backoff, JitterStrategy
 from tests.support import (
     RawClient,
     RunningProxy,
@@ -214,8 +214,10 @@ async def test_the_retries_of_a_thousand_callers_are_spread() -> None:
     [
         pytest.param(Backoff(base=1.0), 1, id="full jitter, first retry"),
         pytest.param(Backoff(base=1.0), 4, id="full jitter, fourth retry"),
-        pytest.param(Backoff(base=1.0, jitter="equal"), 1, id="equal jitter"),
-        pytest.param(Backoff(base=1.0, jitter="decorrelated"), 1, id="decorrelated jitter"),
+        pytest.param(Backoff(base=1.0, jitter=JitterStrategy.EQUAL), 1, id="equal jitter"),
+        pytest.param(
+            Backoff(base=1.0, jitter=JitterStrategy.DECORRELATED), 1, id="decorrelated jitter"
+        ),
         pytest.param(Backoff(base=1.0, jitter=0.2), 1, id="a fifth more or less"),
         pytest.param(Backoff(base=1.0, max=2.0), 5000, id="at the cap"),
     ],

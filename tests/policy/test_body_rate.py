@@ -37,6 +37,7 @@ def cut_after(course: Course, rate: int = RATE) -> float | None:
         pytest.param([(1.0, 600)] * 60 + [(1.0, 0)] * 60, 66.0, id="slower and slower"),
         pytest.param([(1.0, 1_000), (1.0, 0)] * 100, None, id="in bursts"),
         pytest.param([(10.0, 4_990)] * 10, 30.0, id="seldom looked at"),
+        pytest.param([(1.0, 1_000_000), (31.0, 0)], 32.0, id="not looked at for a whole window"),
         pytest.param([(0.0, 1), (0.0, 0)] * 300, None, id="never waited for"),
         pytest.param([(0.0, 1)] * 300 + [(1.0, 0)] * 31, 30.0, id="waited for at last"),
         pytest.param([(0.1, 50)] * 3000, None, id="often looked at, just fast enough"),
@@ -63,6 +64,13 @@ def test_however_long_it_takes_it_remembers_one_window() -> None:
     assert len(body._samples) < 70
 
 
+def test_however_often_it_is_looked_at_it_remembers_two_samples_a_second() -> None:
+    body = BodyRate(RATE)
+    for hundredth in range(10_000):
+        assert not body.is_too_slow(hundredth / 100, hundredth * 10)
+    assert len(body._samples) < 70
+
+
 @pytest.mark.parametrize(
     ("course", "expected"),
     [
@@ -70,6 +78,8 @@ def test_however_long_it_takes_it_remembers_one_window() -> None:
         pytest.param([(0.9, 0)], False, id="not for long"),
         pytest.param([(1.0, 499)], True, id="too slow from the beginning"),
         pytest.param([(1.0, 500)], False, id="just fast enough"),
+        pytest.param([(2.0, 999)], True, id="too slow for two seconds"),
+        pytest.param([(2.0, 1_000)], False, id="just fast enough for two seconds"),
         pytest.param([(1.0, 1_000_000), (1.0, 1)], True, id="fast at first, slow now"),
         pytest.param([(1.0, 1_000_000), (0.6, 1)], False, id="fast a moment ago"),
         pytest.param([(1.0, 0)] * 5 + [(1.0, 500)], False, id="slow at first, fast now"),

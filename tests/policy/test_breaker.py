@@ -209,6 +209,31 @@ def test_probes_that_take_too_long_are_not_waited_for() -> None:
     assert breaker.state(63.0) is CLOSED
 
 
+def test_all_probes_that_take_too_long_are_replaced() -> None:
+    breaker = opened()
+    assert [breaker.admit(30.0) is None for _ in range(3)] == [False, False, True]
+    assert [breaker.admit(60.0) is None for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("replaced", range(4))
+def test_however_often_probes_are_replaced_no_earlier_ticket_counts_again(replaced: int) -> None:
+    breaker = Breaker(SMALL)
+    tickets = [breaker.admit(0.0)]
+    attempts(breaker, "bbbb", 0.0)
+    now = 0.0
+    for _ in range(replaced + 1):
+        now += 30.0
+        tickets += [breaker.admit(now), breaker.admit(now)]
+    *earlier, _, last = tickets
+    for ticket in earlier:
+        assert ticket is not None
+        breaker.report(ticket, good=False, now=now)
+    assert breaker.state(now) is HALF_OPEN, "they say nothing of the probes of now"
+    assert last is not None
+    breaker.report(last, good=False, now=now)
+    assert breaker.state(now) is OPEN
+
+
 def test_probes_may_come_as_seldom_as_they_like() -> None:
     settings = BreakerSettings(min_requests=1, open_for=30, probes=3)
     breaker = Breaker(settings)

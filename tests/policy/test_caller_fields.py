@@ -5,6 +5,7 @@ import pytest
 from proxy.http.refusal import RefusalReason
 from proxy.policy.caller_fields import display_name, single_fields
 from proxy.policy.settings import (
+    CallerSource,
     FallbackSettings,
     Match,
     Origin,
@@ -15,9 +16,9 @@ from proxy.policy.settings import (
     UpstreamSettings,
 )
 
-BY_HEADER = ThrottleSettings(key=ThrottleKey("header", "x-api-key"))
-BY_QUERY = ThrottleSettings(key=ThrottleKey("query", "key"))
-BY_ADDRESS = ThrottleSettings(key=ThrottleKey("client_ip"))
+BY_HEADER = ThrottleSettings(key=ThrottleKey(CallerSource.HEADER, "x-api-key"))
+BY_QUERY = ThrottleSettings(key=ThrottleKey(CallerSource.QUERY, "key"))
+BY_ADDRESS = ThrottleSettings(key=ThrottleKey(CallerSource.CLIENT_IP))
 
 
 def upstream(throttle: ThrottleSettings | None = None) -> UpstreamSettings:
@@ -77,6 +78,14 @@ def test_a_header_field(
     if refusal is not None:
         assert (refusal.reason, refusal.status) == (RefusalReason.BAD_REQUEST, 400)
         assert "X-Api-Key" in refusal.detail
+
+
+@pytest.mark.parametrize("second", [b"X-Api-Key", b"x_api_key"])
+def test_a_field_that_the_file_names_with_an_underscore(second: bytes) -> None:
+    single = single_fields(route(headers=(("x_api_key", "a"),)), [upstream()])
+    assert single is not None
+    assert single.refusal(((b"X_Api_Key", b"a"),), "/") is None
+    assert single.refusal(((b"X_Api_Key", b"a"), (second, b"b")), "/") is not None
 
 
 @pytest.mark.parametrize(

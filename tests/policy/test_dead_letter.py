@@ -1,5 +1,6 @@
 """Which dead letters may be replayed, what is kept in them, and their ids."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,25 @@ from proxy.http.refusal import RefusalReason
 from proxy.policy.attempt import FailureKind
 from proxy.policy.dead_letter import (
     FAILED,
+    DeadLetterRules,
     DeadLetterState,
     Missing,
     Obstacle,
+    ReplayRun,
+    attempts_of,
+    credentials_sent,
     dead_letter_id,
     headers_to_keep,
     read_dead_letter_id,
     with_headers,
+)
+from proxy.policy.retry.hints import RetryHint
+from proxy.policy.retry.verdict import AttemptResult
+from proxy.policy.settings import (
+    USUAL_OUTCOMES,
+    DeadLetterSettings,
+    Outcomes,
+    UpstreamSettings,
 )
 from tests.support.letters import letter
 
@@ -35,6 +48,71 @@ def test_every_answer_in_place_of_a_response_is_a_failure_and_nothing_else() -> 
     assert RefusalReason.THROTTLED not in FAILED
     assert RefusalReason.BREAKER_OPEN not in FAILED
     assert RefusalReason.DRAINING not in FAILED
+
+
+UPSTREAM = UpstreamSettings("up", (), refused=frozenset({429}))
+RULES = DeadLetterRules(DeadLetterSettings(), UPSTREAM)
+
+
+@pytest.mark.parametrize(
+    ("method", "is_tunnel", "expected"),
+    [
+        ("POST", False, True),
+        ("DELETE", False, True),
+        ("GET", False, False),
+        ("POST", True, False),
+        ("GET", True, False),
+    ],
+)
+def test_requests_that_may_become_dead_letters(
+    method: str, *, is_tunnel: bool, expected: bool
+) -> None:
+    assert RULES.may_want(method, is_tunnel=is_tunnel) is expected
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        *((AttemptResult(kind), True) for kind in FAILED.values()),
+        pytest.param(AttemptResult(FailureKind.CANCELLED), False, id="the client left"),
+        pytest.param(
+            AttemptResult(FailureKind.TRUNCATED, 503), False, id="the client has its beginning"
+        ),
+        pytest.param(AttemptResult(None, 503), True, id="listed"),
+        pytest.param(AttemptResult(None, 408), True, id="listed, too"),
+        pytest.param(AttemptResult(None, 429), True, id="the upstream refuses with it"),
+        pytest.param(AttemptResult(None, 500), False, id="not listed"),
+        pytest.param(AttemptResult(None, 404), False, id="the request's own fault"),
+        pytest.param(AttemptResult(None, 200), False, id="a success"),
+    ],
+)
+def test_results_that_make_dead_letters(result: AttemptResult, *, expected: bool) -> None:
+    assert RULES.wants(result) is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "listed"), [(200, False), (302, False), (399, False), (400, True), (418, True)]
+)
+def test_no_success_becomes_a_dead_letter_though_it_is_listed(status: int, *, listed: bool) -> None:
+    """``retry.on`` may list a 202: the client got it all the same."""
+    on = Outcomes(frozenset(), frozenset({200, 302, 399, 400, 418}))
+    rules = DeadLetterRules(DeadLetterSettings(on=on), UPSTREAM)
+    assert rules.wants(AttemptResult(None, status)) is listed
+
+
+def test_a_status_that_counts_only_with_a_hint() -> None:
+    on = Outcomes(frozenset(), hinted=frozenset({403}))
+    rules = DeadLetterRules(DeadLetterSettings(on=on), UPSTREAM)
+    assert rules.heeds_hint(403)
+    assert not rules.heeds_hint(503)
+    assert rules.wants(AttemptResult(None, 403, hint=RetryHint(5.0)))
+    assert not rules.wants(AttemptResult(None, 403))
+
+
+def test_refusals_become_dead_letters_if_the_file_says_so() -> None:
+    assert not RULES.keeps_refusals
+    on = replace(USUAL_OUTCOMES, names=USUAL_OUTCOMES.names | {"refusals"})
+    assert DeadLetterRules(DeadLetterSettings(on=on), UPSTREAM).keeps_refusals
 
 
 @pytest.mark.parametrize(
@@ -67,6 +145,78 @@ def test_fields_that_are_kept() -> None:
     )
     assert kept == ((b"Host", b"a"), (b"X-A", b"1"), (b"x-a", b"2"))
     assert dropped == ("AUTHORIZATION",)
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [
+        pytest.param([(b"X-A", b"1"), (b"X-B", b"2")], b"x-a:1\nx-b:2", id="two"),
+        pytest.param([(b"x-b", b"2"), (b"X-a", b"1")], b"x-a:1\nx-b:2", id="in any order"),
+        pytest.param([(b"X-A", b"2"), (b"X-A", b"1")], b"x-a:1\nx-a:2", id="one twice"),
+        pytest.param([(b"X-A", b""), (b"X-B", b"2")], b"x-b:2", id="an empty one is none"),
+        pytest.param([(b"X-C", b"1"), (b"X-\xc4", b"1")], b"", id="others"),
+        pytest.param([], b"", id="none"),
+    ],
+)
+def test_credentials_that_tell_callers_apart(
+    headers: list[tuple[bytes, bytes]], sent: bytes
+) -> None:
+    assert credentials_sent(tuple(headers), frozenset({"x-a", "x-b"})) == sent
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(
+            {
+                "start": 1_000.5,
+                "upstream": "up",
+                "url": "http://a",
+                "sent": True,
+                "outcome": "timeout",
+            },
+            (-99.5, "up", "http://a", True, 0, FailureKind.TIMEOUT),
+            id="a failure",
+        ),
+        pytest.param(
+            {"start": 1_000, "upstream": "up", "url": "", "sent": False, "outcome": "connect"},
+            (-100.0, "up", "", False, 0, FailureKind.CONNECT),
+            id="nothing was sent",
+        ),
+        pytest.param(
+            {"start": 1_000, "upstream": "up", "sent": True, "status": 503, "outcome": "5xx"},
+            (-100.0, "up", "", True, 503, None),
+            id="a status",
+        ),
+        pytest.param(
+            {"start": "noon", "status": "503", "sent": 0, "outcome": "lost"},
+            (-math.inf, "", "", True, 0, None),
+            id="what cannot be read is long past, and may have been sent",
+        ),
+        pytest.param({}, (-math.inf, "", "", True, 0, None), id="what is missing, too"),
+    ],
+)
+def test_attempts_are_restored_for_a_replay(
+    record: dict[str, object], expected: tuple[object, ...]
+) -> None:
+    (attempt,) = attempts_of(replace(letter(), runs=(ReplayRun(1.0, "failed", (record,)),)), -1_100)
+    assert expected == (
+        attempt.started,
+        attempt.upstream,
+        attempt.url,
+        attempt.sent,
+        attempt.status,
+        attempt.kind,
+    )
+
+
+def test_attempts_of_all_runs_are_restored() -> None:
+    runs = tuple(
+        ReplayRun(1.0, "failed", tuple({"start": start} for start in starts))
+        for starts in ((1.0, 2.0), (), (3.0,))
+    )
+    restored = attempts_of(replace(letter(), runs=runs), 0.0)
+    assert [attempt.started for attempt in restored] == [1.0, 2.0, 3.0]
 
 
 def test_fields_that_are_given_take_the_place_of_their_namesakes() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.policy.attempt import FailureKind
 from proxy.policy.failure_category import FailureCategory, category, transient_statuses
-from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
+from proxy.policy.settings import Origin, Outcomes, RetrySettings, UpstreamSettings
 
 LISTED = frozenset({429, 503})
 
@@ -44,7 +44,7 @@ def test_a_route_may_list_what_others_call_a_success() -> None:
 
 
 class TestStatuses:
-    upstream = UpstreamSettings("u", (), refused=frozenset({429}))
+    upstream = UpstreamSettings("u", (Origin("http", "u", 80),), refused=frozenset({429}))
 
     def test_those_of_the_route_and_those_the_upstream_refuses_with(self) -> None:
         retry = RetrySettings(on=Outcomes(frozenset({"connect"}), frozenset({500})))

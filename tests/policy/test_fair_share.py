@@ -3,7 +3,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from proxy.policy.fair_share import FairShare, network_of
+from proxy.policy.fair_share import FairShare, limit_for_one_caller, network_of
 
 LIMIT = 100
 
@@ -71,6 +71,39 @@ def test_a_caller_that_holds_nothing_is_forgotten() -> None:
 )
 def test_largest(held: dict[str, int], expected: str | None) -> None:
     assert share(**held).largest() == expected
+
+
+def test_of_several_alike_it_is_the_one_that_came_to_it_first() -> None:
+    usage = share(a=5, b=5)
+    assert usage.largest() == "a"
+    usage.add("c", 5)
+    usage.add("d", 5)
+    order = []
+    while (largest := usage.largest()) is not None:
+        order.append(largest)
+        usage.give_back(largest, 5)
+        if largest == "b":
+            usage.add("a", 5)  # once more, behind all others
+    assert order == ["a", "b", "c", "d", "a"]
+
+
+def test_that_holds_when_the_ranking_was_made_anew() -> None:
+    usage = share(a=5, b=5)
+    for _ in range(200):  # ranks that are out of date, until there are too many of them
+        usage.add("small", 1)
+        assert usage.largest() == "a"
+        usage.give_back("small", 1)
+    usage.add("c", 5)
+    assert usage.largest() == "a"
+    usage.give_back("a", 5)
+    assert usage.largest() == "b"
+
+
+@pytest.mark.parametrize(
+    ("limit", "of_one"), [(0, 0), (1, 1), (7, 7), (8, 7), (15, 14), (16, 14), (100_000, 87_500)]
+)
+def test_an_eighth_is_left_to_newcomers_where_nothing_is_evicted(limit: int, of_one: int) -> None:
+    assert limit_for_one_caller(limit) == of_one
 
 
 @settings(max_examples=200)

@@ -12,6 +12,7 @@ from proxy.policy.repeatable import (
     RepeatPermission,
     RepeatRules,
     did_not_run,
+    is_repeatable,
     longest_attempt,
     may_have_run,
 )
@@ -105,6 +106,38 @@ def test_what_was_not_sent_did_not_run() -> None:
     for kind in FailureKind:
         assert did_not_run(made(kind, sent=False), REFUSED)
         assert not may_have_run(made(kind, sent=False), REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("method", "carries_key", "unsafe", "expected"),
+    [
+        *((method, False, "never", True) for method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")),
+        ("POST", False, "auto", False),
+        ("POST", True, "auto", True),
+        ("PATCH", False, "auto", False),
+        ("PATCH", True, "auto", True),
+        ("POST", True, "never", False),
+        ("PATCH", True, "never", False),
+        ("POST", False, "always", True),
+        ("PURGE", False, "auto", False),
+        ("PURGE", True, "auto", False),
+        ("PURGE", False, "always", True),
+        ("post", True, "auto", False),
+        ("get", False, "auto", False),
+    ],
+)
+def test_what_does_no_harm_if_it_runs_twice(
+    method: str, unsafe: str, *, carries_key: bool, expected: bool
+) -> None:
+    assert is_repeatable(method, unsafe, carries_honoured_key=carries_key) is expected
+
+
+def test_a_permission_lasts_to_its_last_moment() -> None:
+    permission = RepeatPermission(within=5.0)
+    assert permission.allows(0.0)
+    assert permission.allows(5.0)
+    assert not permission.allows(5.001)
+    assert ANYWHERE.allows(1e9)
 
 
 IN_DOUBT = made(503)

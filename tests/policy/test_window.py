@@ -55,6 +55,37 @@ def test_what_is_taken_back_leaves_its_own_slice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        pytest.param(1000.0, [5, 4, 2, 0], id="of the oldest slice"),
+        pytest.param(1000.5, [5, 3, 2, 0], id="of the one behind it"),
+        pytest.param(1001.0, [5, 3, 1, 0], id="of the latest"),
+    ],
+)
+@pytest.mark.parametrize("now", [1001.0, 1001.5, 1003.25, 1010.0])
+def test_one_of_several_events_is_taken_back_whenever_that_is(
+    then: float, expected: list[int], now: float
+) -> None:
+    window = Window(SECONDS)
+    for event in (1000.0, 1000.0, 1000.5, 1000.5, 1001.0, 1001.0):
+        window.add(event)
+    window.take_back(then, now)
+    # The slices leave the window one after the other.
+    assert [window.at_most(later) for later in (1010.0, 1010.5, 1011.0, 1011.5)] == expected
+
+
+def test_a_slice_ends_where_the_next_one_begins() -> None:
+    window = Window(SECONDS)
+    window.add(1000.0)
+    window.add(1000.0 + SLICE)
+    assert window.at_most(1000.0 + SECONDS + SLICE) == 1
+    window = Window(SECONDS)
+    window.add(1000.0)
+    window.add(1000.0 + SECONDS)
+    assert window.at_most(1000.0 + SECONDS + SLICE) == 1
+
+
+@pytest.mark.parametrize(
     ("then", "now"),
     [
         pytest.param(1000.0, 1000.0, id="twice"),

@@ -1,26 +1,22 @@
-"""The key tables of README.md, made from the models, so that the two cannot drift apart.
+"""The key tables of README.md, made from the sections, so that the two cannot drift apart.
 
 Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a change of a key, run
 ``make generate``.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-from pydantic.fields import FieldInfo
-
-from proxy.config import schema
 from proxy.config.diagnostics.units import format_duration, format_size
-from proxy.config.schema.dead_letter import DeadLetterKeys
-from proxy.config.schema.idempotency import IdempotencyKeys
-from proxy.config.schema.route import PolicyKeys, RouteKeys
-from proxy.config.schema.section import Section
-from proxy.config.schema.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.config.schema.throttle import ThrottleKeys
-from proxy.config.schema.upstream import UpstreamKeys
+from proxy.config.schema import FILE, ListOf, Section, Shape, TableOf, sections
+from proxy.config.schema.dead_letter import DEAD_LETTER
+from proxy.config.schema.idempotency import IDEMPOTENCY
+from proxy.config.schema.route import POLICY, ROUTE
+from proxy.config.schema.shorthands import MethodAndPath, SetsKey
+from proxy.config.schema.throttle import THROTTLE
+from proxy.config.schema.upstream import UPSTREAM
 from proxy.config.values.addresses import (
     AdminAddress,
     ListenAddress,
@@ -45,14 +41,9 @@ README = Path(__file__).parent.parent.parent / "README.md"
 
 _TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-_WITH_OWN_TABLE = (
-    UpstreamKeys,
-    PolicyKeys,
-    RouteKeys,
-    ThrottleKeys,
-    IdempotencyKeys,
-    DeadLetterKeys,
-)
+SECTIONS = {section.name: section for section in sections(FILE)}
+
+_WITH_OWN_TABLE = (UPSTREAM, POLICY, ROUTE, THROTTLE, IDEMPOTENCY, DEAD_LETTER)
 
 _WORDS: dict[type[ValueType[Any]], str] = {
     ListenAddress: "address",
@@ -94,82 +85,67 @@ _WORDS: dict[type[ValueType[Any]], str] = {
 
 
 def with_tables(text: str) -> str:
-    """*text* with every table as the models have it now."""
+    """*text* with every table as the sections have it now."""
     return _TABLE.sub(lambda found: found[1] + found[2] + table(found[1]), text)
 
 
 def tables(text: str) -> list[str]:
-    """Names of the models that *text* has a table for."""
+    """Names of the sections that *text* has a table for."""
     return [found[1] for found in _TABLE.finditer(text)]
 
 
 def table(section: str) -> str:
-    """Every key of the model called *section*, and of the mappings inside it."""
-    rows = _rows(getattr(schema, section))
+    """Every key of the section called *section*, and of the mappings inside it."""
+    rows = _rows(SECTIONS[section])
     return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows, ""))
 
 
-def _rows(model: type[Section], prefix: str = "") -> Iterator[str]:
-    """A row for each key that *model* has itself, not by inheritance."""
-    for key, field in model.model_fields.items():
-        if key not in model.__annotations__:
+def _rows(section: Section, prefix: str = "") -> Iterator[str]:
+    """A row for each key of *section*; of a route those that a policy does not have."""
+    for name, key in section.keys.items():
+        if section is ROUTE and name in POLICY.keys:
             continue
-        inner, is_listed = _inner(field.annotation)
-        value = _value(field.annotation, field.metadata)
+        inner, is_listed = _inner(key.shape)
+        value = _value(key.shape)
         if value != "mapping" or inner is None:
-            meaning = (field.description or "").replace("*", r"\*")
-            yield f"| `{prefix}{key}` | {value} | {_default(field)} | {meaning} |"
+            meaning = key.text.replace("*", r"\*")
+            yield f"| `{prefix}{name}` | {value} | {_default(section, name)} | {meaning} |"
         if inner is not None:
-            yield from _rows(inner, f"{prefix}{key}{'[]' if is_listed else ''}.")
+            yield from _rows(inner, f"{prefix}{name}{'[]' if is_listed else ''}.")
 
 
-def _inner(shape: Any) -> tuple[type[Section] | None, bool]:  # noqa: ANN401 - any annotation
+def _inner(shape: Shape) -> tuple[Section | None, bool]:
     """The mapping with a fixed set of keys that a key takes, and whether it takes many.
 
     None if it takes no such mapping, or one that has a table of its own.
     """
-    if isinstance(shape, type) and issubclass(shape, Section):
-        return (None if shape in _WITH_OWN_TABLE else shape), False
-    if get_origin(shape) is dict:
-        return None, False
-    found = (_inner(argument)[0] for argument in get_args(shape))
-    return next((section for section in found if section), None), get_origin(shape) is list
+    if isinstance(shape, ListOf):
+        return _inner(shape.item)[0], True
+    is_inside = isinstance(shape, Section) and shape not in _WITH_OWN_TABLE
+    return (shape if isinstance(shape, Section) and is_inside else None), False
 
 
-def _value(shape: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401 - any annotation
+def _value(shape: Shape) -> str:
     """What can be written, in a few words."""
-    value_type = next((item for item in metadata if isinstance(item, ValueType)), None)
-    if value_type is not None:
-        return _kind(value_type)
-    origin, arguments = get_origin(shape), get_args(shape)
-    if origin is Annotated:
-        return _value(arguments[0], arguments[1:])
-    if origin in {Union, UnionType}:
-        # Neither nothing nor `false` is a shape of its own.
-        (shape,) = (
-            part for part in arguments if part is not NoneType and get_origin(part) is not Literal
-        )
-        return _value(shape, metadata)
-    if origin is list:
-        item = _value(arguments[0], ())
-        one_will_do = any(isinstance(extra, OneOrMore) for extra in metadata)
+    if isinstance(shape, ValueType):
+        return _kind(shape)
+    if isinstance(shape, ListOf):
+        item = _value(shape.item)
         plural = f"{item}es" if item.endswith("s") else f"{item}s"
-        return f"{item}, or a list" if one_will_do else f"list of {plural}"
-    if origin is dict:
-        key, value = (_value(argument, ()) for argument in arguments)
-        return f"mapping, {key}: {value}"
-    return _mapping(metadata)
+        return f"list of {plural}" if shape.short is None else f"{item}, or a list"
+    if isinstance(shape, TableOf):
+        return f"mapping, {_value(shape.names)}: {_value(shape.values)}"
+    return _mapping(shape)
 
 
-def _mapping(metadata: Sequence[Any]) -> str:
-    short = []
-    for extra in metadata:
-        if isinstance(extra, MethodAndPath):
+def _mapping(section: Section) -> str:
+    short = ["`true`", "`false`"] if section.can_be_off else []
+    for shorthand in section.shorthands:
+        if isinstance(shorthand, MethodAndPath):
             return "path, method and path, or mapping"
-        if isinstance(extra, Switchable):
-            short += ["`true`", "`false`"]
-        if isinstance(extra, SetsKey):
-            short.append(_kind(extra.value_type))
+        if isinstance(shorthand, SetsKey):
+            key = section.keys[shorthand.key].shape
+            short.append(_value(key.item if isinstance(key, ListOf) else key))
     return f"{', '.join(short)} or mapping" if short else "mapping"
 
 
@@ -191,11 +167,11 @@ def _kind(value_type: ValueType[Any]) -> str:
     return next(words for known, words in _WORDS.items() if isinstance(value_type, known))
 
 
-def _default(field: FieldInfo) -> str:
-    default = field.default
-    if field.is_required():
+def _default(section: Section, name: str) -> str:
+    shape, default = section.keys[name].shape, section.written(name)
+    if name in section.required:
         return "must be there"
-    if default == {} and any(isinstance(extra, Switchable) for extra in field.metadata):
+    if default == {} and isinstance(shape, Section) and shape.can_be_off:
         return "`true`"
     if default is None or default in ({}, []):
         return ""

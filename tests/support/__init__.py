@@ -32,6 +32,10 @@ How to write one::
   waits in the queue and what was decided.
 - Wait with ``eventually(lambda: …)``, never by sleeping.
 - Tests run on uvloop; ``@both_loops`` runs one on asyncio's own loop as well.
+- ``@virtual_time`` (or ``pytestmark = virtual_time``) runs the same kit in virtual time: the
+  whole proxy, the upstream and the client over connections in memory. Waits cost nothing, so
+  a test may sleep there; ``now()`` and ``wall()`` tell the time. What needs a socket, a thread,
+  a file of SQLite, Redis, TLS or another process is refused there, and stays in real time.
 
 Other folders build on these names: extend, do not rename.
 """
@@ -70,11 +74,14 @@ from tests.support.upstream import (
     response,
     stall,
 )
+from tests.support.virtual import in_virtual_time, now, wall
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import End, Wire, WireEnded
 
 both_loops = pytest.mark.asyncio(loop_factories=["uvloop", "asyncio"])
 """Runs a test on uvloop and on the loop that is used where there is none."""
+virtual_time = pytest.mark.asyncio(loop_factories=["virtual"])
+"""Runs a test in virtual time: ``pytestmark = virtual_time`` for a whole module."""
 
 __all__ = [
     "PATIENCE",
@@ -105,6 +112,8 @@ __all__ = [
     "eventually",
     "hang",
     "hang_up",
+    "in_virtual_time",
+    "now",
     "ok",
     "one_route",
     "request",
@@ -115,4 +124,6 @@ __all__ = [
     "running_together",
     "stall",
     "subprocess_proxy",
+    "virtual_time",
+    "wall",
 ]

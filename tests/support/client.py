@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.messages import Response, read_response, read_response_head
+from tests.support.virtual import in_virtual_time
 from tests.support.waiting import PATIENCE
 from tests.support.wire import End, Wire
 
@@ -41,6 +42,11 @@ class RawClient:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        if in_virtual_time():
+            await loop.create_connection(
+                self._take_wire, self._host, self._port, local_addr=(self._source or self._host, 0)
+            )
+            return self
         if self._path:
             await loop.create_unix_connection(
                 self._take_wire, self._path, ssl=self._tls, server_hostname=self._server_name

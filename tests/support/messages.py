@@ -8,11 +8,11 @@ the test in which it occurs.
 
 import json
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.support.virtual import now
 from tests.support.wire import Wire, WireEnded
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -84,7 +84,7 @@ class Request(Message):
     target: str = ""
     connection: int = 0
     """Which of the upstream's connections it came on, counted from 1."""
-    at: float = field(default_factory=time.monotonic)
+    at: float = field(default_factory=now)
     """When its head was complete."""
 
 

@@ -3,13 +3,21 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 
+from tests.support.virtual import in_virtual_time, virtual_loop
 from tests.support.waiting import PATIENCE
+
+_virtual_ports = count(20_000)
+"""Ports that a virtual loop gives to nobody by itself."""
 
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
     """A port of 127.0.0.1 that refuses connections, and that nobody else gets meanwhile."""
+    if in_virtual_time():
+        yield next(_virtual_ports)
+        return
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
@@ -22,6 +30,13 @@ def black_hole(port: int = 0) -> Iterator[int]:
     Its queue is full and nobody empties it, so the system ignores who knocks. A free one,
     unless one is named that somebody else has just given up.
     """
+    loop = virtual_loop()
+    if loop is not None:
+        port = port or next(_virtual_ports)
+        loop.unreachable.add(("127.0.0.1", port))
+        yield port
+        loop.unreachable.remove(("127.0.0.1", port))
+        return
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,6 +10,7 @@ import signal
 import ssl
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from proxy.observe.status import process_status
 from tests.support.client import RawClient
 from tests.support.messages import Response
 from tests.support.upstream import ScriptedUpstream
-from tests.support.waiting import eventually
+from tests.support.virtual import in_virtual_time, virtual_clock
+from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import own_descriptors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,13 +120,17 @@ class ServedBy:
     @property
     def log(self) -> list[LogRecord]:
         """The access log so far; lines come up to 20 ms after their requests."""
+        return [json.loads(line) for line in self._log_lines()]
+
+    def _log_lines(self) -> list[str]:
         # Whoever writes may be in the middle of the last line.
-        *lines, _ = self._log.read_text().split("\n")
-        return [json.loads(line) for line in lines]
+        return self._log.read_text().split("\n")[:-1]
 
     async def logged(self, count: int = 1) -> list[LogRecord]:
         """The access log, once it has *count* lines."""
-        await eventually(lambda: len(self.log) >= count, what=f"line {count} of the access log")
+        await eventually(
+            lambda: len(self._log_lines()) >= count, what=f"line {count} of the access log"
+        )
         return self.log
 
 
@@ -138,6 +144,15 @@ class RunningProxy(ServedBy):
         """The file; write to it and ask ``admin("POST", "/-/reload")`` to reload."""
         self.complaints: list[str] = []
         """Errors that were logged. A test that expects one takes it out."""
+
+    def _log_lines(self) -> list[str]:
+        if in_virtual_time():
+            # The thread that writes lives in real time: let it write what it was given.
+            lines, end = self.app._lines, time.monotonic() + PATIENCE
+            while lines._settled < lines._accepted - sum(map(len, lines._lines)):
+                assert time.monotonic() < end, "the access log was not written"
+                time.sleep(0.0001)
+        return super()._log_lines()
 
     def status(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests, at this moment."""
@@ -240,6 +255,8 @@ async def _serving(
         log = folder / "access.log"
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
+            if clock is None and in_virtual_time():
+                clock = virtual_clock()
             app = App(lambda: load([*upon, path], environ or {}), clock, log_fd)
             await app.start()
         finally:

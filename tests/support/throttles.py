@@ -1,13 +1,13 @@
 """What a throttle of a running proxy is about: who waits there, and what it decided."""
 
 import asyncio
-import time
 from typing import Any
 
 from tests.support.client import RawClient, request
 from tests.support.messages import Response
 from tests.support.proxies import RunningProxy, ServedBy
 from tests.support.upstream import Visit, ok
+from tests.support.virtual import in_virtual_time, now
 from tests.support.waiting import PATIENCE
 
 
@@ -24,11 +24,13 @@ async def in_queue(
     """Wait until *count* are in a queue that does not move meanwhile.
 
     Looks with every turn of the loop that we share with the proxy: crowds join one by one.
+    In virtual time a millisecond passes when nothing has changed for many turns.
     """
-    end = time.monotonic() + PATIENCE
+    end, turns = now() + PATIENCE, 0
     while (waiting := throttle(proxy, scope, name)["waiting"]) != count:
-        assert time.monotonic() < end, f"{waiting} are in the queue, and not {count}"
-        await asyncio.sleep(0)
+        assert now() < end, f"{waiting} are in the queue, and not {count}"
+        turns += 1
+        await asyncio.sleep(0.001 if in_virtual_time() and turns % 100 == 0 else 0)
 
 
 async def join_queue(proxy: RunningProxy, client: RawClient, raw: bytes = b"") -> None:

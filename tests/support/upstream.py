@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.messages import NotCanonical, Request, read_body, read_request_head
+from tests.support.virtual import in_virtual_time
 from tests.support.waiting import eventually
 from tests.support.wire import Wire, WireEnded
 
@@ -135,6 +136,11 @@ class ScriptedUpstream:
         return self.requests[-1]
 
     async def __aenter__(self) -> Self:
+        if in_virtual_time():
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(self._accept, "127.0.0.1", self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+            return self
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self._receive_buffer is not None:

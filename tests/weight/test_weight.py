@@ -54,7 +54,7 @@ TIMERS = 5
 
 CASES = {
     "bare GET": Case("", "GET", 139, 3.7),
-    "bare POST": Case("", "POST", 163, 5.2),
+    "bare POST": Case("", "POST", 162, 5.2),
     "GET, policies": Case(POLICIES, "GET", 159, 4.0),
     "POST, policies": Case(POLICIES, "POST", 186, 5.5),
     "POST with a key": Case(KEYS, "POST", 245, 7.3, key=True),

@@ -13,6 +13,7 @@ Examples:
   holdfast explain -c holdfast.yaml GET http://api.example/v1/orders
   holdfast explain -c holdfast.yaml POST /v1/charges --outcome 503
   holdfast explain -c holdfast.yaml GET / --outcome timeout --outcome 200
+  holdfast explain -c holdfast.yaml GET /v1/orders --outcome 503 --format json
 """
 
 
@@ -42,7 +43,14 @@ Examples:
     metavar="U",
     help="What chance shall give, from 0 up to 1: waits become exact. Without it they are ranges.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="For people, or one JSON object with everything that the text has.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def explain(
     files: tuple[str, ...],
     method: str,
@@ -51,6 +59,7 @@ def explain(
     outcome_texts: tuple[str, ...],
     *,
     roll: float | None,
+    output: str,
     as_json: bool,
 ) -> None:
     """Say what becomes of a request, without sending it.
@@ -58,14 +67,14 @@ def explain(
     Which route takes it and why not the earlier ones; the policy that is in force, each value
     with where it was written; and for the given outcomes each attempt, the reason for what
     follows it, the waits and the end. Time and chance aside, the answer comes from the
-    functions that the proxy itself runs. URL may be a path; its host, if it has one, goes
+    stages that the proxy itself runs. URL may be a path; its host, if it has one, goes
     over a Host field. Nobody else is there: the budget is full, breakers are closed.
 
     Exit code 0: explained, be it that no route matches (404); 1: the configuration has
     faults; 2: wrong usage.
     """
     # Imported here, so that --help does not wait for them.
-    from proxy.cli.render.explanation import explain_request  # noqa: PLC0415 - see above
+    from proxy.cli.render.explanation import explanation_lines  # noqa: PLC0415 - see above
     from proxy.cli.request_args import (  # noqa: PLC0415 - see above
         read_field,
         read_outcome,
@@ -73,6 +82,7 @@ def explain(
     )
     from proxy.config import ConfigError, load_with_origins  # noqa: PLC0415 - see above
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - see above
+    from proxy.explain.explanation import explain_request  # noqa: PLC0415 - see above
     from proxy.policy.caller_fields import hop_for  # noqa: PLC0415 - see above
 
     pairs = [read_field(field) for field in fields]
@@ -87,7 +97,7 @@ def explain(
     request = read_request(method, url, pairs, hop_for(loaded.settings))
     explanation = explain_request(request, loaded.settings, origins)
     explanation.play(outcomes, outcome_texts, roll, SystemClock().wall())
-    if as_json:
+    if as_json or output == "json":
         click.echo(json.dumps(explanation.as_json(), indent=2))
     else:
-        click.echo("\n".join(explanation.lines()))
+        click.echo("\n".join(explanation_lines(explanation)))

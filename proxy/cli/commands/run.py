@@ -22,8 +22,11 @@ def run(
     workers: str | None,
 ) -> None:
     """Serve. SIGHUP reloads, SIGTERM drains, a second SIGTERM ends at once."""
-    from proxy.config import ConfigError  # noqa: PLC0415 - as below
-    from proxy.runtime.main import CannotServe, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
+    from proxy.runtime.quick_imports import quick_imports  # noqa: PLC0415 - as below
+
+    with quick_imports():
+        from proxy.config import ConfigError  # noqa: PLC0415 - as below
+        from proxy.runtime.main import CannotServe, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
 
     try:
         status = serve(files, watch=watch, listen=listen, admin=admin, workers=workers)

@@ -30,9 +30,8 @@ def check_list_fields(
         instead = "write one that has a single value"
         if name in _ADDRESS_FIELDS and isinstance(scalar.value, ThrottleKey):
             instead = "write key: client_ip, and the proxies before us in trusted_proxies"
-        diagnostics.warn(
-            scalar.position,
-            scalar.path,
+        diagnostics.warn_at(
+            scalar,
             f"{display_name(name)} is a list and may come in several lines, and such a request "
             f"gets 400 here, {instead}",
         )

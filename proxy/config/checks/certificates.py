@@ -37,9 +37,8 @@ def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> 
     """Check the TLS settings of connections to *peer*, such as ``this upstream``."""
     verify = tls.scalar("verify")
     if verify is not None and not verify.value:
-        diagnostics.warn(
-            verify.position,
-            verify.path,
+        diagnostics.warn_at(
+            verify,
             f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate",
         )
     ca, key = tls.scalar("ca"), tls.scalar("key")
@@ -47,13 +46,9 @@ def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> 
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
         except (ssl.SSLError, OSError, ValueError):
-            diagnostics.fault(
-                ca.position, ca.path, "the file holds no certificate, write one in PEM form"
-            )
+            diagnostics.fault_at(ca, "the file holds no certificate, write one in PEM form")
     if key is not None and "cert" not in tls.entries.keys() | tls.broken:
-        diagnostics.fault(
-            key.position, key.path, "a key needs a certificate, write cert: FILE beside it"
-        )
+        diagnostics.fault_at(key, "a key needs a certificate, write cert: FILE beside it")
     _check_chain(tls, diagnostics)
 
 
@@ -69,18 +64,13 @@ def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
         )
     except _Encrypted:
         scalar = key or cert
-        diagnostics.fault(
-            scalar.position, scalar.path, "the key is encrypted, write a file with a plain key"
-        )
+        diagnostics.fault_at(scalar, "the key is encrypted, write a file with a plain key")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH" and key is not None:
-            diagnostics.fault(
-                key.position, key.path, "this key does not belong to the certificate, write its own"
-            )
+            diagnostics.fault_at(key, "this key does not belong to the certificate, write its own")
         else:
-            diagnostics.fault(
-                cert.position,
-                cert.path,
+            diagnostics.fault_at(
+                cert,
                 "the certificate and its key cannot be loaded, write both in PEM form",
             )
 
@@ -94,9 +84,8 @@ def _is_readable(scalar: TypedScalar, diagnostics: Diagnostics) -> bool:
         with Path(scalar.value).open("rb"):
             return True
     except (OSError, ValueError) as error:
-        diagnostics.fault(
-            scalar.position,
-            scalar.path,
+        diagnostics.fault_at(
+            scalar,
             f"cannot read {scalar.written.bare} ({reason_of(error)}), mount it or correct the path",
         )
         return False

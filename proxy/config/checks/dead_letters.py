@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedScalar
+from proxy.config.source.files import is_folder
 from proxy.config.values.outcomes import statuses_of
 from proxy.policy.settings import REFUSALS, Match
 
@@ -24,8 +24,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
     Not where dead_letter is written in defaults or a policy: it is meant for other routes then.
     """
-    entry, items = route.entry("dead_letter"), route.items("dead_letter.methods")
-    methods = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+    entry, methods = route.entry("dead_letter"), route.values("dead_letter.methods")
     if entry is None or not methods or route.writer("dead_letter") != route.path:
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
@@ -40,8 +39,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of an ``on`` that names no response: the built-in list that it replaces does."""
-    items = route.items("dead_letter.on")
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
+    items, listed = route.items("dead_letter.on"), route.values("dead_letter.on")
     if items is None or not listed or not route.writer("dead_letter.on"):
         return
     if not {"default", "refused"}.isdisjoint(listed) or any(map(statuses_of, listed)):
@@ -50,9 +48,8 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         instead = "write on: [default, refusals] to keep refusals, too"
     else:
         instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
-    diagnostics.warn(
-        items.position,
-        items.path,
+    diagnostics.warn_at(
+        items,
         "this list replaces the built-in one, so no response makes a dead letter, " + instead,
     )
 
@@ -64,9 +61,8 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     if largest.value <= buffer.value:
         return
-    diagnostics.warn(
-        largest.position,
-        largest.path,
+    diagnostics.warn_at(
+        largest,
         f"{largest.written.bare} is above buffer {buffer.written.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
         f"write a larger buffer or a smaller max_body",
@@ -81,22 +77,15 @@ def check_state_dir(
     if folder is None or not any(route.typed.mapping("dead_letter") for route in routes):
         return
     path = Path(folder.value)
-    if _is_folder(path):
+    if is_folder(path):
         return
     if _exists(path):
         problem = "is a file, write the path of a folder"
-    elif not _is_folder(path.parent):
+    elif not is_folder(path.parent):
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    diagnostics.fault(folder.position, folder.path, f"{folder.written.bare} {problem}")
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # such as a name that is too long
-        return False
+    diagnostics.fault_at(folder, f"{folder.written.bare} {problem}")
 
 
 def _exists(path: Path) -> bool:

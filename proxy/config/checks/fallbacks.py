@@ -30,9 +30,8 @@ def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
             "NAME in it",
         )
     if status is not None and status.value in _WITHOUT_BODY and body is not None and body.value:
-        diagnostics.fault(
-            body.position,
-            body.path,
+        diagnostics.fault_at(
+            body,
             f"a response with status {status.value} has no body, remove it or write status: 200",
         )
 
@@ -42,9 +41,8 @@ def _check_upstream(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if first is None or other is None or first.value != other.value:
         return
     where = "the route" if route.writer("fallback.upstream") == route.path else route.path
-    diagnostics.fault(
-        other.position,
-        other.path,
+    diagnostics.fault_at(
+        other,
         f"{where} sends to {other.written.shown} already, write another upstream or, in the route, "
         f"fallback: false",
     )

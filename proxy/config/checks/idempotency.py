@@ -1,7 +1,6 @@
 """Checks of the idempotency of a route."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
@@ -39,13 +38,12 @@ def check_held_by_503(
     ambiguous = route.scalar("idempotency.on_ambiguous")
     if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
         return
-    kept = _values(route, "idempotency.keep")
+    kept = route.values("idempotency.keep")
     if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
         return
     added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
-    diagnostics.warn(
-        ambiguous.position,
-        ambiguous.path,
+    diagnostics.warn_at(
+        ambiguous,
         f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
         f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
         f"request with the same key once, or refused: [{added}] if its 503 says that it did "
@@ -58,7 +56,7 @@ def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnosti
 
     Not where idempotency is written in defaults or a policy: it is meant for other routes then.
     """
-    entry, methods = route.entry("idempotency"), _values(route, "idempotency.methods")
+    entry, methods = route.entry("idempotency"), route.values("idempotency.methods")
     if entry is None or not methods or route.writer("idempotency") != route.path:
         return
     if not match.methods or not set(match.methods).isdisjoint(methods):
@@ -76,9 +74,8 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     required, scope = route.scalar("idempotency.scope_required"), route.items("idempotency.scope")
     if required is None or not required.value or scope is None or scope.items:
         return
-    diagnostics.fault(
-        required.position,
-        required.path,
+    diagnostics.fault_at(
+        required,
         f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
         f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
         f"false",
@@ -87,7 +84,7 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 
 def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a ``keep`` that was probably meant to add to the built-in list."""
-    entry, kept = route.entry("idempotency.keep"), _values(route, "idempotency.keep")
+    entry, kept = route.entry("idempotency.keep"), route.values("idempotency.keep")
     if entry is None or not kept or not route.writer("idempotency.keep"):
         return
     if any(kept_statuses(item) & _SUCCESS for item in kept):
@@ -108,9 +105,8 @@ def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
     ambiguous, store = route.scalar("idempotency.on_ambiguous"), file.scalar("store.url")
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
-    diagnostics.warn(
-        ambiguous.position,
-        ambiguous.path,
+    diagnostics.warn_at(
+        ambiguous,
         "memory forgets at a restart what is held, write store: sqlite:PATH or store: redis://… at "
         "the top of the file",
     )
@@ -126,16 +122,14 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
         return
     instead = "write a larger bytes or a smaller max_response"
     if route.writer("idempotency.max_response"):
-        diagnostics.warn(
-            largest.position,
-            largest.path,
+        diagnostics.warn_at(
+            largest,
             f"{largest.written.bare} is above store.bytes {memory.written.bare}, so a response "
             f"that large is never kept, {instead}",
         )
     else:
-        diagnostics.warn(
-            memory.position,
-            memory.path,
+        diagnostics.warn_at(
+            memory,
             f"{memory.written.bare} is below idempotency.max_response {largest.written.bare}, so a "
             f"response that large is never kept, {instead}",
         )
@@ -148,16 +142,14 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     of = route.named("idempotency.ttl", "timeout")
     if route.writer("idempotency.ttl"):
-        diagnostics.warn(
-            ttl.position,
-            ttl.path,
+        diagnostics.warn_at(
+            ttl,
             f"{ttl.written.bare} is below timeout {timeout.written.bare}{of}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
     else:
-        diagnostics.warn(
-            timeout.position,
-            timeout.path,
+        diagnostics.warn_at(
+            timeout,
             f"{timeout.written.bare} is above idempotency.ttl {ttl.written.bare}, so a request "
             f"that takes longer loses its key while it runs, write a longer ttl or a shorter "
             f"timeout",
@@ -184,17 +176,11 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     for item in removed.items if removed else ():
         if isinstance(item, TypedScalar) and item.value.lower() == name:
             edit = route.named("headers.request.remove", "idempotency.header")
-            diagnostics.warn(
-                item.position,
-                item.path,
+            diagnostics.warn_at(
+                item,
                 f"{item.written.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",
             )
-
-
-def _values(route: EffectiveSection, keys: str) -> list[Any]:
-    items = route.items(keys)
-    return [item.value for item in items.items if isinstance(item, TypedScalar)] if items else []
 
 
 def _listed(methods: Iterable[str]) -> str:

@@ -22,9 +22,8 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
         ):
             continue
         if scalar.value in taken:
-            diagnostics.fault(
-                scalar.position,
-                scalar.path,
+            diagnostics.fault_at(
+                scalar,
                 f"already the address of {taken[scalar.value]}, write another",
             )
         taken.setdefault(scalar.value, scalar.path)
@@ -36,9 +35,8 @@ def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn if every peer is trusted."""
     for item in file.items("trusted_proxies"):
         if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
-            diagnostics.warn(
-                item.position,
-                item.path,
+            diagnostics.warn_at(
+                item,
                 "every client can claim to be another one, write the networks of your proxies",
             )
 
@@ -48,9 +46,8 @@ def _check_admin(file: TypedMapping, admin: TypedScalar, diagnostics: Diagnostic
         return
     referenced = bool(admin.written.references)
     host, port = (admin.written.bare, 9901) if referenced else (admin.value.host, admin.value.port)
-    diagnostics.fault(
-        admin.position,
-        admin.path,
+    diagnostics.fault_at(
+        admin,
         f"{host} is reachable from outside and there is no admin_token, write admin_token: "
         f"${{HOLDFAST_ADMIN_TOKEN}} or admin: 127.0.0.1:{port}",
     )

@@ -6,11 +6,11 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar, with_entry
+from proxy.config.read.typed_tree import TypedMapping, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
-from proxy.policy.settings import USUAL_REFUSALS, Match
+from proxy.policy.settings import USUAL_REFUSALS, Match, UnsafeRetries
 
 # A list that names one of these was written by an author who knows the built-in list.
 _SHOWS_KNOWLEDGE = frozenset({"connect", "reset", "timeout", "default"})
@@ -43,16 +43,14 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: D
         return
     divided = f" divided among {count} workers" if count > 1 else ""
     if route.writer("buffer"):
-        diagnostics.warn(
-            buffer.position,
-            buffer.path,
+        diagnostics.warn_at(
+            buffer,
             f"{buffer.written.bare} is above limits.replay_memory {memory.written.bare}{divided}, "
             f"so a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
     elif memory.value:  # zero is intended
-        diagnostics.warn(
-            memory.position,
-            memory.path,
+        diagnostics.warn_at(
+            memory,
             f"{memory.written.bare}{divided} is below buffer {buffer.written.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
         )
@@ -72,9 +70,8 @@ def check_key_memory(
     shortest = min(limits, key=lambda scalar: scalar.value)
     if shortest.value < memory.value:
         return
-    diagnostics.warn(
-        memory.position,
-        memory.path,
+    diagnostics.warn_at(
+        memory,
         f"{memory.written.bare} is not above {shortest.written.bare}, the longest attempt of "
         f"{route.path}, so nothing is repeated by its key, write a longer for or a shorter "
         f"retry.attempt_timeout",
@@ -96,7 +93,7 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     entry, items = route.entry("retry.on"), route.items("retry.on")
     if entry is None or items is None or not route.writer("retry.on"):
         return
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
+    listed = route.values("retry.on")
     if not _SHOWS_KNOWLEDGE.isdisjoint(listed):
         return
     covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
@@ -120,20 +117,18 @@ def _check_unsafe(
     route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
 ) -> None:
     """Warn of requests that may run twice."""
-    unsafe, items = route.scalar("retry.unsafe"), route.items("retry.on")
-    if unsafe is None or unsafe.value != "always" or items is None:
+    unsafe, listed = route.scalar("retry.unsafe"), route.values("retry.on")
+    if unsafe is None or unsafe.value is not UnsafeRetries.ALWAYS:
         return
     methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
-    listed = [item.value for item in items.items if isinstance(item, TypedScalar)]
     spelled_out = [
         outcome for item in listed for outcome in (BUILT_IN if item == "default" else (item,))
     ]
     risky = [outcome for outcome in spelled_out if _may_have_run(outcome, refused)]
     if not methods or not risky:
         return
-    diagnostics.warn(
-        unsafe.position,
-        unsafe.path,
+    diagnostics.warn_at(
+        unsafe,
         f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
         f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
         f"of on",
@@ -160,9 +155,8 @@ def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) ->
     instead = f"{format_duration(shorter)} for {attempts.value} attempts or " if shorter else ""
     if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter one or "
-    diagnostics.fault(
-        limit.position,
-        limit.path,
+    diagnostics.fault_at(
+        limit,
         f"{limit.written.bare} is not below timeout {timeout.written.bare}"
         f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
         f"write {instead}a longer timeout",
@@ -173,9 +167,8 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
     is_written = bool(route.writer("retry.backoff.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
-        diagnostics.fault(
-            base.position,
-            base.path,
+        diagnostics.fault_at(
+            base,
             f"{base.written.bare} is above max {longest.written.bare}"
             f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
             f"{longest.written.bare} or a larger max",
@@ -188,9 +181,8 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
             continue
         # A policy's key for another strategy is harmless to a route that sets its own strategy.
         if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
-            diagnostics.warn(
-                scalar.position,
-                scalar.path,
+            diagnostics.warn_at(
+                scalar,
                 f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "
                 f"{needed} or remove it",
             )

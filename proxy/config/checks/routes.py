@@ -76,9 +76,8 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
         if scalar.value not in lines:
             lines[scalar.value] = draft.line
         elif "name" in draft.written.entries:
-            diagnostics.fault(
-                scalar.position,
-                scalar.path,
+            diagnostics.fault_at(
+                scalar,
                 f"already the name of the route at line {lines[scalar.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
@@ -110,9 +109,7 @@ def check_references(
             for scalar in _references(draft, key):
                 used.add(scalar.value)
                 if scalar.value not in names:
-                    diagnostics.fault(
-                        scalar.position, scalar.path, _no_such(key, group, scalar, names)
-                    )
+                    diagnostics.fault_at(scalar, _no_such(key, group, scalar, names))
                     is_sure = False
         # If any reference is wrong, it may be the one that uses this entry: no warning then.
         for entry in table.entries.values() if table and is_sure else ():
@@ -172,9 +169,8 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
         if scalar is None or scalar.path.startswith("defaults.") or not draft.has_whole_match:
             continue
         if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
-            diagnostics.warn(
-                scalar.position,
-                scalar.path,
+            diagnostics.warn_at(
+                scalar,
                 f"no path of {draft.path} begins with {scalar.written.bare}, so nothing "
                 f"is stripped, correct it or remove it",
             )
@@ -260,9 +256,8 @@ def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnost
             continue
         parent = item.value.removesuffix("/*")
         everything = f"everything below {parent}" if parent else "everything"
-        diagnostics.warn(
-            item.position,
-            item.path,
+        diagnostics.warn_at(
+            item,
             f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}",
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.source.files import is_folder
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
 _FOR_MEMORY = ("entries", "bytes")
@@ -41,25 +42,16 @@ def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
     """Check that the folder of the SQLite file exists: the file is created, the folder is not."""
     shown = re.sub("^sqlite:", "", url.written.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
-    if _is_folder(path):
-        diagnostics.fault(
-            url.position,
-            url.path,
+    if is_folder(path):
+        diagnostics.fault_at(
+            url,
             f"{shown} is a folder, write the path of a file: sqlite:./keys.db",
         )
-    elif not _is_folder(path.parent):
-        diagnostics.fault(
-            url.position,
-            url.path,
+    elif not is_folder(path.parent):
+        diagnostics.fault_at(
+            url,
             f"cannot keep anything in {shown} (no such folder), create it or correct the path",
         )
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _check_unused(
@@ -87,16 +79,13 @@ def _check_credentials(store: TypedMapping, url: RedisUrl, diagnostics: Diagnost
     for key, in_url in (("username", url.username), ("password", url.password)):
         scalar = store.scalar(key)
         if scalar is not None and in_url is not None:
-            diagnostics.fault(
-                scalar.position, scalar.path, f"the URL has a {key} too, remove one of them"
-            )
+            diagnostics.fault_at(scalar, f"the URL has a {key} too, remove one of them")
     if url.password is not None or "password" in store.entries.keys() | store.broken:
         return
     scalar = store.scalar("username") or (store.scalar("url") if url.username else None)
     if scalar is not None:
-        diagnostics.fault(
-            scalar.position,
-            scalar.path,
+        diagnostics.fault_at(
+            scalar,
             'a user needs a password, write password: "${REDIS_PASSWORD}" in store, or '
             "redis://:PASSWORD@HOST if there is no user",
         )

@@ -57,9 +57,8 @@ def _check_hidden_rates(
     for scalar in rates:
         is_hidden = pace(settings, scalar.value).burst >= at_once
         if scalar is not slowest and scalar.value != slowest.value and is_hidden:
-            diagnostics.warn(
-                scalar.position,
-                scalar.path,
+            diagnostics.warn_at(
+                scalar,
                 f"{scalar.written.bare}{section.named('throttle.rate', 'throttle.algorithm')} has "
                 f"no effect, {slowest.written.bare} lets less through at any time, {instead}",
             )
@@ -74,9 +73,7 @@ def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -
     seen = set()
     for scalar in _rates(section):
         if scalar.value in seen:
-            diagnostics.fault(
-                scalar.position, scalar.path, "this rate is already in the list, remove it"
-            )
+            diagnostics.fault_at(scalar, "this rate is already in the list, remove it")
         seen.add(scalar.value)
 
 
@@ -88,17 +85,15 @@ def _check_window(
     if algorithm is None or algorithm.value != "window" or not rates:
         return
     if store is not None and store_kind(store.value).shares_limits:
-        diagnostics.fault(
-            algorithm.position,
-            algorithm.path,
+        diagnostics.fault_at(
+            algorithm,
             "a window is counted in one process and cannot be shared over redis, write algorithm: "
             "gcra, or store: memory",
         )
     for scalar in rates:
         if scalar.value.count > _MAX_WINDOW_CALLS:
-            diagnostics.fault(
-                scalar.position,
-                scalar.path,
+            diagnostics.fault_at(
+                scalar,
                 f"a window remembers every call"
                 f"{section.named('throttle.rate', 'throttle.algorithm')}, at most "
                 f"{_MAX_WINDOW_CALLS}, write algorithm: gcra for more",
@@ -112,9 +107,8 @@ def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     shortest = min(rates, key=lambda scalar: scalar.value.period)
     if margin.value >= shortest.value.period:
-        diagnostics.warn(
-            margin.position,
-            margin.path,
+        diagnostics.warn_at(
+            margin,
             f"{margin.written.bare} is not below the time of {shortest.written.bare}"
             f"{section.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
             "used, write auto, or 20ms (say)",
@@ -234,9 +228,8 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     instead = f"max_wait: {format_duration(shorter)} or timeout: {longer}"
     if wait.written.references or timeout.written.references:
         instead = "a shorter one or a longer timeout"
-    diagnostics.warn(
-        wait.position,
-        wait.path,
+    diagnostics.warn_at(
+        wait,
         f"a wait of {wait.written.bare} cannot fit into timeout {timeout.written.bare}"
         f"{route.named('throttle.max_wait', 'timeout')}, write {instead}",
     )
@@ -256,9 +249,8 @@ def _check_shared_wait(
     longest = max(known, key=lambda scalar: scalar.value)
     if wait.value < longest.value:
         return
-    diagnostics.warn(
-        wait.position,
-        wait.path,
+    diagnostics.warn_at(
+        wait,
         f"a wait of {wait.written.bare} fits into no route's timeout (the longest is "
         f"{longest.written.bare}), write a shorter one or a longer timeout",
     )

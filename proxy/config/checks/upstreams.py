@@ -39,9 +39,7 @@ def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     seen = set()
     for item in upstream.items("urls"):
         if isinstance(item, TypedScalar) and item.value in seen:
-            diagnostics.fault(
-                item.position, item.path, "this URL is already in the list, remove it"
-            )
+            diagnostics.fault_at(item, "this URL is already in the list, remove it")
         elif isinstance(item, TypedScalar):
             seen.add(item.value)
 
@@ -87,9 +85,8 @@ def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
             "this allows no retry at all, write a larger ratio, or budget: false for any number",
         )
     elif ratio.value >= _PERHAPS_PERCENT:
-        diagnostics.warn(
-            ratio.position,
-            ratio.path,
+        diagnostics.warn_at(
+            ratio,
             f"{ratio.written.bare} retries for each request are no limit, write a ratio such as "
             f"0.2, or budget: false if that is meant",
         )

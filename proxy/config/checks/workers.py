@@ -28,17 +28,15 @@ def check_workers(
     several = "auto may be several workers, which" if workers.value is None else _counted(workers)
     limited = _paths_with("throttle", (*routes, *upstreams))
     if limited and not store_kind(store.value).shares_limits:
-        diagnostics.fault(
-            workers.position,
-            workers.path,
+        diagnostics.fault_at(
+            workers,
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
     keyed = _paths_with("idempotency", routes)
     if keyed and not store_kind(store.value).shares_keys:
-        diagnostics.fault(
-            workers.position,
-            workers.path,
+        diagnostics.fault_at(
+            workers,
             f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "
             f"redis://… or sqlite:PATH, or workers: 1",
         )
@@ -59,9 +57,8 @@ def _check_share(limit: TypedScalar | None, workers: TypedScalar, diagnostics: D
     if limit is None or limit.value >= workers.value:
         return
     number = workers.written.bare
-    diagnostics.fault(
-        limit.position,
-        limit.path,
+    diagnostics.fault_at(
+        limit,
         f"{limit.written.bare} cannot be divided among {number} workers, write {number} or more, "
         f"or fewer workers",
     )

@@ -5,6 +5,7 @@ never shows the name of a class or a library, nor a secret.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from proxy.config.diagnostics.position import Position, Source
 
@@ -71,6 +72,16 @@ class ConfigError(Exception):
         self.report = report
 
 
+class Located(Protocol):
+    """A value that was read, with the position at which it is written and its path in the file."""
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def path(self) -> str: ...
+
+
 class Diagnostics:
     """Collects faults and warnings while a configuration is read."""
 
@@ -84,6 +95,14 @@ class Diagnostics:
     def warn(self, position: Position, path: str, text: str) -> None:
         """Record a warning: the value is allowed, but probably not meant."""
         self._add(position, path, text, warning=True)
+
+    def fault_at(self, found: Located, text: str) -> None:
+        """Record a fault of a value that was read."""
+        self.fault(found.position, found.path, text)
+
+    def warn_at(self, found: Located, text: str) -> None:
+        """Record a warning of a value that was read."""
+        self.warn(found.position, found.path, text)
 
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
         """Return all faults and warnings, sorted by source, line and column."""

@@ -1,5 +1,7 @@
 """Effective values of a section: as written in the file, or else the built-in default."""
 
+from typing import Any
+
 from proxy.config.read.reader import BUILT_IN, Reader
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar
 from proxy.config.source.nodes import Entry
@@ -38,6 +40,12 @@ class EffectiveSection:
         """Return the effective list under *keys*; None if there is none."""
         entry = self.entry(keys)
         return entry.node if entry is not None and isinstance(entry.node, TypedList) else None
+
+    def values(self, keys: str) -> list[Any]:
+        """Return the values of the effective list under *keys*; empty if there is none."""
+        items = self.items(keys)
+        scalars = items.items if items is not None else ()
+        return [item.value for item in scalars if isinstance(item, TypedScalar)]
 
     def writer(self, keys: str) -> str:
         """Return the section that wrote *keys*; empty if the value is built in.

@@ -11,8 +11,8 @@ from proxy.config.diagnostics.position import Position
 from proxy.config.read.reader import BUILT_IN
 from proxy.config.read.secrets import shown
 from proxy.config.read.typed_tree import TypedMapping, TypedNode
-from proxy.config.schema.route import RouteKeys
-from proxy.config.schema.upstream import UpstreamKeys
+from proxy.config.schema.route import ROUTE
+from proxy.config.schema.upstream import UPSTREAM
 from proxy.config.source.nodes import Entry
 
 
@@ -55,7 +55,7 @@ class Provenance:
         )
         policies = [f"policies.{policy}" for policy in route.values("policy")]
         writers = ["defaults", *policies, route.path]
-        return list(_settings(route, writers, [*RouteKeys.model_fields]))
+        return list(_settings(route, writers, [*ROUTE.keys]))
 
     def of_upstream(self, name: str) -> list[Setting]:
         """Return the effective settings of the upstream called *name*, in the schema's order."""
@@ -63,7 +63,7 @@ class Provenance:
         upstream = None if upstreams is None else upstreams.mapping(name)
         if upstream is None:
             raise KeyError(name)
-        return list(_settings(upstream, [upstream.path], [*UpstreamKeys.model_fields]))
+        return list(_settings(upstream, [upstream.path], [*UPSTREAM.keys]))
 
 
 def _name(route: TypedMapping) -> object:
@@ -85,7 +85,7 @@ def _settings(
             continue
         yield Setting(keys, not node.is_off, where, writer, is_section=True)
         if not node.is_off:
-            inner = [*node.section.model_fields] if node.section else []
+            inner = [*node.section.keys] if node.section else []
             yield from _settings(node, writers, inner, keys)
 
 

@@ -53,7 +53,7 @@ class TypedMapping:
     path: str
     position: Position
     entries: dict[str, "Entry[TypedNode]"]
-    section: type[Section] | None = None
+    section: Section | None = None
     broken: frozenset[str] = field(default_factory=frozenset)
     """Keys that are written, but could not be read, or only in part."""
     is_off: bool = False
@@ -138,14 +138,3 @@ def scalars(node: TypedNode, key: str = "") -> Iterator[tuple[str, TypedScalar]]
     elif not node.is_off:
         for entry in node.entries.values():
             yield from scalars(entry.node, entry.key)
-
-
-def plain(node: TypedNode) -> Any:  # noqa: ANN401 - goes into a model, which knows the types
-    """Return the values alone, as the models take them."""
-    if isinstance(node, TypedScalar):
-        return node.value
-    if isinstance(node, TypedList):
-        return [plain(item) for item in node.items]
-    if node.is_off:
-        return False
-    return {entry.key: plain(entry.node) for entry in node.entries.values()}

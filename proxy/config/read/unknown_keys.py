@@ -1,17 +1,15 @@
 """Unknown keys: the suggestion of what to write instead."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.other_products import SYNONYMS
-from proxy.config.schema.file import FileKeys
-from proxy.config.schema.route import HeadersKeys
-from proxy.config.schema.section import Section
-from proxy.config.schema.store import StoreKeys
+from proxy.config.schema.file import FILE
+from proxy.config.schema.route import HEADERS
+from proxy.config.schema.section import Section, sections
+from proxy.config.schema.store import STORE
 from proxy.config.source.nodes import Entry, Node, Scalar
 from proxy.config.values.addresses import UpstreamUrl
 from proxy.config.values.base import Integer
@@ -28,9 +26,9 @@ class KeySuggestion:
     meant: str = ""
 
 
-def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
+def unknown_key(entry: Entry[Node], section: Section) -> KeySuggestion:
     """Suggest what to write instead of the unknown key of *entry*."""
-    key, known = entry.key, section.model_fields
+    key, known = entry.key, section.keys
     for ours in SYNONYMS.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
@@ -39,7 +37,7 @@ def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
     near = "" if key == "store" else nearest(key, known)
     if near:
         return KeySuggestion(f"did you mean {near}?", near)
-    if section is StoreKeys:
+    if section is STORE:
         return KeySuggestion(_for_store(key), "url")
     return KeySuggestion(_where_it_belongs(entry, section))
 
@@ -47,26 +45,26 @@ def unknown_key(entry: Entry[Node], section: type[Section]) -> KeySuggestion:
 def _for_store(key: str) -> str:
     if key in {"path", "file"}:
         return "write url: sqlite:PATH"
-    others = [name for name in StoreKeys.model_fields if name != "url"]
+    others = [name for name in STORE.keys if name != "url"]
     return f"write url: redis://HOST:PORT/DATABASE or sqlite:PATH, or one of {', '.join(others)}"
 
 
-def _where_it_belongs(entry: Entry[Node], section: type[Section]) -> str:
+def _where_it_belongs(entry: Entry[Node], section: Section) -> str:
     key = entry.key
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
-    if section is HeadersKeys:
+    if section is HEADERS:
         return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
     # Sections below this one come first: they are the nearer explanation.
-    others = [*_sections(section), *_sections(FileKeys)]
+    others = [*sections(section), *sections(FILE)]
     for other in others:
-        if key in other.model_fields:
+        if key in other.keys:
             return f"it belongs to {other.belongs_to}, write it there"
     for ours in SYNONYMS.get(key, ()):
         for other in others:
-            if ours in other.model_fields:
+            if ours in other.keys:
                 return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
-    return f"write one of {', '.join(section.model_fields)}"
+    return f"write one of {', '.join(section.keys)}"
 
 
 def _rewritten(ours: str, node: Node) -> str:
@@ -113,15 +111,3 @@ def _within(keys: list[str], text: str) -> str:
     for key in reversed(keys):
         text = f"{key}: {{{text}}}"
     return text
-
-
-def _sections(top: type[Section]) -> Iterator[type[Section]]:
-    """Yield *top* and every section below it, the outer ones first."""
-    queue: list[Any] = [top]
-    while queue:
-        shape = queue.pop(0)
-        if isinstance(shape, type) and issubclass(shape, Section):
-            yield shape
-            queue += [field.annotation for field in shape.model_fields.values()]
-        else:
-            queue += get_args(shape)

@@ -1,125 +1,201 @@
 """Keys of a route, of its match, and of a policy."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from annotated_types import MinLen
-
-from proxy.config.schema.dead_letter import DeadLetterKeys
-from proxy.config.schema.idempotency import IdempotencyKeys
-from proxy.config.schema.retry import FallbackKeys, RetryKeys
-from proxy.config.schema.section import Section, described
-from proxy.config.schema.shorthands import MethodAndPath, OneOrMore, SetsKey, Switchable
-from proxy.config.schema.throttle import Throttle
+from proxy.config.schema.dead_letter import DEAD_LETTER
+from proxy.config.schema.idempotency import IDEMPOTENCY
+from proxy.config.schema.retry import FALLBACK, RETRY
+from proxy.config.schema.section import NO_FIELD, Key, ListOf, Section, TableOf
+from proxy.config.schema.shorthands import MethodAndPath, OneOrMore
+from proxy.config.schema.throttle import THROTTLE
 from proxy.config.values.base import Name
-from proxy.config.values.headers import EditableHeader, HeaderName, HeaderValue
+from proxy.config.values.headers import EditableHeader, HeaderName, HeaderValue, field_lines
+from proxy.config.values.outcomes import outcomes_of
 from proxy.config.values.paths import HostPattern, Method, PathPattern, PathPrefix, Protocol
 from proxy.config.values.quantities import Duration, Size
-from proxy.config.values.retrying import AttemptCount
+from proxy.http.header_edits import HeaderEdits
+from proxy.policy.settings import (
+    USUAL_OUTCOMES,
+    DeadLetterSettings,
+    FallbackSettings,
+    Match,
+    Outcomes,
+    RetrySettings,
+    RouteSettings,
+)
 
-_NO_REQUEST = "leaves no time for any request, write none for no limit"
-_NO_BODY = "leaves no time for any body, write none for no limit"
+
+def _lower_names(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name.lower(), value) for name, value in fields.items())
 
 
-class MatchKeys(Section):
-    """What a request must look like: all that is written here must hold."""
+MATCH = Section(
+    "MatchKeys",
+    "What a request must look like: all that is written here must hold.",
+    belongs_to="match",
+    settings=Match,
+    shorthands=(MethodAndPath(),),
+    keys={
+        "path": Key(
+            ListOf(PathPattern(), OneOrMore(), can_be_empty=False),
+            "Path or list of paths. * is one segment, a final /** the rest.",
+            to="paths",
+        ),
+        "methods": Key(
+            ListOf(Method(), can_be_empty=False),
+            "Methods; GET does not include HEAD. Default: every one.",
+            written=None,
+        ),
+        "host": Key(
+            ListOf(HostPattern(), OneOrMore(), can_be_empty=False),
+            "Host name or list of them, without port; *.example.com is every name below it. "
+            "Default: every one.",
+            to="hosts",
+            written=None,
+        ),
+        "headers": Key(
+            TableOf(HeaderName(), HeaderValue()),
+            "Header fields and the values they must have; a final * stands for any rest. A request "
+            "that fits, but has a field without such a * twice: 400.",
+            make=_lower_names,
+        ),
+    },
+)
 
-    belongs_to = "match"
 
-    path: Annotated[list[Annotated[str, PathPattern()]], MinLen(1), OneOrMore()] = described(
-        "Path or list of paths. * is one segment, a final /** the rest.", ["/**"]
+def _lower(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
+HEADER_EDITS = Section(
+    "HeaderEditKeys",
+    "Header fields to set and to remove.",
+    belongs_to="headers.request or headers.response",
+    settings=HeaderEdits,
+    keys={
+        "set": Key(
+            TableOf(EditableHeader(), HeaderValue()),
+            "Fields to put in place of what is there. Merges with those of defaults and policies.",
+            make=field_lines,
+        ),
+        "remove": Key(ListOf(EditableHeader()), "Fields to take out.", make=_lower),
+    },
+)
+
+HEADERS = Section(
+    "HeadersKeys",
+    "Changes to the header fields that pass through.",
+    belongs_to="headers",
+    settings=RouteSettings,
+    keys={
+        "request": Key(HEADER_EDITS, "On the way to the upstream.", to="request_headers"),
+        "response": Key(HEADER_EDITS, "On the way back to the client.", to="response_headers"),
+    },
+)
+
+POLICY = Section(
+    "PolicyKeys",
+    "What a route does with its requests. The same keys in defaults, policies and routes.",
+    belongs_to="a route, a policy or defaults",
+    settings=RouteSettings,
+    keys={
+        "strip_prefix": Key(
+            PathPrefix(), "Taken off the path before the request is sent on.", written=None
+        ),
+        "timeout": Key(
+            Duration(zero="leaves no time for any request, write none for no limit", none=True),
+            "For the whole exchange up to the response's head, without the time that we wait for "
+            "the client's own bytes; then 504.",
+        ),
+        "idle_timeout": Key(
+            Duration(zero="leaves no time for any body, write none for no limit", none=True),
+            "Longest silence of a body, either way.",
+        ),
+        "max_body": Key(Size(none=True), "Largest request body; beyond it 413."),
+        "buffer": Key(
+            Size(),
+            "Request bodies up to this size are kept for another attempt; larger ones are sent "
+            "once.",
+        ),
+        "upgrades": Key(
+            ListOf(Protocol()),
+            "Protocols that a client may switch to, tunnelled as they are; [] for none.",
+        ),
+        "headers": Key(HEADERS, "Header fields to set and remove."),
+        "retry": Key(RETRY, "Sends a request again that failed, where that is safe."),
+        "throttle": Key(THROTTLE, "Limits the calls of this route; those beyond wait, or get 429."),
+        "idempotency": Key(
+            IDEMPOTENCY, "Runs a request with a key once; duplicates get the first result."
+        ),
+        "fallback": Key(FALLBACK, "What the client gets in place of a failure."),
+        "dead_letter": Key(
+            DEAD_LETTER,
+            "Keeps a request that failed for good on disk, for a person to send it again.",
+        ),
+    },
+)
+
+
+def _route(
+    *,
+    retry: RetrySettings | None = None,
+    fallback: dict[str, Any] | None = None,
+    dead_letter: dict[str, Any] | None = None,
+    **others: Any,  # noqa: ANN401 - fields of any type
+) -> RouteSettings:
+    """Make a route, of whose fallback and dead letters ``on`` goes by its ``retry.on``."""
+    usual = USUAL_OUTCOMES if retry is None else retry.on
+    return RouteSettings(
+        retry=retry,
+        fallback=None if fallback is None else _fallback(usual, **fallback),
+        dead_letter=None if dead_letter is None else _dead_letter(usual, **dead_letter),
+        **others,
     )
-    methods: Annotated[list[Annotated[str, Method()]] | None, MinLen(1)] = described(
-        "Methods; GET does not include HEAD. Default: every one.", None
-    )
-    host: Annotated[list[Annotated[str, HostPattern()]] | None, MinLen(1), OneOrMore()] = described(
-        "Host name or list of them, without port; *.example.com is every name below it. "
-        "Default: every one.",
-        None,
-    )
-    headers: dict[Annotated[str, HeaderName()], Annotated[str, HeaderValue()]] = described(
-        "Header fields and the values they must have; a final * stands for any rest. A request "
-        "that fits, but has a field without such a * twice: 400.",
-        {},
-    )
 
 
-class HeaderEditKeys(Section):
-    """Header fields to set and to remove."""
-
-    belongs_to = "headers.request or headers.response"
-
-    set: dict[Annotated[str, EditableHeader()], Annotated[str, HeaderValue()]] = described(
-        "Fields to put in place of what is there. Merges with those of defaults and policies.", {}
-    )
-    remove: list[Annotated[str, EditableHeader()]] = described("Fields to take out.", [])
-
-
-class HeadersKeys(Section):
-    """Changes to the header fields that pass through."""
-
-    belongs_to = "headers"
-
-    request: HeaderEditKeys = described("On the way to the upstream.", {})
-    response: HeaderEditKeys = described("On the way back to the client.", {})
+def _fallback(
+    usual: Outcomes,
+    on: Iterable[str | int] | None = None,
+    **others: Any,  # noqa: ANN401 - fields of any type
+) -> FallbackSettings:
+    """Make a fallback; without ``on`` it replaces *usual* outcomes and an open breaker."""
+    outcomes = _or_breaker_open(usual)
+    if on is not None:
+        outcomes = outcomes_of(on, _or_breaker_open(USUAL_OUTCOMES))
+    return FallbackSettings(on=outcomes, **others)
 
 
-class PolicyKeys(Section):
-    """What a route does with its requests. The same keys in defaults, policies and routes."""
-
-    belongs_to = "a route, a policy or defaults"
-
-    strip_prefix: Annotated[str | None, PathPrefix()] = described(
-        "Taken off the path before the request is sent on.", None
-    )
-    timeout: Annotated[float | None, Duration(zero=_NO_REQUEST, none=True)] = described(
-        "For the whole exchange up to the response's head, without the time that we wait for the "
-        "client's own bytes; then 504.",
-        "30s",
-    )
-    idle_timeout: Annotated[float | None, Duration(zero=_NO_BODY, none=True)] = described(
-        "Longest silence of a body, either way.", "5m"
-    )
-    max_body: Annotated[int | None, Size(none=True)] = described(
-        "Largest request body; beyond it 413.", "none"
-    )
-    buffer: Annotated[int, Size()] = described(
-        "Request bodies up to this size are kept for another attempt; larger ones are sent once.",
-        "1MiB",
-    )
-    upgrades: list[Annotated[str, Protocol()]] = described(
-        "Protocols that a client may switch to, tunnelled as they are; [] for none.", ["websocket"]
-    )
-    headers: HeadersKeys = described("Header fields to set and remove.", {})
-    retry: Annotated[
-        RetryKeys | Literal[False], Switchable(), SetsKey("attempts", AttemptCount(), named=True)
-    ] = described("Sends a request again that failed, where that is safe.", default=False)
-    throttle: Throttle = described(
-        "Limits the calls of this route; those beyond wait, or get 429.", default=False
-    )
-    idempotency: Annotated[IdempotencyKeys | Literal[False], Switchable()] = described(
-        "Runs a request with a key once; duplicates get the first result.", default=False
-    )
-    fallback: Annotated[FallbackKeys | Literal[False], Switchable()] = described(
-        "What the client gets in place of a failure.", default=False
-    )
-    dead_letter: Annotated[DeadLetterKeys | Literal[False], Switchable()] = described(
-        "Keeps a request that failed for good on disk, for a person to send it again.",
-        default=False,
-    )
+def _dead_letter(
+    usual: Outcomes,
+    on: Iterable[str | int] | None = None,
+    **others: Any,  # noqa: ANN401 - fields of any type
+) -> DeadLetterSettings:
+    """Make dead letters; without ``on`` a request is kept after *usual* outcomes."""
+    return DeadLetterSettings(on=usual if on is None else outcomes_of(on, usual), **others)
 
 
-class RouteKeys(PolicyKeys):
-    """Which requests go where."""
+def _or_breaker_open(outcomes: Outcomes) -> Outcomes:
+    return replace(outcomes, names=outcomes.names | {"breaker_open"})
 
-    belongs_to = "a route"
 
-    name: Annotated[str, Name()] = described(
-        "For metrics, logs and messages. Default: its path.", None
-    )
-    match: Annotated[MatchKeys, MethodAndPath()] = described(
-        "/v1/**, or POST /v1/charges, or a mapping."
-    )
-    upstream: Annotated[str, Name()] = described("The name of an upstream.")
-    policy: Annotated[list[Annotated[str, Name()]], OneOrMore()] = described(
-        "The name of a policy, or a list of them: later ones win, the route itself over all.", []
-    )
+ROUTE = Section(
+    "RouteKeys",
+    "Which requests go where.",
+    belongs_to="a route",
+    settings=RouteSettings,
+    make=_route,
+    keys={
+        **POLICY.keys,
+        "name": Key(Name(), "For metrics, logs and messages. Default: its path.", written=None),
+        "match": Key(MATCH, "/v1/**, or POST /v1/charges, or a mapping."),
+        "upstream": Key(Name(), "The name of an upstream."),
+        "policy": Key(
+            ListOf(Name(), OneOrMore()),
+            "The name of a policy, or a list of them: later ones win, the route itself over all.",
+            to=NO_FIELD,
+            written=[],
+        ),
+    },
+)

@@ -2,16 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
-
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import CoreSchema
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.other_products import OFF, ON
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
-from proxy.config.values.base import JsonSchema, Switch, ValueType, string_schema
-from proxy.config.values.throttling import two_keys_error
 
 
 class Shorthand(ABC):
@@ -20,16 +14,6 @@ class Shorthand(ABC):
     @abstractmethod
     def expand(self, node: Node) -> Node:
         """Return the long form of *node*; raise :class:`InvalidValue` if it is neither form."""
-
-    @abstractmethod
-    def json_schema(self, long: JsonSchema) -> JsonSchema:
-        """Return the JSON Schema of the short form, which is accepted besides *long*."""
-
-    def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        long = handler(core_schema)
-        return {"anyOf": [self.json_schema(long), long]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +35,14 @@ class OneOrMore(Shorthand):
             return Sequence(node.position, (), implied=True)
         return Sequence(node.position, (node,), implied=True)
 
-    def json_schema(self, long: JsonSchema) -> JsonSchema:
-        # A list that may be absent is described as that list or null.
-        array: JsonSchema = next(form for form in (*long.get("anyOf", ()), long) if "items" in form)
-        items: JsonSchema = array["items"]
-        return {"anyOf": [{"const": "none"}, items]} if self.none else items
-
 
 @dataclass(frozen=True, slots=True)
 class SetsKey(Shorthand):
-    """A single value in place of a mapping: the value of its most important key."""
+    """A single value in place of a section: the value of its most important key."""
 
     key: str
-    value_type: ValueType[Any]
-    """The type of the value."""
     listed: bool = False
-    """Whether the key takes a list."""
+    """Whether the key takes a list, and not a single item in its place."""
     named: bool = False
     """Whether messages name the key as if it had been written."""
 
@@ -75,9 +51,6 @@ class SetsKey(Shorthand):
             return node
         value: Node = Sequence(node.position, (node,), implied=True) if self.listed else node
         return replace(_implied(node, {self.key: value}), implied=not self.named)
-
-    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - the value type knows
-        return self.value_type.json_schema()
 
 
 class Switchable(Shorthand):
@@ -99,26 +72,6 @@ class Switchable(Shorthand):
                 f"{node.shown} is neither true nor false, write true to switch it on"
             )
         return node
-
-    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - nothing to add
-        return Switch().json_schema()
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedByColon(Shorthand):
-    """No short form: suggests what to write for ``{header: X-Tenant}`` where one value belongs."""
-
-    before: str = "key: "
-    """The text before the value in the suggestion; empty for an item of a list."""
-
-    def expand(self, node: Node) -> Node:
-        entry = next(iter(node.entries.values()), None) if isinstance(node, Mapping) else None
-        if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
-            return node
-        raise InvalidValue(two_keys_error(entry.key, entry.node.text, self.before))
-
-    def json_schema(self, long: JsonSchema) -> JsonSchema:
-        return long
 
 
 class MethodAndPath(Shorthand):
@@ -142,9 +95,6 @@ class MethodAndPath(Shorthand):
                 "methods": Sequence(node.position, (method,), implied=True),
             },
         )
-
-    def json_schema(self, long: JsonSchema) -> JsonSchema:  # noqa: ARG002 - nothing to add
-        return string_schema(r"^([A-Z]+ +)?/\S*$")
 
 
 def _implied(node: Scalar, keys: dict[str, Node]) -> Mapping:

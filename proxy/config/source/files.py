@@ -43,3 +43,11 @@ def read_file(path: Path, written: str, limit: int) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise InvalidValue(f"{written} is not UTF-8 text, save it as UTF-8") from None
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder at *path*."""
+    try:
+        return path.is_dir()
+    except OSError:  # such as a name that is too long
+        return False

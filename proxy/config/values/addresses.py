@@ -79,10 +79,10 @@ class ListenAddress(ValueType[Listen]):
         return string_schema(r"^(unix:.+|.+:[0-9]{1,5})$")
 
 
-@dataclass(frozen=True, slots=True)
 class AdminAddress(ValueType[Listen | None]):
     """An address, or ``false`` for no admin listener."""
 
+    none = True
     noun = "address to listen on"
     example = "127.0.0.1:9901"
 
@@ -100,7 +100,6 @@ class AdminAddress(ValueType[Listen | None]):
         return {"anyOf": [ListenAddress(9901).json_schema(), {"const": False}]}
 
 
-@dataclass(frozen=True, slots=True)
 class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
     """A network, a single address, or ``unix`` for peers on unix sockets."""
 
@@ -125,7 +124,6 @@ class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
         return string_schema(r"^(unix|[0-9a-fA-F.:]+(/[0-9]{1,3})?)$")
 
 
-@dataclass(frozen=True, slots=True)
 class UpstreamUrl(ValueType[Origin]):
     """The URL of an upstream: ``http://host:port/base``.
 
@@ -174,7 +172,6 @@ class UpstreamUrl(ValueType[Origin]):
         return string_schema(r"^[hH][tT][tT][pP][sS]?://[^@?#\s]+$")
 
 
-@dataclass(frozen=True, slots=True)
 class ServerName(ValueType[str]):
     """The name that an upstream's certificate must show."""
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import CoreSchema
-
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping as MappingNode, Scalar
 
 JsonSchema = dict[str, Any]
 ValueT = TypeVar("ValueT")
+WordT = TypeVar("WordT", bound=str)
 
 _REFERENCE_PATTERN = r"\$\{"
 """The value of any key may come from ``${…}``."""
@@ -37,6 +35,8 @@ class ValueType(ABC, Generic[ValueT]):
 
     noun: str
     example: str
+    none: bool = False
+    """Whether None is a value of this type, which is written ``none``, ``auto`` or the like."""
 
     @abstractmethod
     def read(self, scalar: Scalar) -> ValueT:
@@ -50,6 +50,10 @@ class ValueType(ABC, Generic[ValueT]):
         """Return what may be shown of a *value* that came from ``${…}``."""
         return self.write(value)
 
+    def error_for_mapping(self, mapping: MappingNode) -> str:  # noqa: ARG002 - says nothing special
+        """Return the message for a *mapping* in place of the value; empty: the usual one."""
+        return ""
+
     def same_key(self, key: str) -> str:
         """Return the normal form of *key*, equal for two spellings of the same key."""
         return key
@@ -57,11 +61,6 @@ class ValueType(ABC, Generic[ValueT]):
     @abstractmethod
     def json_schema(self) -> JsonSchema:
         """Return the JSON Schema of what an editor should accept."""
-
-    def __get_pydantic_json_schema__(
-        self, _core_schema: CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        return self.json_schema()
 
 
 def string_schema(pattern: str) -> JsonSchema:
@@ -140,7 +139,6 @@ class Number(ValueType[float]):
         return or_reference({"type": "number", least: self.least, "maximum": self.most})
 
 
-@dataclass(frozen=True, slots=True)
 class Switch(ValueType[bool]):
     """``true`` or ``false``."""
 
@@ -159,28 +157,31 @@ class Switch(ValueType[bool]):
         return or_reference({"type": "boolean"})
 
 
-class Choice(ValueType[str]):
-    """One of a few words; *synonyms* are words of other products, each with what to write."""
+class Choice(ValueType[WordT]):
+    """One of a few words, such as the members of an enum: ``Choice(*BackoffStrategy)``.
+
+    *synonyms* are words of other products, each with what to write.
+    """
 
     noun = "word that can stand here"
 
-    def __init__(self, *words: str, synonyms: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
-        self.example = words[0]
+        self.example = str(words[0])
         self._synonyms = synonyms or {}
 
-    def read(self, scalar: Scalar) -> str:
-        if scalar.text not in self.words:
+    def read(self, scalar: Scalar) -> WordT:
+        found = next((word for word in self.words if word == scalar.text), None)
+        if found is None:
             ours, near = self._synonyms.get(scalar.text), nearest(scalar.text, self.words)
             hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
-        return scalar.text
+        return found
 
     def json_schema(self) -> JsonSchema:
-        return or_reference({"enum": list(self.words)})
+        return or_reference({"enum": [str(word) for word in self.words]})
 
 
-@dataclass(frozen=True, slots=True)
 class Name(ValueType[str]):
     """The name of a route, policy or upstream, which is also a label of metrics.
 
@@ -206,7 +207,6 @@ class Name(ValueType[str]):
         return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
 
 
-@dataclass(frozen=True, slots=True)
 class Text(ValueType[str]):
     """Any text, of one line or many."""
 
@@ -227,7 +227,6 @@ class Text(ValueType[str]):
         return {"type": ["string", "number", "boolean"]}
 
 
-@dataclass(frozen=True, slots=True)
 class Token(ValueType[str]):
     """A credential that clients send as ``Authorization: Bearer``. Never quoted in messages."""
 

@@ -1,7 +1,7 @@
 """Value types of header fields: names, editable names, values, and our name in Via."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
@@ -30,7 +30,6 @@ _NOT_TO_EDIT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class HeaderName(ValueType[str]):
     """The name of a header field, in upper or lower case."""
 
@@ -49,13 +48,11 @@ class HeaderName(ValueType[str]):
         return {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
 
 
-@dataclass(frozen=True, slots=True)
 class EditableHeader(HeaderName):
     """The name of a header field that a route may set or remove."""
 
     def read(self, scalar: Scalar) -> str:
-        # Explicit base: zero-argument super() does not survive slots=True.
-        name = HeaderName.read(self, scalar)
+        name = super().read(scalar)
         suggestion = _NOT_TO_EDIT.get(name.lower())
         if suggestion is None and name.lower().encode() in HOP_BY_HOP:
             suggestion = "it belongs to one connection, remove it here"
@@ -67,7 +64,6 @@ class EditableHeader(HeaderName):
 _LONGEST_PSEUDONYM = 64
 
 
-@dataclass(frozen=True, slots=True)
 class Pseudonym(ValueType[str]):
     """The name of this proxy in Via and Proxy-Status: a token (RFC 9110 7.6.3)."""
 
@@ -91,7 +87,6 @@ class Pseudonym(ValueType[str]):
         return or_reference({"type": "string", "pattern": pattern, "maxLength": _LONGEST_PSEUDONYM})
 
 
-@dataclass(frozen=True, slots=True)
 class HeaderValue(ValueType[str]):
     """The value of a header field. Never quoted in messages: it may be a secret."""
 
@@ -110,6 +105,11 @@ class HeaderValue(ValueType[str]):
 
     def json_schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean"]}
+
+
+def field_lines(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return a table of header fields as pairs of name and value."""
+    return tuple(fields.items())
 
 
 def looks_secret(name: str, value: str) -> bool:

@@ -1,10 +1,10 @@
 """Value types of idempotency: headers and methods of keys, their scope, statuses that are kept."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import (
     Choice,
     Integer,
@@ -15,10 +15,20 @@ from proxy.config.values.base import (
 )
 from proxy.config.values.headers import HEADER_NAME, HeaderName
 from proxy.config.values.paths import Method
-from proxy.config.values.throttling import CLIENT_IP_SYNONYMS, SOURCE_SYNONYMS, two_keys_error
+from proxy.config.values.throttling import (
+    CLIENT_IP_SYNONYMS,
+    SOURCE_SYNONYMS,
+    joined_by_colon,
+    two_keys_error,
+)
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    AmbiguousKeys,
+    InFlightDuplicates,
+    KeysWithoutStore,
+)
 
 _METHODS = ("POST", "PATCH", "PUT", "DELETE")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
@@ -32,8 +42,7 @@ _CLASS = re.compile(r"[2-5]xx")
 _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 
 IN_FLIGHT = Choice(
-    "wait",
-    "reject",
+    *InFlightDuplicates,
     synonyms={
         "block": "wait",
         "join": "wait",
@@ -47,15 +56,13 @@ IN_FLIGHT = Choice(
 """What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
-    "release",
-    "hold",
+    *AmbiguousKeys,
     synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
 )
 """What happens to a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
-    "closed",
-    "open",
+    *KeysWithoutStore,
     synonyms={
         "fail_open": "open",
         "fail-open": "open",
@@ -81,21 +88,23 @@ def kept_statuses(item: str | int) -> frozenset[int]:
     return frozenset(range(first, first + 100)) - NEVER_KEPT_BY_CLASS
 
 
-@dataclass(frozen=True, slots=True)
+def all_kept_statuses(items: Iterable[str | int]) -> frozenset[int]:
+    """Return the statuses that a list of ``keep`` stands for."""
+    return frozenset[int]().union(*map(kept_statuses, items))
+
+
 class RequestKeyHeader(HeaderName):
     """The name of the header field that carries an idempotency key."""
 
     example = "Idempotency-Key"
 
     def read(self, scalar: Scalar) -> str:
-        # Explicit base: zero-argument super() does not survive slots=True.
-        name = HeaderName.read(self, scalar)
+        name = super().read(scalar)
         if name.lower().encode() in _NO_KEY:
             raise InvalidValue(f"{name} has a meaning of its own, write {self.example} (say)")
         return name
 
 
-@dataclass(frozen=True, slots=True)
 class HonouredHeader(RequestKeyHeader):
     """The header field in which an upstream honours a key; refuses other values of ``honours_key``.
 
@@ -114,10 +123,9 @@ class HonouredHeader(RequestKeyHeader):
             raise InvalidValue(f"{scalar.shown} is no name of a header, write {name.strip()}")
         if text.isdigit():
             raise InvalidValue(f"{text} is no name of a header, write {self.example} (say)")
-        return RequestKeyHeader.read(self, scalar)
+        return super().read(scalar)
 
 
-@dataclass(frozen=True, slots=True)
 class KeyedMethod(ValueType[str]):
     """A method whose requests can have an idempotency key."""
 
@@ -141,7 +149,6 @@ class KeyedMethod(ValueType[str]):
         return or_reference({"enum": list(_METHODS)})
 
 
-@dataclass(frozen=True, slots=True)
 class CallerHeader(ValueType[str]):
     """A header field that distinguishes callers, in lower case; written ``header:NAME``."""
 
@@ -161,6 +168,9 @@ class CallerHeader(ValueType[str]):
             raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
         return name.lower()
 
+    def error_for_mapping(self, mapping: Mapping) -> str:
+        return joined_by_colon(mapping, before="")
+
     def write(self, value: str) -> str:
         return f"header:{value}"
 
@@ -168,7 +178,6 @@ class CallerHeader(ValueType[str]):
         return string_schema(f"^header:{HEADER_NAME.pattern}$")
 
 
-@dataclass(frozen=True, slots=True)
 class MismatchStatus(ValueType[int]):
     """The status of the response to a key that is reused with another request."""
 
@@ -187,7 +196,6 @@ class MismatchStatus(ValueType[int]):
         return or_reference({"enum": list(_MISMATCH_STATUSES)})
 
 
-@dataclass(frozen=True, slots=True)
 class KeptStatus(ValueType[str | int]):
     """One item of ``keep``: a status as a number, or a class of statuses as a word."""
 

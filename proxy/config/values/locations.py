@@ -1,13 +1,10 @@
 """Value types of paths to files and folders."""
 
-from dataclasses import dataclass
-
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import JsonSchema, ValueType
 
 
-@dataclass(frozen=True, slots=True)
 class FilePath(ValueType[str]):
     """The path of a file, relative to the configuration file that names it."""
 
@@ -23,7 +20,6 @@ class FilePath(ValueType[str]):
         return {"type": "string", "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class FolderPath(FilePath):
     """The path of a folder, relative to the configuration file that names it."""
 

@@ -1,13 +1,21 @@
 """Value types of outcomes of an attempt: kinds of failure, statuses, and classes of statuses."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import Integer, JsonSchema, ValueType, string_schema
-from proxy.policy.settings import REFUSALS, USUAL_KINDS, USUAL_REFUSALS, USUAL_STATUSES
+from proxy.policy.settings import (
+    REFUSALS,
+    USUAL_KINDS,
+    USUAL_OUTCOMES,
+    USUAL_REFUSALS,
+    USUAL_STATUSES,
+    Outcomes,
+)
 
 BUILT_IN = (*USUAL_KINDS, *USUAL_STATUSES)
 """The default of ``retry.on``, for which ``default`` stands in a list."""
@@ -73,6 +81,26 @@ def hinted_status(outcome: str | int) -> int | None:
     """Return the status of an outcome that needs a hint: 403 for ``403+hint``; else None."""
     found = _HINTED.fullmatch(str(outcome))
     return int(found[1]) if found else None
+
+
+def outcomes_of(items: Iterable[str | int], default: Outcomes = USUAL_OUTCOMES) -> Outcomes:
+    """Split a list of outcomes into sets for look-up; ``default`` stands for *default*."""
+    words: set[str] = set()
+    statuses: set[int] = set()
+    hinted: set[int] = set()
+    for item in items:
+        status_with_hint = hinted_status(item)
+        if item == "default":
+            words |= default.names
+            statuses |= default.statuses
+            hinted |= default.hinted
+        elif status_with_hint is not None:
+            hinted.add(status_with_hint)
+        elif found := statuses_of(item):
+            statuses |= found
+        else:
+            words.add(str(item))
+    return Outcomes(frozenset(words), frozenset(statuses), frozenset(hinted))
 
 
 @dataclass(frozen=True, slots=True)

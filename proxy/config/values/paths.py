@@ -1,7 +1,6 @@
 """Value types of a route's match: paths, methods, hosts and protocols."""
 
 import re
-from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
@@ -31,7 +30,6 @@ def check_segments(path: str) -> None:
             raise InvalidValue('"." and ".." cannot stand in a path, write it without them')
 
 
-@dataclass(frozen=True, slots=True)
 class PathPattern(ValueType[str]):
     """A path in which ``*`` is one segment and a final ``/**`` the rest."""
 
@@ -71,7 +69,6 @@ class PathPattern(ValueType[str]):
         return string_schema(r"^/")
 
 
-@dataclass(frozen=True, slots=True)
 class PathPrefix(ValueType[str]):
     """A prefix of a path, made of whole segments."""
 
@@ -97,7 +94,6 @@ class PathPrefix(ValueType[str]):
         return string_schema(r"^/.*[^/]$")
 
 
-@dataclass(frozen=True, slots=True)
 class Method(ValueType[str]):
     """A request method."""
 
@@ -120,7 +116,6 @@ class Method(ValueType[str]):
         return string_schema(r"^[A-Z0-9!#$%&'*+.^_`|~-]+$")
 
 
-@dataclass(frozen=True, slots=True)
 class HostPattern(ValueType[str]):
     """A host name, or ``*.example.com`` for every name below one."""
 
@@ -148,7 +143,6 @@ class HostPattern(ValueType[str]):
         return string_schema(r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$")
 
 
-@dataclass(frozen=True, slots=True)
 class Protocol(ValueType[str]):
     """A protocol that a connection may be switched to."""
 

@@ -1,7 +1,6 @@
 """Value type of the number of worker processes."""
 
 import re
-from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
@@ -11,10 +10,10 @@ MOST_WORKERS = 256
 """Upper bound: more cores than any machine has for a sidecar."""
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerCount(ValueType[int | None]):
     """The number of worker processes; None is ``auto``: one for each usable core."""
 
+    none = True
     noun = "number of workers"
     example = "2"
 

@@ -132,10 +132,10 @@ class Size(ValueType[int | None]):
         return string_schema(f"^({none}{SIZE_PATTERN})$")
 
 
-@dataclass(frozen=True, slots=True)
 class ByteRate(ValueType[int | None]):
     """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 
+    none = True
     noun = "byte rate in range"
     example = "500B/s"
 

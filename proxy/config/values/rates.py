@@ -1,7 +1,6 @@
 """Value type of a rate limit: a number of calls and the period in which they are counted."""
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
@@ -26,7 +25,6 @@ _IN_WORDS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class CallRate(ValueType[Rate]):
     """A rate limit: calls per period, such as ``100/s``, ``600/m`` or ``10/500ms``."""
 
@@ -38,22 +36,22 @@ class CallRate(ValueType[Rate]):
         period = _period(found["period"]) if found else None
         if found is None or period is None or not _COUNT.fullmatch(found["count"]):
             raise InvalidValue(_error_text(scalar))
-        rate = Rate(int(found["count"]), period)
-        if rate.count == 0:
+        count = int(found["count"])
+        if count == 0:
             raise InvalidValue(
                 f"{scalar.text} lets nothing through, write 1/{found['period']} or more, or none "
                 f"for no limit"
             )
         if period == 0:
-            raise InvalidValue(f"{scalar.text} leaves no time to count in, write {rate.count}/s")
+            raise InvalidValue(f"{scalar.text} leaves no time to count in, write {count}/s")
         if not _SHORTEST_PERIOD <= period <= _LONGEST_PERIOD:
             raise InvalidValue(f"{scalar.text} counts over a time out of range, write 1ms to 365d")
-        if rate.count > _MOST_PER_SECOND * period:
+        if count > _MOST_PER_SECOND * period:
             raise InvalidValue(
                 f"{scalar.text} is more than anybody can send, write at most "
                 f"{_MOST_PER_SECOND}/s, or none for no limit"
             )
-        return rate
+        return Rate(count, period)
 
     def write(self, value: Rate) -> str:
         return f"{value.count}/{_shortest(format_duration(value.period))}"

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import Choice, Integer, JsonSchema, Number, ValueType
-
-_JITTERS = ("full", "equal", "decorrelated", "none")
+from proxy.policy.settings import JitterStrategy, UnsafeRetries
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +21,13 @@ class AttemptCount(Integer):
     example = "3"
 
 
-class Unsafe(Choice):
+class Unsafe(Choice[UnsafeRetries]):
     """Whether a POST or PATCH that may have run is sent again."""
 
     def __init__(self) -> None:
-        super().__init__("auto", "never", "always")
+        super().__init__(*UnsafeRetries)
 
-    def read(self, scalar: Scalar) -> str:
+    def read(self, scalar: Scalar) -> UnsafeRetries:
         if scalar.type != "bool":
             return super().read(scalar)
         instead = (
@@ -39,25 +38,30 @@ class Unsafe(Choice):
         raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; write {instead}")
 
 
-@dataclass(frozen=True, slots=True)
-class Jitter(ValueType[str | float]):
+class Jitter(ValueType[JitterStrategy | float]):
     """A jitter strategy, or the share by which delays may vary."""
 
     noun = "jitter"
     example = "full"
 
-    def read(self, scalar: Scalar) -> str | float:
-        if scalar.text in _JITTERS:
-            return scalar.text
+    def read(self, scalar: Scalar) -> JitterStrategy | float:
+        for strategy in JitterStrategy:
+            if scalar.text == strategy:
+                return strategy
         if scalar.type in {"int", "float"} or scalar.text.endswith("%"):
             return Number(0, 1).read(scalar)
         raise InvalidValue(
-            f"{scalar.shown} is none of {', '.join(_JITTERS)}; write one of them, or a number from "
-            f"0 to 1 (0.2 is ±20 %)"
+            f"{scalar.shown} is none of {', '.join(JitterStrategy)}; write one of them, or a "
+            f"number from 0 to 1 (0.2 is ±20 %)"
         )
 
-    def write(self, value: str | float) -> str | float:
-        return value if isinstance(value, str) else Number(0, 1).write(value)
+    def write(self, value: JitterStrategy | float) -> str | float:
+        return str(value) if isinstance(value, str) else Number(0, 1).write(value)
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"enum": list(_JITTERS)}, *Number(0, 1).json_schema()["anyOf"]]}
+        return {
+            "anyOf": [
+                {"enum": [str(strategy) for strategy in JitterStrategy]},
+                *Number(0, 1).json_schema()["anyOf"],
+            ]
+        }

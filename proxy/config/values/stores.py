@@ -98,11 +98,9 @@ def store_kind(location: StoreLocation) -> type[StoreSettings]:
     return MemorySettings if location is None else location.kind
 
 
-def store_settings(location: StoreLocation, given: dict[str, Any]) -> StoreSettings:
-    """Make the settings of the store at *location*; keys *given* for others have no effect."""
-    if location is None:
-        return MemorySettings(**_only(given, MemorySettings))
-    return location.settings(given)
+def store_settings(url: StoreLocation, **given: Any) -> StoreSettings:  # noqa: ANN401 - fields of any type
+    """Make the settings of the store that *url* names; keys *given* for others have no effect."""
+    return MemorySettings(**_only(given, MemorySettings)) if url is None else url.settings(given)
 
 
 def _only(given: dict[str, Any], settings: type[StoreSettings]) -> dict[str, Any]:
@@ -111,10 +109,10 @@ def _only(given: dict[str, Any], settings: type[StoreSettings]) -> dict[str, Any
     return {key: value for key, value in given.items() if key in known}
 
 
-@dataclass(frozen=True, slots=True)
 class StoreUrl(ValueType[StoreLocation]):
     """The store: ``memory`` (None), ``sqlite:PATH`` or ``redis://user:password@host/database``."""
 
+    none = True
     noun = "store"
     example = "redis://127.0.0.1:6379"
 
@@ -189,7 +187,6 @@ class StoreUrl(ValueType[StoreLocation]):
         return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
 
 
-@dataclass(frozen=True, slots=True)
 class Username(ValueType[str]):
     """The user name with which the proxy authenticates to a store."""
 
@@ -208,7 +205,6 @@ class Username(ValueType[str]):
         return {"type": ["string", "number"], "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class Password(ValueType[str]):
     """The password of a store. Never quoted in messages."""
 
@@ -233,7 +229,6 @@ class Password(ValueType[str]):
         return {"type": ["string", "number"], "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
 class KeyPrefix(ValueType[str]):
     """The prefix of all keys in a store."""
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
-from proxy.config.source.nodes import Scalar
+from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import Choice, Integer, JsonSchema, ValueType, string_schema
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
-from proxy.policy.settings import ThrottleKey
+from proxy.policy.settings import CallerSource, RateAlgorithm, ThrottleKey, ThrottleWithoutStore
 
 CLIENT_IP_SYNONYMS = frozenset(
     {"ip", "client", "client.ip", "client-ip", "clientip", "source_ip", "address", "ipaddress"}
@@ -29,8 +29,7 @@ SOURCE_SYNONYMS = {
 """Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
-    "gcra",
-    "window",
+    *RateAlgorithm,
     synonyms={
         "token_bucket": "gcra, and burst for the size of the bucket",
         "leaky_bucket": "gcra",
@@ -43,9 +42,7 @@ ALGORITHM = Choice(
 """The rate limit algorithm."""
 
 ON_STORE_ERROR = Choice(
-    "local",
-    "open",
-    "closed",
+    *ThrottleWithoutStore,
     synonyms={
         "fail_open": "open",
         "fail-open": "open",
@@ -67,6 +64,7 @@ class CountOrNone(ValueType[int | None]):
 
     thing: str
     """The noun for what ``none`` switches off, for messages."""
+    none = True
     noun = "whole number in range"
     example = "20"
 
@@ -102,6 +100,7 @@ class DurationOrAuto(ValueType[float | None]):
     """A duration in seconds; None is ``auto``: derived from the rate."""
 
     duration: Duration
+    none = True
     noun = "duration in range"
     example = "auto"
 
@@ -115,10 +114,10 @@ class DurationOrAuto(ValueType[float | None]):
         return string_schema(f"^(auto|{DURATION_PATTERN})$")
 
 
-@dataclass(frozen=True, slots=True)
 class CallerKey(ValueType[ThrottleKey | None]):
     """The property that distinguishes callers; None is ``none``: all share one limit."""
 
+    none = True
     noun = "key"
     example = "client_ip"
 
@@ -127,7 +126,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if text == "none":
             return None
         if text == "client_ip":
-            return ThrottleKey(text)
+            return ThrottleKey(CallerSource.CLIENT_IP)
         source, colon, name = text.partition(":")
         if not colon or source not in {"header", "query"}:
             raise InvalidValue(f"{scalar.shown} is no key, {_instead_of_key(text)}")
@@ -138,12 +137,15 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if source == "header":
             if not HEADER_NAME.fullmatch(name):
                 raise InvalidValue(f'"{name}" is no name of a header, write header:X-Tenant (say)')
-            return ThrottleKey(source, name.lower())
+            return ThrottleKey(CallerSource.HEADER, name.lower())
         if not re.fullmatch(_QUERY_NAME, name):
             raise InvalidValue(
                 f'"{name}" is no name of a query parameter, write query:tenant (say)'
             )
-        return ThrottleKey(source, name)
+        return ThrottleKey(CallerSource.QUERY, name)
+
+    def error_for_mapping(self, mapping: Mapping) -> str:
+        return joined_by_colon(mapping, before="key: ")
 
     def write(self, value: ThrottleKey | None) -> str:
         if value is None:
@@ -153,6 +155,17 @@ class CallerKey(ValueType[ThrottleKey | None]):
     def json_schema(self) -> JsonSchema:
         named = f"header:{HEADER_NAME.pattern}|query:{_QUERY_NAME}"
         return string_schema(f"^(none|client_ip|{named})$")
+
+
+def joined_by_colon(mapping: Mapping, before: str) -> str:
+    """Return the message for ``{header: X-Tenant}`` where ``header:X-Tenant`` belongs.
+
+    Empty if *mapping* does not look as if that were meant. *before* is as in two_keys_error.
+    """
+    entry = next(iter(mapping.entries.values()), None)
+    if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
+        return ""
+    return two_keys_error(entry.key, entry.node.text, before)
 
 
 def two_keys_error(source: str, name: str, before: str = "key: ") -> str:

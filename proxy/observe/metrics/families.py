@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from proxy.core.recorders import ThrottleState
+from proxy.core.recorders import AddressState, ThrottleState
 from proxy.observe.metrics.family import (
     Counted,
     Derived,
@@ -24,7 +24,7 @@ from proxy.observe.metrics.family import (
     Sample,
 )
 from proxy.observe.metrics.series import Histogram, Tally, merge_by_key
-from proxy.observe.metrics.snapshot import AddressState, MetricSource, ProcessSnapshot, ThrottleName
+from proxy.observe.metrics.snapshot import MetricSource, ProcessSnapshot, ThrottleName
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind, outcome_label
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult

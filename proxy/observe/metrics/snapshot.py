@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from proxy.policy.breaker import BreakerState
-
 ThrottleName = tuple[str, str]
 """The scope of a throttle (``route`` or ``upstream``) and the name of its route or upstream."""
 
@@ -57,18 +55,3 @@ class ProcessSnapshot:
         if source.name not in self._values:
             return source.nothing()
         return cast("ValueT", self._values[source.name])
-
-
-@dataclass(frozen=True, slots=True)
-class AddressState:
-    """The connection pool and the breaker of one address of an upstream."""
-
-    address: str
-    open: int
-    """Connections that are open."""
-    idle: int
-    """Open connections that wait in the pool."""
-    failing: bool
-    """Whether the last attempt to connect failed."""
-    breaker: BreakerState | None
-    """None without a breaker."""

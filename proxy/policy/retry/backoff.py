@@ -7,13 +7,13 @@ The curve says about how long to wait, the jitter makes waits differ: requests t
 failed together shall not be retried together.
 """
 
-from proxy.policy.settings import Backoff
+from proxy.policy.settings import Backoff, BackoffStrategy, JitterStrategy
 
 _BEYOND_ANY_CAP = 1e308
 _LAST_FIBONACCI = 1476
 """The index of the last Fibonacci number that is a float."""
 
-_LEAST_SHARE = {"full": 0.0, "equal": 0.5, "none": 1.0}
+_LEAST_SHARE = {JitterStrategy.FULL: 0.0, JitterStrategy.EQUAL: 0.5, JitterStrategy.NONE: 1.0}
 """By jitter, the smallest share of the curve that a wait may be."""
 
 _SPREAD = 0.5
@@ -26,14 +26,14 @@ def nominal(backoff: Backoff, n: int, base: float) -> float:
     *base* takes the place of the back-off's own.
     """
     match backoff.strategy:
-        case "exponential":
+        case BackoffStrategy.EXPONENTIAL:
             seconds = base * _power(backoff.factor, n - 1)
-        case "linear":
+        case BackoffStrategy.LINEAR:
             increment = base if backoff.increment is None else backoff.increment
             seconds = base + increment * (n - 1)
-        case "fibonacci":
+        case BackoffStrategy.FIBONACCI:
             seconds = base * _fibonacci(n, base, backoff.max)
-        case _:
+        case BackoffStrategy.CONSTANT:
             seconds = base
     return min(seconds, backoff.max)
 
@@ -65,12 +65,12 @@ def backoff_delay(
     raises the whole curve where the upstream asks its callers to slow down.
     """
     base = max(backoff.base, least_base)
-    if backoff.jitter == "decorrelated":
+    if backoff.jitter is JitterStrategy.DECORRELATED:
         # A random walk: each wait follows from the one before, not from the curve.
         reach = 3 * min(previous or base, backoff.max)
         return min(base + roll * max(reach - base, 0.0), backoff.max)
     seconds = nominal(backoff, n, base)
-    if isinstance(backoff.jitter, str):
+    if isinstance(backoff.jitter, JitterStrategy):
         least = _LEAST_SHARE[backoff.jitter]
         return seconds * (least + roll * (1 - least))
     # Jitter around the curve, then the cap: waits below the cap still differ.

@@ -29,12 +29,13 @@ class Budget:
         self.first = self._firsts.add
         """Count a first attempt; called with its time. (speed: the window's own method.)"""
 
-    def take(self, now: float) -> bool:
-        """Charge one retry; return False, and charge nothing, if the budget is used up."""
-        if self.remaining(now) < 1 - _ROUNDING:
-            return False
+    def allows(self, now: float) -> bool:
+        """Whether a retry could be charged now: the budget is not used up."""
+        return self.remaining(now) >= 1 - _ROUNDING
+
+    def charge(self, now: float) -> None:
+        """Charge one retry, which :meth:`allows` has just allowed."""
         self._retries.add(now)
-        return True
 
     def give_back(self, taken_at: float, now: float) -> None:
         """Return a retry that was charged at *taken_at* and is not going to be sent."""

@@ -1,17 +1,22 @@
 """The verdict after an attempt: does a retry follow, when, and if not, why not.
 
-Three questions, asked in this order, each by a method of :class:`RetryRules`:
+Three steps, each a function of plain values. The caller gathers the facts before a step, because
+some take time to find out, and goes on to the next one only if a retry is still possible:
 
-``unrepeatable_reason``  is this an outcome that the route repeats, and may the request be repeated?
-``blocked_reason``       do the number of attempts, the kept body and the process itself allow it?
-``wait``                 how long is the wait, and is there time for it?
+=============================  ============================================================
+:meth:`RetryRules.by_outcome`  :class:`RequestFacts`, :class:`AttemptResult`: is this an outcome
+                               that the route repeats, and may the request be repeated?
+:meth:`RetryRules.plan`        :class:`Situation`: do the number of attempts, the kept body and
+                               the process itself allow it? How long is the wait, and is there
+                               time for it?
+:func:`decide`                 :class:`Outlook`: would breaker, throttle and budget let the
+                               attempt through once that wait is over?
+=============================  ============================================================
 
-The caller brings time, chance and what is left of everything; :func:`decide` puts
-the three together and asks breaker, throttle and budget last, because the budget is
-charged by asking. When in doubt, the answer is no.
+Nothing is charged here: the caller charges the budget for a retry that was decided. When in doubt,
+the answer is no.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.policy.attempt import FIRST_FAILURE, FIRST_SERVER_ERROR, FailureKind, RetryDelay
@@ -59,7 +64,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything else that bears on whether another attempt may follow."""
+    """How a request stands after an attempt: what bears on a retry besides the attempt's result."""
 
     made: int
     """Attempts made so far, without those that only found a stale connection."""
@@ -78,6 +83,18 @@ class Situation:
     shutting_down: bool = False
     client_gone: bool = False
     """Whether the client left and the request goes on for the sake of its key alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What another attempt would meet, once the wait that is planned before it is over."""
+
+    breaker_admits: bool = True
+    """Whether the breaker of an address that it may go to would admit it."""
+    throttle_admits: bool = True
+    """Whether the throttles would admit it, or queue it and release it in time."""
+    budget_allows: bool = True
+    """Whether the retry budget has a retry left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +119,19 @@ class RetryRules:
         self.statuses = retry.on.statuses | retry.on.hinted | upstream.refused
         """Statuses after which another attempt may follow unless the upstream itself objects."""
 
-    def unrepeatable_reason(
+    def by_outcome(
+        self, request: RequestFacts, result: AttemptResult
+    ) -> RepeatPermission | VerdictReason:
+        """Return the permission to repeat this request after this outcome, or why it is not."""
+        reason = self._unrepeatable_reason(request, result)
+        if reason is VerdictReason.SUCCESS and not result.is_first:
+            return VerdictReason.RECOVERED
+        return reason or request.permission
+
+    def _unrepeatable_reason(
         self, request: RequestFacts, result: AttemptResult
     ) -> VerdictReason | None:
-        """Return why this request is not repeated after this outcome; None if it is."""
+        """Return why no request is repeated after this outcome; None if one may be."""
         if result.kind is None:
             return self._unrepeatable_response(request, result)
         kind = result.kind
@@ -115,7 +141,7 @@ class RetryRules:
             return VerdictReason.CLIENT_GONE
         if not is_listed(self.retry.on, result, self.refused):
             return VerdictReason.NOT_RETRYABLE_KIND
-        return request.permission if isinstance(request.permission, VerdictReason) else None
+        return None
 
     def _unrepeatable_response(
         self, request: RequestFacts, result: AttemptResult
@@ -130,9 +156,13 @@ class RetryRules:
             return VerdictReason.FINAL_ANSWER
         if not listed or (status == TOO_EARLY and request.early_data):
             return VerdictReason.NOT_RETRYABLE_STATUS
-        return request.permission if isinstance(request.permission, VerdictReason) else None
+        return None
 
-    def blocked_reason(self, result: AttemptResult, situation: Situation) -> VerdictReason | None:
+    def plan(self, result: AttemptResult, situation: Situation) -> RetryDelay | VerdictReason:
+        """Return the wait before another attempt, or why the request's situation forbids one."""
+        return self._blocked_reason(result, situation) or self.wait(result, situation)
+
+    def _blocked_reason(self, result: AttemptResult, situation: Situation) -> VerdictReason | None:
         """Return why no further attempt can be made, whatever the wait; None if one can."""
         if situation.client_gone:
             return VerdictReason.CLIENT_GONE
@@ -205,45 +235,15 @@ def choose_wait(
     return RetryDelay(seconds, "hint" if hint >= backoff else "backoff")
 
 
-def decide(
-    rules: RetryRules,
-    request: RequestFacts,
-    result: AttemptResult,
-    read_situation: Callable[[], Situation],
-    *,
-    breaker_admits: Callable[[float], bool],
-    throttle_admits: Callable[[float], bool],
-    take_budget: Callable[[], bool],
-) -> Verdict:
-    """Decide whether another attempt follows, and when.
-
-    *read_situation* is called only if the situation comes to matter; *breaker_admits* says
-    whether a breaker would admit an attempt that many seconds from now; *throttle_admits*
-    whether the throttles would admit one, or queue it, by then; *take_budget* charges the
-    retry budget and returns False if it is used up.
-    """
-    reason = rules.unrepeatable_reason(request, result)
-    if reason is not None:
-        has_recovered = reason is VerdictReason.SUCCESS and not result.is_first
-        return Verdict(VerdictReason.RECOVERED if has_recovered else reason)
-    situation = read_situation()
-    reason = rules.blocked_reason(result, situation)
-    if reason is not None:
-        return Verdict(reason)
-    delay = rules.wait(result, situation)
-    if isinstance(delay, VerdictReason):
-        return Verdict(delay)
-    permission = (
-        request.permission if isinstance(request.permission, RepeatPermission) else ANYWHERE
-    )
+def decide(delay: RetryDelay, permission: RepeatPermission, outlook: Outlook) -> Verdict:
+    """Decide whether the attempt that is planned after *delay* follows."""
     obstacles = (
-        (permission.allows, VerdictReason.KEY_EXPIRED),
-        (breaker_admits, VerdictReason.BREAKER_OPEN),
-        (throttle_admits, VerdictReason.THROTTLED),
+        (permission.allows(delay.seconds), VerdictReason.KEY_EXPIRED),
+        (outlook.breaker_admits, VerdictReason.BREAKER_OPEN),
+        (outlook.throttle_admits, VerdictReason.THROTTLED),
+        (outlook.budget_allows, VerdictReason.BUDGET),
     )
-    for admits, refusal_reason in obstacles:
-        if not admits(delay.seconds):
-            return Verdict(refusal_reason)
-    if not take_budget():
-        return Verdict(VerdictReason.BUDGET)
+    for is_out_of_the_way, reason in obstacles:
+        if not is_out_of_the_way:
+            return Verdict(reason)
     return Verdict(VerdictReason.RETRIED, delay, permission)

@@ -6,26 +6,44 @@ every other package may import it, and should import the names below from here.
 """
 
 from proxy.policy.settings.dead_letter import ALWAYS_DROPPED, REFUSALS, DeadLetterSettings
-from proxy.policy.settings.idempotency import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings.idempotency import (
+    NEVER_KEPT_BY_CLASS,
+    USUAL_KEPT,
+    AmbiguousKeys,
+    IdempotencySettings,
+    InFlightDuplicates,
+    KeysWithoutStore,
+)
 from proxy.policy.settings.listen import Limits, Listen, ListenTls
-from proxy.policy.settings.process import Settings
+from proxy.policy.settings.process import AccessLogMode, Settings
 from proxy.policy.settings.retry import (
     USUAL_KINDS,
     USUAL_OUTCOMES,
     USUAL_STATUSES,
     Backoff,
+    BackoffStrategy,
     FallbackSettings,
+    JitterStrategy,
     Outcomes,
     RetrySettings,
+    UnsafeRetries,
 )
 from proxy.policy.settings.route import Match, RouteSettings
 from proxy.policy.settings.store import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
-from proxy.policy.settings.throttle import Rate, ThrottleKey, ThrottleSettings
+from proxy.policy.settings.throttle import (
+    CallerSource,
+    Rate,
+    RateAlgorithm,
+    ThrottleKey,
+    ThrottleSettings,
+    ThrottleWithoutStore,
+)
 from proxy.policy.settings.upstream import (
     USUAL_REFUSALS,
     BreakerSettings,
     BudgetSettings,
     HonouredKey,
+    LoadBalancing,
     Origin,
     UpstreamSettings,
     UpstreamTls,
@@ -40,21 +58,30 @@ __all__ = [
     "USUAL_OUTCOMES",
     "USUAL_REFUSALS",
     "USUAL_STATUSES",
+    "AccessLogMode",
+    "AmbiguousKeys",
     "Backoff",
+    "BackoffStrategy",
     "BreakerSettings",
     "BudgetSettings",
+    "CallerSource",
     "DeadLetterSettings",
     "FallbackSettings",
     "HonouredKey",
     "IdempotencySettings",
+    "InFlightDuplicates",
+    "JitterStrategy",
+    "KeysWithoutStore",
     "Limits",
     "Listen",
     "ListenTls",
+    "LoadBalancing",
     "Match",
     "MemorySettings",
     "Origin",
     "Outcomes",
     "Rate",
+    "RateAlgorithm",
     "RedisSettings",
     "RetrySettings",
     "RouteSettings",
@@ -63,6 +90,8 @@ __all__ = [
     "StoreSettings",
     "ThrottleKey",
     "ThrottleSettings",
+    "ThrottleWithoutStore",
+    "UnsafeRetries",
     "UpstreamSettings",
     "UpstreamTls",
 ]

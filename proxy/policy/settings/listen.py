@@ -1,24 +1,30 @@
 """Settings of the listeners: addresses, their TLS, and limits on what a client may cost."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from proxy.policy.settings.validation import FILLED, Validated, above, at_least, require, within
 
 
 @dataclass(frozen=True, slots=True)
-class ListenTls:
+class ListenTls(Validated):
     """Certificate and key (PEM files) of a listener."""
 
-    cert: str
-    key: str
+    cert: Annotated[str, FILLED]
+    key: Annotated[str, FILLED]
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(Validated):
     """One address to accept connections on: host and port, or a unix path."""
 
     host: str = ""
-    port: int = 0
+    port: Annotated[int, within(0, 65535)] = 0
     path: str = ""
     tls: ListenTls | None = None
+
+    def check_fields(self) -> None:
+        require(self, "path", "in place of a host", holds=bool(self.path) != bool(self.host))
 
     def __str__(self) -> str:
         if self.path:
@@ -28,14 +34,14 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Validated):
     """Limits on what clients may cost the proxy."""
 
-    header_bytes: int = 64 * 1024
-    header_timeout: float = 10.0
-    body_rate: int | None = 500
+    header_bytes: Annotated[int, at_least(1)] = 64 * 1024
+    header_timeout: Annotated[float, above(0)] = 10.0
+    body_rate: Annotated[int | None, at_least(1)] = 500
     """Bytes per second that a request body must bring while it is waited for; None: any."""
-    keepalive: float = 75.0
-    connections: int = 20_000
-    replay_memory: int = 256 * 1024**2
+    keepalive: Annotated[float, above(0)] = 75.0
+    connections: Annotated[int, at_least(1)] = 20_000
+    replay_memory: Annotated[int, at_least(0)] = 256 * 1024**2
     """Bytes of request bodies kept for another attempt, summed over all clients."""

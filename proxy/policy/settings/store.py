@@ -1,12 +1,13 @@
 """Settings of the store, which keeps shared state: in memory, in a SQLite file, or in Redis."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from proxy.policy.settings.upstream import UpstreamTls
+from proxy.policy.settings.validation import FILLED, Validated, above, at_least, within
 
 
-class StoreCapabilities:
+class StoreCapabilities(Validated):
     """What a store can do; each kind of settings says what is different for its store."""
 
     __slots__ = ()
@@ -26,9 +27,9 @@ class StoreCapabilities:
 class MemorySettings(StoreCapabilities):
     """A store in the memory of this process, and how much it may take."""
 
-    entries: int = 100_000
+    entries: Annotated[int, at_least(1)] = 100_000
     """Maximum number of idempotency keys."""
-    bytes: int = 64 * 1024**2
+    bytes: Annotated[int, at_least(1)] = 64 * 1024**2
     """Maximum bytes of the keys and their kept responses."""
 
 
@@ -38,10 +39,10 @@ class SqliteSettings(StoreCapabilities):
 
     shares_keys: ClassVar[bool] = True
 
-    path: str
-    timeout: float = 0.2
+    path: Annotated[str, FILLED]
+    timeout: Annotated[float, above(0)] = 0.2
     """Seconds within which the file must answer."""
-    bytes: int = 1024**3
+    bytes: Annotated[int, at_least(1)] = 1024**3
     """Maximum bytes of the kept responses of keys."""
 
 
@@ -52,18 +53,18 @@ class RedisSettings(StoreCapabilities):
     shares_limits: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = True
 
-    host: str
-    port: int = 6379
-    database: int = 0
+    host: Annotated[str, FILLED]
+    port: Annotated[int, within(1, 65535)] = 6379
+    database: Annotated[int, at_least(0)] = 0
     username: str | None = None
     password: str | None = field(repr=False, default=None)
     tls: UpstreamTls | None = None
     """TLS to the server; None: plain TCP."""
-    prefix: str = "holdfast"
+    prefix: Annotated[str, FILLED] = "holdfast"
     """The beginning of every Redis key."""
-    timeout: float = 0.2
+    timeout: Annotated[float, above(0)] = 0.2
     """Seconds within which the server must answer."""
-    permit_life: float | None = None
+    permit_life: Annotated[float | None, above(0)] = None
     """Seconds for which a leased permit of a rate may be used; None: derived from the rate."""
 
 

@@ -7,9 +7,12 @@ import sys
 
 import uvloop
 
-from proxy.observe.logs import process_log
-from proxy.runtime.process_setup import prepare, settle
-from proxy.runtime.workers.worker import Worker
+from proxy.runtime.quick_imports import quick_imports
+
+with quick_imports():
+    from proxy.observe.logs import process_log
+    from proxy.runtime.process_setup import prepare, settle
+    from proxy.runtime.workers.worker import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

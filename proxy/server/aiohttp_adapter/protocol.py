@@ -20,7 +20,7 @@ from aiohttp.web_request import BaseRequest
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.server.aiohttp_adapter.parse_errors import refusal_for
 from proxy.server.aiohttp_adapter.request import ServedRequest
-from proxy.server.aiohttp_adapter.responses import CLOSE, AlreadyWritten, LingeringClose
+from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE, AlreadyWritten, LingeringClose
 from proxy.server.aiohttp_adapter.server import LARGEST_READ, AiohttpServer
 from proxy.server.aiohttp_adapter.trailers import (
     END,
@@ -28,6 +28,7 @@ from proxy.server.aiohttp_adapter.trailers import (
     is_first_field,
     worth_keeping,
 )
+from proxy.server.aiohttp_adapter.tunnel import Tunnel
 
 MOST_FIELDS = 256
 READ_BUFFER = 16 * 1024
@@ -69,6 +70,8 @@ class AiohttpConnection(RequestHandler):
     """Requests that wait to be served: each a parsed message and its body."""
     has_upgraded: bool = RequestHandler._upgraded  # type: ignore[misc]  # noqa: SLF001 - as above
     """Whether the parser stopped at a request that asks for another protocol."""
+    writing_paused: bool = RequestHandler._paused  # type: ignore[misc]  # noqa: SLF001 - as above
+    """Whether the client has yet to read what was written (aiohttp: a property, the same)."""
 
     def __init__(
         self, server: AiohttpServer, *, header_bytes: int, keepalive: float, lingering: float
@@ -367,6 +370,22 @@ class AiohttpConnection(RequestHandler):
                 return self._refuse(exchange, _BEHIND_TRAILERS)
             self._settle_trailers(exchange)
         return request_handler(request)  # type: ignore[return-value]  # serve() returns more
+
+    def open_tunnel(self, forward: Callable[[bytes], None]) -> None:
+        """Give *forward* all bytes that still come: the connection has switched protocols."""
+        self.set_parser(Tunnel(forward))  # type: ignore[arg-type]  # all that aiohttp calls
+
+    async def after_response(
+        self, exchange: ServedRequest, *, goes_on: bool
+    ) -> tuple[StreamResponse, bool]:
+        """Let aiohttp serve the next request if the connection *goes_on*, or close it."""
+        ending: AlreadyWritten = KEEP_ALIVE
+        if not goes_on and exchange.payload.is_eof():
+            self.bound_flush()
+            ending = CLOSE
+        elif not goes_on:
+            ending = LingeringClose(self.linger)
+        return await self.finish_response(cast("BaseRequest", exchange), ending, None)
 
     async def _refuse(
         self, exchange: ServedRequest, refusal: Refusal

@@ -6,7 +6,6 @@ ten calls.
 """
 
 from proxy.core.ports import Refused
-from proxy.http.forwarded import NO_FORWARDED_FIELDS
 from proxy.http.refusal import Refusal
 from proxy.policy.reasons import VerdictReason
 from proxy.server.body.streaming import NO_REPLAY_MEMORY, TOO_LARGE_TO_KEEP
@@ -45,10 +44,8 @@ class BufferedBody:
             raise RuntimeError("a body that was let go is asked for again")
         if self.is_kept and not self._reserved and self.lost is None:
             exchange, size = self._exchange, self.length
-            client, limit = exchange.client, exchange.router.settings.limits.replay_memory
-            memory, caller = client.server.replay_memory, client.caller
-            if exchange.head.forwarded_fields is not NO_FORWARDED_FIELDS:
-                caller = exchange.caller()
+            memory, caller = exchange.client.server.replay_memory, exchange.caller()
+            limit = exchange.settings.limits.replay_memory
             if memory.take(caller, size, limit) or memory.reclaim(caller, size, limit):
                 self._reserved = size
                 self._caller = caller

@@ -279,7 +279,7 @@ class StreamingBody:
         if not self.is_kept:
             return True  # not for long: it goes out with its head
         caller, memory = self._caller, self._memory
-        limit = self._exchange.router.settings.limits.replay_memory
+        limit = self._exchange.settings.limits.replay_memory
         if not (memory.take(caller, size, limit) or memory.reclaim(caller, size, limit)):
             self.lost = VerdictReason.BUFFER_FULL
             return False
@@ -373,7 +373,7 @@ class StreamingBody:
             self._idle_timer.touch()
         elif limit is not None:
             self._idle_timer = IdleTimer(exchange.loop, limit, self._on_idle)
-        if self._rate is None and (rate := exchange.router.settings.limits.body_rate) is not None:
+        if self._rate is None and (rate := exchange.settings.limits.body_rate) is not None:
             self._rate = BodyRate(rate)
             self._rate_timer = exchange.loop.call_later(SAMPLE_EVERY, self._sample_rate)
 

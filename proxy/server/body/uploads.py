@@ -1,47 +1,25 @@
-"""What a request body asks of the exchange that it belongs to (ports)."""
+"""What a request body asks of the exchange that it belongs to (port)."""
 
 import asyncio
 from typing import Protocol
 
 from proxy.core.route import Route
-from proxy.http.request_head import RequestHead
-from proxy.server.body.replay_memory import FairMemory
-from proxy.server.router import Router
-
-
-class UploadServer(Protocol):
-    """The memory that all uploads of a process share."""
-
-    replay_memory: FairMemory
-    """For bodies that may be sent again."""
-    incoming_memory: FairMemory
-    """For requests that are still coming."""
-
-
-class UploadClient(Protocol):
-    """The connection that a body comes in by."""
-
-    caller: str
-    """The caller whose share of memory the upload takes, unless it forwards for others."""
-
-    @property
-    def server(self) -> UploadServer:
-        """The server that the connection belongs to."""
+from proxy.policy.settings import Settings
+from proxy.server.ports import ExchangeConnection
 
 
 class UploadExchange(Protocol):
     """The exchange of a body."""
 
     route: Route
-    head: RequestHead
-    router: Router
+    settings: Settings
     client_wait: float
     """Seconds spent waiting for the client's own bytes."""
     waiting_since: float
     """When the present wait for the client's bytes began; 0 if there is none."""
 
     @property
-    def client(self) -> UploadClient:
+    def client(self) -> ExchangeConnection:
         """The connection that the body comes in by."""
 
     @property

@@ -375,18 +375,90 @@ def test_for_programs() -> None:
         "number": 1,
         "outcome": "503",
         "why": ["retried"],
+        "meaning": ["another attempt follows"],
+        "queued": [0.0, 0.0],
         "wait": [0.0, 0.0],
         "source": ["backoff"],
+        "same_url": False,
     }
     assert answer["endings"] == [
         {
             "attempts": 2,
             "text": "The client gets the upstream's 200 with Holdfast-Attempts: 2 at once.",
+            "seconds": [0.0, 0.0],
             "remedies": [],
             "key": None,
+            "key_text": "",
             "dead_letter": False,
         }
     ]
+
+
+EVERYTHING = [
+    ("GET", "/v1/x?page=2", "-H", "Host: api.example"),
+    ("PUT", "/v2"),
+    ("POST", "/v1/charges", "-H", "Idempotency-Key: 4711", "--outcome", "reset"),
+    ("POST", "/v1/charges", "--outcome", "429:retry-after=2", "--outcome", "503"),
+    ("GET", "/v1/x", "-H", "Holdfast-Timeout: 80ms", "--outcome", "503", "--outcome", "200"),
+    ("GET", "/odd/x", "--outcome", "502"),
+    ("GET", "/slow", "--outcome", "503"),
+    ("GET", "/slow", "--outcome", "timeout"),
+    ("GET", "/plain", "--outcome", "503", "--outcome", "200"),
+]
+
+
+# What the text has in every explanation, and around numbers.
+ALWAYS = """
+The route takes it to the upstream. Not taken by those before it: No route matches, so it gets 404
+no_route: What follows, if nobody else is there: Or: To have it sent again, one of: - wait between
+and after in line (back-off) (as the upstream asks) no verdict: nothing is repeated nothing ends it
+at ms s or. Write --outcome 503 (say), once for each attempt, to see what would follow.
+"""
+
+
+@pytest.mark.parametrize("arguments", EVERYTHING)
+def test_json_has_everything_that_the_text_has(arguments: tuple[str, ...]) -> None:
+    answer = explained_as_it_is(*arguments, "--format", "json")
+    assert answer == explained_as_it_is(*arguments, "--json")
+    known = {*words_of(ALWAYS), *(w for t in strings_in(json.loads(answer)) for w in words_of(t))}
+    text = explained(*arguments)
+    head, _, rest = text.partition("\nIts policy:\n")
+    told = head + rest.partition("\n\nThe upstream ")[2].partition("\n\n")[2]
+    unknown = {w for w in words_of(told) if w not in known and not w.replace(".", "").isdecimal()}
+    assert not unknown
+
+
+def words_of(text: str) -> list[str]:
+    return [word.strip("():;,.") for word in text.split()]
+
+
+def strings_in(value: object) -> list[str]:
+    """All texts and names in a JSON value."""
+    if isinstance(value, dict):
+        return [text for item in value.items() for part in item for text in strings_in(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in strings_in(part)]
+    return [str(value)]
+
+
+def test_json_has_the_numbers_of_the_text(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(
+        "upstreams: {a: 'http://127.0.0.1:1'}\nroutes:\n  - {name: x, match: /**, upstream: a, "
+        "retry: {backoff: {base: 500ms}}, throttle: {rate: 1/s, burst: 1}}\n"
+    )
+    arguments = ("GET", "/x", "--outcome", "503", "--outcome", "200")
+    answer = json.loads(explained_as_it_is(*arguments, "--format", "json"))
+    first, second = answer["attempts"]
+    assert first["wait"] == [0.0, pytest.approx(0.5)]
+    assert second["queued"] == pytest.approx([0.521, 1.021], abs=0.001)
+    (ending,) = answer["endings"]
+    assert ending["seconds"] == pytest.approx([1.021, 1.021], abs=0.001)
+    assert answer["limits"] == "Each attempt passes the throttle of the route x (1 in 1s)."
+    assert (answer["where"], answer["upstream_name"]) == ("holdfast.yaml:3", "a")
+    text = explained(*arguments)
+    assert "     wait between 0 and 500 ms (back-off)\n" in text
+    assert "     after 0.521 to 1.021 s in line\n" in text
+    assert "2 after 1.021 s.\n" in text
 
 
 def explained_as_it_is(*arguments: str) -> str:

@@ -5,18 +5,20 @@ a running proxy. Attempts, reasons, waits, the client's answer and whether the r
 dead letter must be the same.
 """
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from proxy.cli.render.explanation import explain_request
 from proxy.cli.request_args import read_field, read_outcome, read_request
 from proxy.config import load_with_origins
+from proxy.explain.course import Course
+from proxy.explain.explanation import explain_request
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.timeline import ScriptedOutcome, Timeline
 from proxy.policy.idempotency.retention import KeyOutcome
+from proxy.simulation.scripted_peer import ScriptedOutcome
 from tests.support import (
     Behaviour,
     ScriptedUpstream,
@@ -184,7 +186,7 @@ async def assert_forecast(
     async with ScriptedUpstream() as upstream:
         upstream.script(*map(behaviour, outcomes))
         config = one_route(upstream, setup.route, options=setup.options)
-        course = forecast_of(config, request_line, script, setup.roll, file)
+        course = await forecast_of(config, request_line, script, setup.roll, file)
         assert course.is_over
         assert happened(course) == await done(config, request_line, setup.roll), (
             f"{request_line} {script}"
@@ -238,7 +240,9 @@ async def test_at_random(seed: int, tmp_path: Path) -> None:
 async def test_no_connection(method: str, tmp_path: Path) -> None:
     with refusing_port() as port:
         config = one_route(f"http://127.0.0.1:{port}", f"retry: {{{QUICK}}}")
-        course = forecast_of(config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml")
+        course = await forecast_of(
+            config, (method,), ["connect"] * 3, 0.5, tmp_path / "holdfast.yaml"
+        )
         assert happened(course) == await done(config, (method,), 0.5)
 
 
@@ -256,7 +260,7 @@ async def test_another_upstream_is_asked(
         top = f"upstreams:\n  other: {{urls: ['{other.url}'], honours_key: true}}"
         config = one_route(upstream, route, options="honours_key: true")
         config = config.replace("upstreams:", top)
-        course = forecast_of(config, request_line, words * 3, 0.5, tmp_path / "holdfast.yaml")
+        course = await forecast_of(config, request_line, words * 3, 0.5, tmp_path / "holdfast.yaml")
         _, _, *attempts = await done(config, request_line, 0.5)
         assert course.falls_back == (len(other.requests) == 1)
         assert len(attempts) == len(course.attempts) + course.falls_back
@@ -290,7 +294,7 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
     async with ScriptedUpstream() as upstream:
         upstream.script(*(behaviour(read_outcome(word)) for word in words))
         config = one_route(upstream, route)
-        course = forecast_of(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
+        course = await forecast_of(config, ("POST", KEY), words, 0.5, tmp_path / "holdfast.yaml")
         assert course.key_outcome is fate
         async with running(config) as proxy:
             for number in (1, 2):
@@ -300,10 +304,16 @@ async def test_what_becomes_of_a_key(script: str, fate: KeyOutcome, tmp_path: Pa
             assert record["idempotency"] == DUPLICATE[fate]
 
 
-def forecast_of(
+async def forecast_of(
     config: str, request_line: tuple[str, ...], script: list[str], roll: float, file: Path
-) -> Timeline:
-    """What ``explain`` says."""
+) -> Course:
+    """What ``explain`` says; it has an event loop of its own, so it runs in a thread."""
+    return await asyncio.to_thread(explained, config, request_line, script, roll, file)
+
+
+def explained(
+    config: str, request_line: tuple[str, ...], script: list[str], roll: float, file: Path
+) -> Course:
     file.write_text(config)
     loaded, origins = load_with_origins([file], {})
     method, *fields = request_line
@@ -313,7 +323,7 @@ def forecast_of(
     explanation.play([read_outcome(word) for word in script], tuple(script), roll, 1.8e9)
     assert explanation.forecast is not None
     (way,) = explanation.forecast.endings
-    return way.timeline
+    return way.course
 
 
 async def done(config: str, request_line: tuple[str, ...], roll: float) -> list[object]:
@@ -336,7 +346,7 @@ def behaviour(outcome: ScriptedOutcome) -> Behaviour:
     return answer_and_close(response(outcome.status, b"", *fields, "Connection: close"))
 
 
-def happened(course: Timeline) -> list[object]:
+def happened(course: Course) -> list[object]:
     """What the client gets, whether there is a letter, reason and wait of each attempt."""
     attempts = [
         (

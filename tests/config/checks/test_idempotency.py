@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from proxy.config import Loaded
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    USUAL_KEPT,
+    AmbiguousKeys,
+    IdempotencySettings,
+    InFlightDuplicates,
+    KeysWithoutStore,
+)
 
 Load = Callable[..., Loaded]
 
@@ -72,7 +79,7 @@ def idempotency(
         ),
         pytest.param(
             "idempotency: {in_flight: reject}",
-            IdempotencySettings(in_flight="reject"),
+            IdempotencySettings(in_flight=InFlightDuplicates.REJECT),
             id="nobody waits",
         ),
         pytest.param(
@@ -87,7 +94,7 @@ def idempotency(
         ),
         pytest.param(
             "idempotency: {on_store_error: open}",
-            IdempotencySettings(on_store_error="open"),
+            IdempotencySettings(on_store_error=KeysWithoutStore.OPEN),
             id="open without a store",
         ),
     ],
@@ -102,7 +109,7 @@ def test_held_keys(loaded: Load) -> None:
         "upstreams: {a: 'http://127.0.0.1:1'}\n"
         "routes: [{match: /**, upstream: a, idempotency: {on_ambiguous: hold}}]\n"
     ).settings.routes
-    assert only.idempotency == IdempotencySettings(on_ambiguous="hold")
+    assert only.idempotency == IdempotencySettings(on_ambiguous=AmbiguousKeys.HOLD)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,16 @@ from proxy.config import Loaded
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
     Backoff,
+    BackoffStrategy,
     BreakerSettings,
     BudgetSettings,
     FallbackSettings,
     HonouredKey,
+    JitterStrategy,
     Outcomes,
     RetrySettings,
     RouteSettings,
+    UnsafeRetries,
     UpstreamSettings,
 )
 
@@ -57,7 +60,7 @@ def upstream(loaded: Load, keys: str) -> UpstreamSettings:
         pytest.param("retry: 1", RetrySettings(attempts=1), id="a single attempt is allowed"),
         pytest.param(
             "retry: {attempts: 100, unsafe: never, attempt_timeout: 250ms, on: [connect]}",
-            RetrySettings(100, Outcomes(frozenset({"connect"})), "never", 0.25),
+            RetrySettings(100, Outcomes(frozenset({"connect"})), UnsafeRetries.NEVER, 0.25),
             id="every key of its own",
         ),
         pytest.param(
@@ -75,7 +78,7 @@ def upstream(loaded: Load, keys: str) -> UpstreamSettings:
         ),
         pytest.param(
             "retry: {backoff: {strategy: linear, base: 1s, increment: 500ms, max: 10s}}",
-            RetrySettings(backoff=Backoff("linear", 1, 2, 0.5, 10)),
+            RetrySettings(backoff=Backoff(BackoffStrategy.LINEAR, 1, 2, 0.5, 10)),
             id="linear waits",
         ),
         pytest.param(
@@ -90,7 +93,7 @@ def upstream(loaded: Load, keys: str) -> UpstreamSettings:
         ),
         pytest.param(
             "retry: {backoff: {base: 0s, jitter: none}}",
-            RetrySettings(backoff=Backoff(base=0, jitter="none")),
+            RetrySettings(backoff=Backoff(base=0, jitter=JitterStrategy.NONE)),
             id="no wait at all",
         ),
         pytest.param(
@@ -150,14 +153,14 @@ def test_outcomes(loaded: Load, key: str, on: str, expected: Outcomes) -> None:
             "retry: {unsafe: never}",
             "",
             "retry: 5",
-            RetrySettings(attempts=5, unsafe="never"),
+            RetrySettings(attempts=5, unsafe=UnsafeRetries.NEVER),
             id="a shorthand sets its one key",
         ),
         pytest.param(
             "retry: {unsafe: never, attempts: 7}",
             "retry: {attempts: 6}",
             "retry: {backoff: {base: 1s}}",
-            RetrySettings(attempts=6, unsafe="never", backoff=Backoff(base=1)),
+            RetrySettings(attempts=6, unsafe=UnsafeRetries.NEVER, backoff=Backoff(base=1)),
             id="key by key",
         ),
         pytest.param(
@@ -193,7 +196,7 @@ def test_outcomes(loaded: Load, key: str, on: str, expected: Outcomes) -> None:
             "retry: {attempts: 9, unsafe: never}",
             "retry: false",
             "retry: {attempts: 2}",
-            RetrySettings(attempts=2, unsafe="never"),
+            RetrySettings(attempts=2, unsafe=UnsafeRetries.NEVER),
             id="what was switched off is on again as it was",
         ),
         pytest.param(

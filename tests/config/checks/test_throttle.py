@@ -11,7 +11,14 @@ from proxy.config import Loaded
 from proxy.config.diagnostics.position import Position, Source
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.rates import CallRate
-from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
+from proxy.policy.settings import (
+    CallerSource,
+    Rate,
+    RateAlgorithm,
+    ThrottleKey,
+    ThrottleSettings,
+    ThrottleWithoutStore,
+)
 
 Load = Callable[..., Loaded]
 
@@ -69,12 +76,12 @@ def throttle(
         ),
         pytest.param(
             "throttle: {rate: 100/s, algorithm: window, burst: none}",
-            ThrottleSettings(HUNDRED, algorithm="window"),
+            ThrottleSettings(HUNDRED, algorithm=RateAlgorithm.WINDOW),
             id="a window without a burst, and said so",
         ),
         pytest.param(
             "throttle: {rate: 5/s, algorithm: window}",
-            ThrottleSettings((Rate(5, 1.0),), algorithm="window"),
+            ThrottleSettings((Rate(5, 1.0),), algorithm=RateAlgorithm.WINDOW),
             id="a window, of any rate",
         ),
         pytest.param(
@@ -95,22 +102,22 @@ def throttle(
         ),
         pytest.param(
             "throttle: {key: client_ip}",
-            ThrottleSettings(key=ThrottleKey("client_ip")),
+            ThrottleSettings(key=ThrottleKey(CallerSource.CLIENT_IP)),
             id="by client",
         ),
         pytest.param(
             "throttle: {key: header:X-Tenant, max_keys: 5}",
-            ThrottleSettings(key=ThrottleKey("header", "x-tenant"), max_keys=5),
+            ThrottleSettings(key=ThrottleKey(CallerSource.HEADER, "x-tenant"), max_keys=5),
             id="by a header, whose name has no case",
         ),
         pytest.param(
             "throttle: {key: 'query:ids[]'}",
-            ThrottleSettings(key=ThrottleKey("query", "ids[]")),
+            ThrottleSettings(key=ThrottleKey(CallerSource.QUERY, "ids[]")),
             id="by a query parameter, whose name has",
         ),
         pytest.param(
             "throttle: {key: query:Tenant}",
-            ThrottleSettings(key=ThrottleKey("query", "Tenant")),
+            ThrottleSettings(key=ThrottleKey(CallerSource.QUERY, "Tenant")),
             id="in any letters",
         ),
         pytest.param(
@@ -123,7 +130,7 @@ def throttle(
         ),
         pytest.param(
             "throttle: {on_store_error: closed}",
-            ThrottleSettings(on_store_error="closed"),
+            ThrottleSettings(on_store_error=ThrottleWithoutStore.CLOSED),
             id="closed without a store",
         ),
     ],
@@ -284,7 +291,7 @@ def test_values_from_outside(loaded: Load) -> None:
         {"N": "50", "NAME": "X-Tenant"},
     ).settings.routes
     assert only.throttle == ThrottleSettings(
-        (Rate(50, 1.0),), concurrency=50, key=ThrottleKey("header", "x-tenant")
+        (Rate(50, 1.0),), concurrency=50, key=ThrottleKey(CallerSource.HEADER, "x-tenant")
     )
 
 

@@ -5,11 +5,11 @@ import pickle
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.core.recorders import ThrottleState
+from proxy.core.recorders import AddressState, ThrottleState
 from proxy.observe.metrics import families
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.recorders import Metrics
-from proxy.observe.metrics.snapshot import AddressState, ProcessSnapshot
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
 from proxy.policy.breaker import BreakerState

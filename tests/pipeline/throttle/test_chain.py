@@ -21,6 +21,7 @@ from proxy.policy.attempt import Attempt
 from proxy.policy.failure_answers import DRAINING
 from proxy.policy.settings import (
     BreakerSettings,
+    CallerSource,
     Origin,
     Rate,
     ThrottleKey,
@@ -36,7 +37,7 @@ from tests.policy.throttle.textbook import textbook_limiter
 from tests.support import both_loops, eventually
 from tests.support.clock import FakeClock
 
-ACCOUNT = ThrottleKey("header", "account")
+ACCOUNT = ThrottleKey(CallerSource.HEADER, "account")
 SETTINGS = UpstreamSettings("upstream", (Origin("http", "127.0.0.1", 9),))
 
 FREE = ThrottleSettings()

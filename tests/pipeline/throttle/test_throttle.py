@@ -12,7 +12,7 @@ from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleState
 from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.pipeline.throttle.throttle import Throttle
-from proxy.policy.settings import Rate, ThrottleKey, ThrottleSettings
+from proxy.policy.settings import CallerSource, Rate, ThrottleKey, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter, LimiterListener
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
@@ -20,7 +20,7 @@ from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.clock import FakeClock
 
 BY_ACCOUNT = ThrottleSettings(
-    (Rate(10, 1.0),), burst=2, key=ThrottleKey("header", "account"), max_keys=3
+    (Rate(10, 1.0),), burst=2, key=ThrottleKey(CallerSource.HEADER, "account"), max_keys=3
 )
 
 
@@ -74,21 +74,21 @@ async def test_without_a_key_there_is_one_gate() -> None:
     ("key", "one", "same", "other"),
     [
         pytest.param(
-            ThrottleKey("header", "account"),
+            ThrottleKey(CallerSource.HEADER, "account"),
             visitor((b"Account", b"a")),
             visitor((b"ACCOUNT", b"a"), target="/other"),
             visitor((b"Account", b"b")),
             id="a header",
         ),
         pytest.param(
-            ThrottleKey("query", "k"),
+            ThrottleKey(CallerSource.QUERY, "k"),
             visitor(target="/?k=a"),
             visitor(target="/other?x=1&k=%61"),
             visitor(target="/?k=b"),
             id="a parameter",
         ),
         pytest.param(
-            ThrottleKey("client_ip"),
+            ThrottleKey(CallerSource.CLIENT_IP),
             visitor(client_ip="192.0.2.1"),
             visitor(client_ip="192.0.2.1", target="/other"),
             visitor(client_ip="192.0.2.2"),
@@ -304,7 +304,7 @@ async def test_with_another_key_all_begin_anew_and_those_in_queue_get_their_turn
     before = stage.limiter("a")
     assert before.queue.take(stage.now)
     waiting = await begun(before.wait_in_queue(of("a"), math.inf))
-    stage.throttle.change(replace(BY_ACCOUNT, key=ThrottleKey("query", "k")))
+    stage.throttle.change(replace(BY_ACCOUNT, key=ThrottleKey(CallerSource.QUERY, "k")))
     assert stage.limiter("a") is stage.throttle.common
     assert stage.throttle.limiter_for(visitor(target="/?k=a")) is not before
     assert stage.state().buckets == 2

@@ -2,55 +2,18 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 from proxy.core.exchange import Exchange
+from tests.support.exchanges import UnservedExchange
 
 T = TypeVar("T")
 
 
-def _never_called(*_: object, **__: object) -> None:
-    raise AssertionError("nothing is relayed here")
-
-
-def _begin_wait(exchange: Exchange, reason: str) -> None:
-    assert not exchange.waiting_for, "it waits already"
-    exchange.waiting_for = reason
-
-
-def _end_wait(exchange: Exchange) -> None:
-    exchange.waiting_for = ""
-
-
-_Visitor = cast(
-    "Callable[[], Exchange]",
-    type(
-        "_Visitor",
-        (Exchange,),
-        {
-            **dict.fromkeys(Exchange.__abstractmethods__, _never_called),
-            "begin_wait": _begin_wait,
-            "end_wait": _end_wait,
-            "client_ip": lambda exchange: exchange.peer,
-        },
-    ),
-)
-
-
 def visitor(*fields: tuple[bytes, bytes], target: str = "/", client_ip: str = "") -> Exchange:
     """A request with these header fields that has not made any attempt."""
-    made = _Visitor()
-    made.raw_headers = fields
-    made.target = target
-    made.peer = client_ip
-    made.waiting_for = ""
-    made.queue_entry = None
-    made.attempts = []
-    made.code = 0
-    made.expired = made.attempt_expired = False
-    made.stream = None
-    return made
+    return UnservedExchange("GET", target, fields, peer=client_ip)
 
 
 async def begun(wait: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

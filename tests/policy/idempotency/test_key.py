@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.idempotency.key import LONGEST, KeyReader, fingerprint, read_key, record_name
+from proxy.policy.idempotency.key import (
+    LONGEST,
+    KeyReader,
+    fingerprint,
+    read_key,
+    read_record_name,
+    record_name,
+    scope_digest,
+)
 from tests.vectors.load import cases
 
 
@@ -31,6 +39,8 @@ def test_no_field_at_all_is_no_key() -> None:
         pytest.param(b'"' + b"a" * (LONGEST + 1) + b'"', None, id="too long in quotes"),
         pytest.param(b"a" * 10_000, None, id="far too long"),
         pytest.param(b" \tabc\t ", b"abc", id="blanks around it"),
+        pytest.param(b"XabcX", b"XabcX", id="nothing but blanks is cut off"),
+        pytest.param(b"abc\x0c", None, id="a form feed is no blank"),
         pytest.param(b"a\nb", None, id="a line in a line"),
         pytest.param(b"\x00", None, id="a control character"),
     ],
@@ -116,6 +126,12 @@ def test_nobody_in_particular() -> None:
     assert caller((b"Cookie", b"a")) == []
 
 
+def test_a_key_tells_no_callers_apart_unless_the_scope_names_it() -> None:
+    found = READER.read(((b"Idempotency-Key", b"a"), (b"X-Api-Key", b"k")))
+    assert found == ([b"a"], [b"x-api-key", b"k"], [], "")
+    assert READER.read(((b"Idempotency-Key", b"a"),)).caller == []
+
+
 def test_a_route_may_tell_callers_apart_by_something_else() -> None:
     reader = KeyReader(b"idempotency-key", [b"x-tenant"])
     one = caller((b"X-Tenant", b"acme"), (b"Authorization", b"a"), reader=reader)
@@ -142,6 +158,32 @@ def test_a_name_tells_nothing_and_stays_the_same() -> None:
     # Stored by one version, looked up by the next: it must not change.
     name = record_name("charges", (b"authorization", b"Bearer a"), b"8e03978e")
     assert name == "0ecdee3e7d9ed66ea44ebc5f160748ec"
+    assert record_name("charges", (), b"8e03978e") == "5421f68d894c509f1899478cfbc15483"
+
+
+def test_a_scope_has_a_digest_of_its_own_which_stays_the_same() -> None:
+    scopes = [(b"x", b"a"), (b"x", b"b"), (b"y", b"a"), (b"x", b"a", b"y", b"b"), (b"xa", b""), ()]
+    digests = {scope_digest(scope) for scope in scopes}
+    assert len(digests) == len(scopes)
+    assert scope_digest((b"authorization", b"Bearer a")) == "abce0220874514ac"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        pytest.param("0ecdee3e" * 4, "0ecdee3e" * 4, id="as it is shown"),
+        pytest.param("0ECDee3e" * 4, "0ecdee3e" * 4, id="in any case"),
+        pytest.param("0ecdee3e" * 4 + "0", None, id="too long"),
+        pytest.param("0ecdee3e" * 4 + "\n", None, id="a line end behind it"),
+        pytest.param(" " + "0ecdee3e" * 4, None, id="a blank before it"),
+        pytest.param("0ecdee3" * 4, None, id="too short"),
+        pytest.param("0ecdee3g" * 4, None, id="a letter that is no digit"),
+        pytest.param("\u0660" * 32, None, id="digits of another script"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_the_name_of_a_record_as_an_operator_types_it(text: str, name: str | None) -> None:
+    assert read_record_name(text) == name
 
 
 # What makes two requests the same.
@@ -178,6 +220,31 @@ def test_another_request(other: tuple[str, str, Any, bytes]) -> None:
 def test_the_same_request() -> None:
     headers = ((b"X-Trace", b"7"), (b"content-type", b"application/json"))
     assert fingerprint_of(*POST) == fingerprint_of(POST[0], POST[1], headers, POST[3])
+
+
+@pytest.mark.parametrize(
+    ("headers", "same"),
+    [
+        pytest.param(
+            ((b"Content-Type", b"a"), (b"Content-Encoding", b"b")),
+            True,
+            id="two fields, either way",
+        ),
+        pytest.param(
+            ((b"Content-Type", b"a"), (b"Content-Encoding", b"a")),
+            True,
+            id="of the same value, too",
+        ),
+        pytest.param(
+            ((b"Content-Encoding", b"gzip"), (b"Content-Encoding", b"br")),
+            False,
+            id="one field twice: the order says what was done first",
+        ),
+    ],
+)
+def test_the_order_of_fields_that_describe_the_content(headers: Fields, *, same: bool) -> None:
+    one = fingerprint_of("POST", "/", headers, b"")
+    assert (fingerprint_of("POST", "/", headers[::-1], b"") == one) is same
 
 
 def test_a_fingerprint_stays_the_same_over_versions() -> None:

@@ -124,6 +124,7 @@ def test_a_key_is_taken_from_its_owner() -> None:
     assert taken == THEIRS._replace(state=RecordState.HELD, owner="", lease_until=0.0)
     assert not is_owned(taken, "them")
     assert ask(taken)[1] == Claimed(ClaimAnswer.HELD), "whoever may take over"
+    assert revoke(THEIRS._replace(waits=True)) == taken, "none waits for it any more"
 
 
 @pytest.mark.parametrize("state", [RecordState.DONE, RecordState.UNSTORED, RecordState.HELD])

@@ -15,11 +15,16 @@ from proxy.policy.idempotency.retention import (
     state_after,
 )
 from proxy.policy.repeatable import may_have_run
-from proxy.policy.settings import NEVER_KEPT_BY_CLASS, USUAL_KEPT, IdempotencySettings
+from proxy.policy.settings import (
+    NEVER_KEPT_BY_CLASS,
+    USUAL_KEPT,
+    AmbiguousKeys,
+    IdempotencySettings,
+)
 from tests.vectors.load import cases
 
 RELEASE = IdempotencySettings()
-HOLD = IdempotencySettings(on_ambiguous="hold")
+HOLD = IdempotencySettings(on_ambiguous=AmbiguousKeys.HOLD)
 REFUSED = {"upstream": frozenset({421, 425, 429}), "other": frozenset[int]()}
 FATES = {"store": RecordState.DONE, "hold": RecordState.HELD, "release": None}
 
@@ -127,6 +132,8 @@ def test_statuses_can_be_named() -> None:
         ),
         pytest.param([429, 200], KeyOutcome.AMBIGUOUS, id="another upstream has done it"),
         pytest.param([429, 503], KeyOutcome.AMBIGUOUS, id="or may have"),
+        pytest.param([429, 399], KeyOutcome.AMBIGUOUS, id="the last status of a success"),
+        pytest.param([429, 400], KeyOutcome.FREE, id="the first of a rejection"),
         pytest.param([429, 404], KeyOutcome.FREE, id="which knew nothing of it"),
     ],
 )
@@ -136,6 +143,10 @@ def test_what_came_from_elsewhere_is_never_kept(
     first, *others = attempts
     made = [attempt(first), *(attempt(ending, upstream="other") for ending in others)]
     assert outcome_of_key(RELEASE, 200, made, REFUSED, fell_back=True) is outcome
+
+
+def test_a_fixed_answer_before_any_attempt_sets_the_key_free() -> None:
+    assert outcome_of_key(HOLD, 200, [], REFUSED, fell_back=True) is KeyOutcome.FREE
 
 
 def test_each_upstream_speaks_for_itself() -> None:

@@ -11,6 +11,7 @@ from proxy.policy.idempotency.stored_response import (
     Result,
     StoredFallback,
     _checksum,
+    in_hand,
     pack,
     unpack,
 )
@@ -49,6 +50,18 @@ def test_the_form_stays_the_same_over_versions() -> None:
     assert packed[:2] == b"1R"
     assert packed[18:] == HEAD + b"\r\n\r\ndone"
     assert packed[2:18].hex() == "906a16d0af6291d545ef1534889ad2bc"
+    refusal = pack(NAME, Refusal(RefusalReason.THROTTLED, "Later.", wait=7, cause="paused"))
+    assert refusal[:2] == b"1X"
+    assert refusal[18:] == b"throttled\n7\npaused\nLater."
+    assert refusal[2:18].hex() == "02d447d739dab051efce8a99b7ce2985"
+    assert pack(NAME, StoredFallback()) == b"1F" + bytes.fromhex("ae35c0aba4ac9609fdc776c3025ebb06")
+    assert pack(NAME, NotKept()) == b"1N" + bytes.fromhex("bb933d83f781bccdabdf04f2f6f8de15")
+
+
+def test_a_response_in_hand_is_read_back_under_any_name() -> None:
+    for body in (b"done", b"", b"\r\n\r\n"):
+        held = in_hand(HEAD, body)
+        assert unpack(NAME, held) == unpack("", held) == KeptResponse(201, HEAD, body)
 
 
 @given(st.binary(max_size=80))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.policy.retry.backoff import backoff_delay, nominal, spread_hint
-from proxy.policy.settings import Backoff
+from proxy.policy.settings import Backoff, BackoffStrategy, JitterStrategy
 from tests.vectors.load import cases, group
 
 TOLERANCE = group("meta")["tolerance"]
@@ -17,7 +17,7 @@ def backoff_of(case: dict[str, Any]) -> Backoff:
         factor=case.get("factor", 2),
         increment=case.get("increment"),
         max=case["cap"],
-        jitter="none",
+        jitter=JitterStrategy.NONE,
     )
 
 
@@ -33,11 +33,11 @@ def test_far_points_of_the_vectors(case: dict[str, Any]) -> None:
     assert backoff_delay(backoff_of(case), case["attempt"], 0.0, 0.5) == case["expect_single"]
 
 
-@pytest.mark.parametrize("strategy", ["exponential", "linear", "constant", "fibonacci"])
+@pytest.mark.parametrize("strategy", BackoffStrategy)
 @pytest.mark.parametrize("n", [5000, 10**9])
 @pytest.mark.timeout(1)
-def test_no_retry_is_too_many(strategy: str, n: int) -> None:
-    largest = 1.0 if strategy == "constant" else 60.0
+def test_no_retry_is_too_many(strategy: BackoffStrategy, n: int) -> None:
+    largest = 1.0 if strategy is BackoffStrategy.CONSTANT else 60.0
     assert nominal(Backoff(strategy, factor=2, max=60.0), n, 1.0) == largest
     # From nothing nothing grows, at no speed.
     assert nominal(Backoff(strategy, factor=2, max=60.0), n, 0.0) == 0.0
@@ -48,13 +48,13 @@ def test_no_retry_is_too_many(strategy: str, n: int) -> None:
 )
 def test_the_jitters_of_the_vectors(case: dict[str, Any]) -> None:
     jitter = 0.2 if case["kind"] == "grpc_pm20" else case["kind"]
-    backoff = Backoff("constant", base=case["delay"], max=60.0, jitter=jitter)
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=case["delay"], max=60.0, jitter=jitter)
     assert backoff_delay(backoff, 1, 0.0, case["u"]) == pytest.approx(case["expect"], abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", cases("jitter", lambda case: case["kind"] == "decorrelated"))
 def test_the_decorrelated_jitter_of_the_vectors(case: dict[str, Any]) -> None:
-    backoff = Backoff(base=case["base"], max=case["cap"], jitter="decorrelated")
+    backoff = Backoff(base=case["base"], max=case["cap"], jitter=JitterStrategy.DECORRELATED)
     waited = backoff_delay(backoff, 9, case["previous"], case["u"])
     assert waited == pytest.approx(case["expect"], abs=TOLERANCE)
 
@@ -72,10 +72,14 @@ ALMOST_ONE = 1 - 2**-53
 @pytest.mark.parametrize(
     ("backoff", "n", "previous", "roll", "expected"),
     [
-        pytest.param(Backoff(jitter="none"), 3, 0.0, 0.9, 0.4, id="no jitter, no chance"),
+        pytest.param(
+            Backoff(jitter=JitterStrategy.NONE), 3, 0.0, 0.9, 0.4, id="no jitter, no chance"
+        ),
         pytest.param(Backoff(), 3, 0.0, 0.0, 0.0, id="full jitter may not wait at all"),
         pytest.param(Backoff(), 3, 0.0, ALMOST_ONE, 0.4, id="or as long as the curve says"),
-        pytest.param(Backoff(jitter="equal"), 3, 0.0, 0.0, 0.2, id="equal waits half at least"),
+        pytest.param(
+            Backoff(jitter=JitterStrategy.EQUAL), 3, 0.0, 0.0, 0.2, id="equal waits half at least"
+        ),
         pytest.param(Backoff(jitter=0.2), 3, 0.0, 0.0, 0.32, id="a fifth less"),
         pytest.param(Backoff(jitter=0.2), 3, 0.0, ALMOST_ONE, 0.48, id="a fifth more"),
         pytest.param(Backoff(jitter=0.2), 30, 0.0, ALMOST_ONE, 30.0, id="but not above the max"),
@@ -83,20 +87,47 @@ ALMOST_ONE = 1 - 2**-53
         pytest.param(Backoff(jitter=0), 3, 0.0, 0.0, 0.4, id="±0 is none"),
         pytest.param(Backoff(jitter=1), 3, 0.0, 0.0, 0.0, id="±1 may not wait at all"),
         pytest.param(
-            Backoff(jitter="decorrelated"), 9, 0.0, ALMOST_ONE, 0.3, id="a walk begins at the base"
+            Backoff(jitter=JitterStrategy.DECORRELATED),
+            9,
+            0.0,
+            ALMOST_ONE,
+            0.3,
+            id="a walk begins at the base",
         ),
         pytest.param(
-            Backoff(jitter="decorrelated"), 1, 2.0, ALMOST_ONE, 6.0, id="and may triple each time"
+            Backoff(jitter=JitterStrategy.DECORRELATED),
+            1,
+            2.0,
+            ALMOST_ONE,
+            6.0,
+            id="and may triple each time",
         ),
         pytest.param(
-            Backoff(jitter="decorrelated"), 1, 2.0, 0.0, 0.1, id="or fall back to the base"
+            Backoff(jitter=JitterStrategy.DECORRELATED),
+            1,
+            2.0,
+            0.0,
+            0.1,
+            id="or fall back to the base",
         ),
-        pytest.param(Backoff(jitter="decorrelated"), 1, 0.01, 0.9, 0.1, id="but not below it"),
         pytest.param(
-            Backoff(jitter="decorrelated"), 1, 1e308, 0.0, 0.1, id="even after a very long wait"
+            Backoff(jitter=JitterStrategy.DECORRELATED), 1, 0.01, 0.9, 0.1, id="but not below it"
         ),
         pytest.param(
-            Backoff(base=5.0, max=3.0, jitter="decorrelated"), 1, 0.0, 0.5, 3.0, id="the max wins"
+            Backoff(jitter=JitterStrategy.DECORRELATED),
+            1,
+            1e308,
+            0.0,
+            0.1,
+            id="even after a very long wait",
+        ),
+        pytest.param(
+            Backoff(base=5.0, max=3.0, jitter=JitterStrategy.DECORRELATED),
+            1,
+            0.0,
+            0.5,
+            3.0,
+            id="the max wins",
         ),
     ],
 )
@@ -107,13 +138,27 @@ def test_delay(backoff: Backoff, n: int, previous: float, roll: float, expected:
 @pytest.mark.parametrize(
     ("backoff", "n", "expected"),
     [
-        pytest.param(Backoff(jitter="none"), 3, 4.0, id="the whole curve starts from it"),
-        pytest.param(Backoff(base=2.0, jitter="none"), 1, 2.0, id="unless it starts higher"),
-        pytest.param(Backoff("linear", jitter="none"), 3, 3.0, id="the usual increment follows"),
         pytest.param(
-            Backoff("linear", increment=0.5, jitter="none"), 3, 2.0, id="a given one does not"
+            Backoff(jitter=JitterStrategy.NONE), 3, 4.0, id="the whole curve starts from it"
         ),
-        pytest.param(Backoff(max=0.5, jitter="none"), 1, 0.5, id="the max still holds"),
+        pytest.param(
+            Backoff(base=2.0, jitter=JitterStrategy.NONE), 1, 2.0, id="unless it starts higher"
+        ),
+        pytest.param(
+            Backoff(BackoffStrategy.LINEAR, jitter=JitterStrategy.NONE),
+            3,
+            3.0,
+            id="the usual increment follows",
+        ),
+        pytest.param(
+            Backoff(BackoffStrategy.LINEAR, increment=0.5, jitter=JitterStrategy.NONE),
+            3,
+            2.0,
+            id="a given one does not",
+        ),
+        pytest.param(
+            Backoff(max=0.5, jitter=JitterStrategy.NONE), 1, 0.5, id="the max still holds"
+        ),
     ],
 )
 def test_the_least_base(backoff: Backoff, n: int, expected: float) -> None:
@@ -123,12 +168,12 @@ def test_the_least_base(backoff: Backoff, n: int, expected: float) -> None:
 @given(
     backoff=st.builds(
         Backoff,
-        strategy=st.sampled_from(["exponential", "linear", "constant", "fibonacci"]),
+        strategy=st.sampled_from(BackoffStrategy),
         base=st.floats(0, 1e6),
         factor=st.floats(1, 1e6),
         increment=st.none() | st.floats(0, 1e6),
         max=st.floats(0, 1e8),
-        jitter=st.sampled_from(["full", "equal", "decorrelated", "none"]) | st.floats(0, 1),
+        jitter=st.sampled_from(JitterStrategy) | st.floats(0, 1),
     ),
     n=st.integers(1, 10**12),
     previous=st.floats(0, 1e9),

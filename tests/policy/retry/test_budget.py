@@ -8,9 +8,17 @@ USUAL = BudgetSettings()
 RATIO_ALONE = BudgetSettings(ratio=0.2, min_per_second=0, window=10)
 
 
+def take(budget: Budget, now: float) -> bool:
+    """Charge a retry if the budget allows one."""
+    allowed = budget.allows(now)
+    if allowed:
+        budget.charge(now)
+    return allowed
+
+
 def take_all(budget: Budget, now: float) -> int:
     taken = 0
-    while budget.take(now):
+    while take(budget, now):
         taken += 1
     return taken
 
@@ -43,8 +51,8 @@ def test_one_request_a_minute_may_always_be_retried() -> None:
     for minute in range(60):
         now = 60.0 * minute
         budget.first(now)
-        assert budget.take(now + 0.1)
-        assert budget.take(now + 0.3)
+        assert take(budget, now + 0.1)
+        assert take(budget, now + 0.3)
 
 
 @pytest.mark.parametrize("per_second", [1, 50, 10_000])
@@ -57,7 +65,7 @@ def test_when_every_request_fails_the_load_grows_by_the_ratio_and_the_reserve(
     for request in range(per_second * seconds):
         now = 500.0 + request / per_second
         budget.first(now)
-        retries += budget.take(now) + budget.take(now)  # two retries each
+        retries += take(budget, now) + take(budget, now)  # two retries each
     allowed = USUAL.ratio * per_second * seconds + USUAL.min_per_second * seconds
     # The reserve of a whole window may be gone at the start, before it renews itself.
     assert 0.85 * allowed <= retries <= allowed + USUAL.min_per_second * USUAL.window
@@ -73,7 +81,7 @@ def test_a_retry_that_is_cancelled_is_given_back() -> None:
 
 def test_a_retry_given_back_late_is_not_given_back_twice() -> None:
     budget = Budget(USUAL)
-    budget.take(0.0)
+    take(budget, 0.0)
     budget.give_back(0.0, 60.0)
     assert budget.remaining(60.0) == pytest.approx(10)
 
@@ -89,7 +97,7 @@ def test_the_ratio_is_exact_where_floats_are_not() -> None:
 def test_a_budget_of_nothing_allows_nothing() -> None:
     budget = Budget(BudgetSettings(ratio=0, min_per_second=0))
     budget.first(0.0)
-    assert not budget.take(0.0)
+    assert not take(budget, 0.0)
     assert budget.remaining(0.0) < 1e-6
 
 
@@ -131,7 +139,7 @@ def test_no_window_holds_more_retries_than_the_rule_allows(
             if what == "first":
                 budget.first(now)
                 firsts.append(now)
-            elif budget.take(now):
+            elif take(budget, now):
                 retries.append(now)
                 asked = sum(event >= since - 1e-6 for event in firsts)
                 retried = sum(event > since + 1e-6 for event in retries)

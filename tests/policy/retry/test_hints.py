@@ -55,7 +55,8 @@ def test_rate_limit_headers(case: dict[str, Any]) -> None:
         pytest.param(400, ["Retry-After: 7"], 7, id="any error may carry one"),
         pytest.param(503, ["Retry-After: " + "9" * 500], 1e12, id="huge, yet finite"),
         pytest.param(503, ["Retry-After: 0." + "0" * 500], 0, id="a long way of saying zero"),
-        pytest.param(503, ["Retry-After: " + "9" * 1025], None, id="too long to be meant"),
+        pytest.param(503, ["Retry-After:" + "9" * 1024], 1e12, id="as long as can be"),
+        pytest.param(503, ["Retry-After:" + "9" * 1025], None, id="too long to be meant"),
         pytest.param(503, ["Retry-After: x"] * 8 + ["Retry-After: 7"], None, id="too many lines"),
         pytest.param(503, ["Retry-After: x"] * 7 + ["Retry-After: 7"], 7, id="just not too many"),
         pytest.param(
@@ -135,6 +136,18 @@ def test_rate_limit_headers(case: dict[str, Any]) -> None:
         ),
         pytest.param(
             429, ["X-RateLimit-Reset: 1000000000"], 0, id="the first that is a moment, long past"
+        ),
+        pytest.param(
+            429, ["X-RateLimit-Reset: 999999999999"], 1e12 - 1 - NOW, id="the last in seconds"
+        ),
+        pytest.param(
+            429, ["X-RateLimit-Reset: 1000000000000"], 0, id="the first in milliseconds, long past"
+        ),
+        pytest.param(
+            429,
+            ["x-ratelimit-remaining-tokens: 7", "x-ratelimit-reset-tokens: 1s"],
+            1,
+            id="OpenAI says 429 and speaks of one quota, of which something is left",
         ),
         pytest.param(
             429,
@@ -225,6 +238,38 @@ def test_their_clock_does_not_touch_a_span() -> None:
 )
 def test_should_retry(lines: list[str], expected: bool | None) -> None:  # noqa: FBT001 - the column of a table
     assert read_hint(500, [line.encode() for line in lines], NOW).should_retry is expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(["X-Should-Retry: true"], 7, id="yes"),
+        pytest.param(["X-Should-Retry: false"], None, id="no"),
+        pytest.param([], None, id="not said"),
+    ],
+)
+def test_a_wait_that_is_not_wanted_is_read_only_beside_a_yes(
+    lines: list[str], expected: float | None
+) -> None:
+    fields = [line.encode() for line in ("Retry-After: 7", *lines)]
+    assert read_hint(404, fields, NOW, wants_wait=False).wait == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(["Idempotent-Replayed: true"], True, id="by its own word"),
+        pytest.param(["idempotent-replayed:TRUE"], True, id="in any letters"),
+        pytest.param(["Idempotent-Replayed: false", "Idempotent-Replayed: true"], True, id="once"),
+        pytest.param(["Idempotent-Replayed: false"], False, id="not one"),
+        pytest.param(["Idempotent-Replayed: 1"], False, id="no word that is known"),
+        pytest.param(["Retry-After: 7"], False, id="not said"),
+        pytest.param([], False, id="nothing said"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_upstreams_own_replay_is_final(status: int, lines: list[str], *, expected: bool) -> None:
+    assert read_hint(status, [line.encode() for line in lines], NOW).is_final is expected
 
 
 def test_most_failures_say_nothing() -> None:

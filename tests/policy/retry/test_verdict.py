@@ -8,11 +8,12 @@ import pytest
 
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.repeatable import RepeatRules
+from proxy.policy.repeatable import ANYWHERE, RepeatPermission, RepeatRules
 from proxy.policy.retry.hints import NO_HINT, RetryHint
 from proxy.policy.retry.verdict import (
     LEAST_ATTEMPT,
     AttemptResult,
+    Outlook,
     RequestFacts,
     RetryRules,
     Situation,
@@ -22,7 +23,9 @@ from proxy.policy.retry.verdict import (
 )
 from proxy.policy.settings import (
     Backoff,
+    BackoffStrategy,
     HonouredKey,
+    JitterStrategy,
     Origin,
     Outcomes,
     RetrySettings,
@@ -88,16 +91,15 @@ def verdict(
     throttle: bool = True,
     budget: bool = True,
 ) -> Verdict:
+    """The verdict by all steps, one after the other."""
     by = by or rules()
-    return decide(
-        by,
-        by.of(asked, result),
-        result,
-        lambda: situation,
-        breaker_admits=lambda _: breaker,
-        throttle_admits=lambda _: throttle,
-        take_budget=lambda: budget,
-    )
+    permission = by.by_outcome(by.of(asked, result), result)
+    if isinstance(permission, VerdictReason):
+        return Verdict(permission)
+    delay = by.plan(result, situation)
+    if isinstance(delay, VerdictReason):
+        return Verdict(delay)
+    return decide(delay, permission, Outlook(breaker, throttle, budget))
 
 
 # The shared vectors.
@@ -399,80 +401,46 @@ def test_a_body_that_was_not_sent_is_not_lost() -> None:
     )
 
 
-def test_the_budget_is_charged_for_nothing_that_another_forbids() -> None:
-    charged = []
-
-    def take() -> bool:
-        charged.append(1)
-        return True
-
-    for result, situation, breaker in (
-        (AttemptResult(None, 500), CALM, True),
-        (LISTED, replace(CALM, made=3), True),
-        (LISTED, replace(CALM, shutting_down=True), True),
-        (with_hint(503, wait=99.0), CALM, True),
-        (LISTED, CALM, False),
-    ):
-        decide(
-            rules(),
-            rules().of(GET, result),
-            result,
-            lambda situation=situation: situation,  # type: ignore[misc]  # bound here
-            breaker_admits=lambda _, admits=breaker: admits,  # type: ignore[misc]  # bound here
-            throttle_admits=lambda _: True,
-            take_budget=take,
-        )
-    assert charged == []
-    verdict(GET, LISTED)
-    assert verdict(GET, LISTED, budget=False) == Verdict(VerdictReason.BUDGET)
-    assert verdict(GET, LISTED, throttle=False, budget=False) == Verdict(VerdictReason.THROTTLED)
-    assert verdict(GET, LISTED, breaker=False, throttle=False) == Verdict(
-        VerdictReason.BREAKER_OPEN
-    )
-
-
-def test_the_breaker_is_asked_about_the_time_after_the_wait() -> None:
-    asked: list[float] = []
-
-    def admits(wait: float) -> bool:
-        asked.append(wait)
-        return True
-
-    by = rules(backoff=Backoff("constant", base=2.0, jitter="none"))
-    decide(
-        by,
-        by.of(GET, LISTED),
-        LISTED,
-        lambda: CALM,
-        breaker_admits=admits,
-        throttle_admits=lambda _: True,
-        take_budget=lambda: True,
-    )
-    assert asked == [2.0]
+@pytest.mark.parametrize(
+    ("outlook", "reason"),
+    [
+        (Outlook(), VerdictReason.RETRIED),
+        (Outlook(budget_allows=False), VerdictReason.BUDGET),
+        (Outlook(throttle_admits=False), VerdictReason.THROTTLED),
+        (Outlook(throttle_admits=False, budget_allows=False), VerdictReason.THROTTLED),
+        (Outlook(breaker_admits=False), VerdictReason.BREAKER_OPEN),
+        (Outlook(breaker_admits=False, throttle_admits=False), VerdictReason.BREAKER_OPEN),
+        (Outlook(breaker_admits=False, budget_allows=False), VerdictReason.BREAKER_OPEN),
+    ],
+)
+def test_what_the_attempt_would_meet(outlook: Outlook, reason: VerdictReason) -> None:
+    delay = RetryDelay(2.0, "backoff")
+    reached = decide(delay, ANYWHERE, outlook)
+    assert reached.reason is reason
+    assert reached.delay == (delay if reason is VerdictReason.RETRIED else None)
+    # A key that does not last until then comes first.
+    late = decide(delay, RepeatPermission(within=1.9), outlook)
+    assert late == Verdict(VerdictReason.KEY_EXPIRED)
+    in_time = RepeatPermission("http://a.example", within=2.0)
+    assert decide(delay, in_time, Outlook()) == Verdict(VerdictReason.RETRIED, delay, in_time)
 
 
 def test_success_after_a_retry_is_called_recovered() -> None:
     assert verdict(GET, AttemptResult(None, 404, is_first=False)).reason is VerdictReason.RECOVERED
 
 
-def test_nobody_looks_around_for_an_outcome_that_is_not_repeated() -> None:
-    def look() -> Situation:
-        raise AssertionError
-
-    for result in (
-        AttemptResult(None, 404),
-        AttemptResult(None, 500),
-        AttemptResult(FailureKind.PROTOCOL),
-    ):
-        decide(
-            rules(),
-            rules().of(GET, result),
-            result,
-            look,
-            breaker_admits=lambda _: True,
-            throttle_admits=lambda _: True,
-            take_budget=lambda: True,
-        )
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (AttemptResult(None, 404), VerdictReason.SUCCESS),
+        (AttemptResult(None, 500), VerdictReason.NOT_RETRYABLE_STATUS),
+        (AttemptResult(FailureKind.PROTOCOL), VerdictReason.NOT_RETRYABLE_KIND),
+    ],
+)
+def test_an_outcome_that_is_not_repeated_decides_alone(
+    result: AttemptResult, reason: VerdictReason
+) -> None:
+    assert rules().by_outcome(rules().of(GET, result), result) is reason
 
 
 def test_misdirected_is_tried_once_more() -> None:
@@ -577,7 +545,7 @@ def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
     hinted = with_hint(503, wait=2.0)
     assert waits(hinted) == RetryDelay(2.0, "hint")
     assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
-    assert waits(hinted, backoff=Backoff(jitter="none")) == RetryDelay(2.0, "hint")
+    assert waits(hinted, backoff=Backoff(jitter=JitterStrategy.NONE)) == RetryDelay(2.0, "hint")
 
 
 def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
@@ -587,17 +555,17 @@ def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
 
 
 def test_our_own_wait_rules_if_it_is_longer() -> None:
-    backoff = Backoff("constant", base=4.0, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=4.0, jitter=JitterStrategy.NONE)
     assert waits(with_hint(503, wait=2.0), backoff=backoff) == RetryDelay(4.0, "backoff")
 
 
 def test_hints_can_be_switched_off() -> None:
-    backoff = Backoff("constant", base=0.25, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=0.25, jitter=JitterStrategy.NONE)
     assert waits(LATE, backoff=backoff, longest_hint=None) == RetryDelay(0.25, "backoff")
 
 
 def test_after_429_without_a_hint_the_base_is_a_second() -> None:
-    none = Backoff(base=0.1, jitter="none")
+    none = Backoff(base=0.1, jitter=JitterStrategy.NONE)
     assert waits(AttemptResult(None, 429), backoff=none) == RetryDelay(1.0, "backoff")
     assert waits(AttemptResult(None, 429), replace(CALM, made=2), backoff=none) == RetryDelay(
         2.0, "backoff"
@@ -608,7 +576,7 @@ def test_after_429_without_a_hint_the_base_is_a_second() -> None:
 
 
 def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
-    backoff = Backoff("constant", base=8.0, jitter="none")
+    backoff = Backoff(BackoffStrategy.CONSTANT, base=8.0, jitter=JitterStrategy.NONE)
     assert waits(LISTED, replace(CALM, time_left=5.0), backoff=backoff) is VerdictReason.DEADLINE
     assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == RetryDelay(
         8.0, "backoff"

@@ -58,8 +58,12 @@ def test_paths(pattern: str, path: str, *, taken: bool) -> None:
         pytest.param(Match(paths=("/a", "/v1/**")), (), None, id="one path of two"),
         pytest.param(Match(methods=("POST",)), (), "the method is not POST", id="method"),
         pytest.param(Match(methods=("HEAD",)), (), "the method is not HEAD", id="GET is not HEAD"),
+        pytest.param(
+            Match(methods=("POST", "PUT")), (), "the method is not POST or PUT", id="two methods"
+        ),
         pytest.param(Match(methods=("GET", "HEAD")), (), None, id="one method of two"),
         pytest.param(Match(hosts=("b.example",)), (), "the host is not b.example", id="host"),
+        pytest.param(Match(hosts=("a.b", "*.c")), (), "the host is not a.b or *.c", id="two hosts"),
         pytest.param(Match(hosts=("a.b.example",)), (), None, id="host by name"),
         pytest.param(Match(hosts=("*.b.example",)), (), None, id="host one level below"),
         pytest.param(Match(hosts=("*.example",)), (), None, id="host two levels below"),
@@ -100,6 +104,27 @@ def test_paths(pattern: str, path: str, *, taken: bool) -> None:
             id="every header counts",
         ),
         pytest.param(
+            Match(headers=(("x-tenant", "acme"), ("accept", "text/html"))),
+            ACME,
+            "the header accept is not text/html",
+            id="every whole value counts",
+        ),
+        pytest.param(
+            Match(headers=(("accept", "*/*"), ("x-tenant", "b*"))),
+            ACME,
+            "the header x-tenant is not b*",
+            id="every beginning counts",
+        ),
+        pytest.param(
+            Match(headers=(("x-tenant", "ad*"),)),
+            ACME,
+            "the header x-tenant is not ad*",
+            id="another beginning",
+        ),
+        pytest.param(
+            Match(headers=(("x-tenant", "acme*"), ("accept", "*"))), ACME, None, id="both begin so"
+        ),
+        pytest.param(
             Match(headers=(("x-city", "K\u00f6ln"),)),
             ((b"X-City", b"K\xf6ln"),),
             None,
@@ -129,6 +154,13 @@ def test_mismatch(match: Match, headers: Headers, reason: str | None) -> None:
         pytest.param((Match(("/v2/**",)), Match(("/v1/*",))), 1, id="the only one"),
         pytest.param((Match(("/*/b",)), Match(("/v1/*",))), 1, id="the one whose rest fits"),
         pytest.param((Match(("/*/a",)), Match(("/v1/a",))), 0, id="a wildcard that comes first"),
+        pytest.param((Match(("/v1/*/x",)), Match(("/*/a",))), 1, id="past a longer one"),
+        pytest.param(
+            (Match(("/*/*",), ("POST",)), Match(("/v1/a/**",))), 1, id="a name behind a wildcard"
+        ),
+        pytest.param(
+            (Match(("/*/x/**",)), Match(("/v1/*/**",)), Match()), 1, id="a wildcard behind a name"
+        ),
         pytest.param((Match(("/v1/a",), ("POST",)), Match()), 1, id="past another method"),
         pytest.param((Match(hosts=("*.c",)), Match(hosts=("b.c",))), 0, id="a wide host first"),
         pytest.param((Match(hosts=("c",)), Match()), 1, id="past another host"),
@@ -145,6 +177,22 @@ def test_mismatch(match: Match, headers: Headers, reason: str | None) -> None:
 )
 def test_first_match_wins(matches: tuple[Match, ...], expected: int) -> None:
     assert RouteTable(matches).find("GET", "b.c", "/v1/a", ((b"X", b"1"),)) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param("/v1/a/x", 0, id="named all the way"),
+        pytest.param("/v1/b/y", 1, id="a wildcard in the middle"),
+        pytest.param("/v2/a/x", 2, id="a wildcard first"),
+        pytest.param("/v1//y", -1, id="an empty segment is none, where both were followed"),
+        pytest.param("/v2//x", -1, id="nor here"),
+        pytest.param("/v1/a/z", -1, id="no pattern goes on like that"),
+    ],
+)
+def test_where_names_and_wildcards_meet_at_several_depths(path: str, expected: int) -> None:
+    table = RouteTable((Match(("/v1/a/x", "/v1/a/x/**")), Match(("/v1/*/y",)), Match(("/*/*/x",))))
+    assert table.find("GET", "", path, ()) == expected
 
 
 def test_a_file_of_only_conditional_routes_may_match_nothing() -> None:
@@ -218,6 +266,9 @@ def test_find_is_right_among_many_paths(many: list[str], path: str) -> None:
         pytest.param(Match(("/v1/**",)), Match(("/v1",)), True, id="the rest may be nothing"),
         pytest.param(Match(("/v1/**",)), Match(("/v1/*/x",)), True, id="segments in the rest"),
         pytest.param(Match(("/v1/*",)), Match(("/v1/a",)), True, id="a segment in a wildcard"),
+        pytest.param(Match(("/v1/**",)), Match(("/v1/a/**",)), True, id="a longer rest"),
+        pytest.param(Match(("/v1/a/**",)), Match(("/v1/**",)), False, id="a shorter rest"),
+        pytest.param(Match(("/v1/*/**",)), Match(("/v1/**",)), False, id="a rest that is nothing"),
         pytest.param(Match(("/v1/*",)), Match(("/v1/",)), False, id="an empty segment"),
         pytest.param(Match(("/v1/*",)), Match(("/v1/**",)), False, id="one segment of the rest"),
         pytest.param(Match(("/*/**",)), Match(("/**",)), False, id="the root is left over"),
@@ -245,6 +296,21 @@ def test_find_is_right_among_many_paths(many: list[str], path: str) -> None:
         ),
         pytest.param(
             Match(headers=(("x", "ab*"),)), Match(headers=(("x", "a*"),)), False, id="a longer one"
+        ),
+        pytest.param(
+            Match(headers=(("x", "a*"),)), Match(headers=(("x", "ab*"),)), True, id="a shorter one"
+        ),
+        pytest.param(
+            Match(headers=(("x", "*"),)), Match(headers=(("x", "*"),)), True, id="any value twice"
+        ),
+        pytest.param(
+            Match(headers=(("x", "a*"),)), Match(headers=(("x", "*"),)), False, id="of any value"
+        ),
+        pytest.param(
+            Match(headers=(("x", "a"),)), Match(headers=(("x", "a*"),)), False, id="of a beginning"
+        ),
+        pytest.param(
+            Match(headers=(("x", "a**"),)), Match(headers=(("x", "a*"),)), False, id="with a star"
         ),
         pytest.param(
             Match(headers=(("x", "a"),)), Match(headers=(("y", "a"),)), False, id="another header"
@@ -279,6 +345,7 @@ def cost(table: RouteTable, request: Request) -> float:
     return min(repeat("find(*request)", globals=call, number=500, repeat=15))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("match", "request_of"),
     [
@@ -315,6 +382,7 @@ def test_a_thousand_routes_cost_little_more_than_ten(
     assert cost(many, request_of(999)) < 2 * cost(few, request_of(9))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("host", "path"),
     [

@@ -7,15 +7,15 @@ from urllib.parse import parse_qsl, quote_plus
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.settings import ThrottleKey
+from proxy.policy.settings import CallerSource, ThrottleKey
 from proxy.policy.throttle.caller_key import count_of_parameter, digest, value_of
 from tests.support.depth import FUZZ
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-BY_ADDRESS = ThrottleKey("client_ip")
-BY_HEADER = ThrottleKey("header", "x-tenant")
-BY_QUERY = ThrottleKey("query", "tenant")
+BY_ADDRESS = ThrottleKey(CallerSource.CLIENT_IP)
+BY_HEADER = ThrottleKey(CallerSource.HEADER, "x-tenant")
+BY_QUERY = ThrottleKey(CallerSource.QUERY, "tenant")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_by_header(headers: Headers, value: bytes | None) -> None:
 )
 def test_by_credentials(name: str, sent: bytes, value: bytes | None) -> None:
     headers = ((name.title().encode(), sent),)
-    assert value_of(ThrottleKey("header", name), headers, "/", "192.0.2.1") == value
+    assert value_of(ThrottleKey(CallerSource.HEADER, name), headers, "/", "192.0.2.1") == value
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_by_query(target: str, value: bytes | None) -> None:
     ],
 )
 def test_names_of_parameters(name: str, query: str, value: bytes) -> None:
-    assert value_of(ThrottleKey("query", name), (), f"/?{query}", "") == value
+    assert value_of(ThrottleKey(CallerSource.QUERY, name), (), f"/?{query}", "") == value
 
 
 @FUZZ

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.limiter import LocalLimiter
 from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.depth import FUZZ, fewer
@@ -30,7 +30,7 @@ def limiter_of(
 def limits(
     *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
 ) -> ThrottleSettings:
-    algorithm = "window" if window else "gcra"
+    algorithm = RateAlgorithm.WINDOW if window else RateAlgorithm.GCRA
     return ThrottleSettings(rates, burst, algorithm, concurrency)
 
 
@@ -498,7 +498,7 @@ throttles = st.builds(
     ThrottleSettings,
     rates=st.lists(rates, max_size=3).map(tuple),
     burst=st.none() | st.integers(1, 5),
-    algorithm=st.sampled_from(["gcra", "window"]),
+    algorithm=st.sampled_from(RateAlgorithm),
     concurrency=st.none() | st.integers(1, 10),
 )
 
@@ -512,7 +512,7 @@ def test_no_limit_is_ever_exceeded(
     run.go_on(happening)
     for rate in settings.rates:
         period = round(rate.period * 1e9)
-        if settings.algorithm == "window":
+        if settings.algorithm is RateAlgorithm.WINDOW:
             for first, beyond in zip(run.sent, run.sent[rate.count :], strict=False):
                 assert beyond - first >= period
             continue
@@ -537,7 +537,7 @@ def test_a_wait_is_true_to_the_nanosecond(
     assert foretold == sorted(foretold)
     # Several windows can delay each other, from where the smallest of them begins anew.
     exact = count
-    if settings.algorithm == "window" and len(set(settings.rates)) > 1:
+    if settings.algorithm is RateAlgorithm.WINDOW and len(set(settings.rates)) > 1:
         exact = min(rate.count for rate in settings.rates)
     for n, wait in enumerate(foretold, 1):
         earliest = run.nanoseconds + round(limiter.wait(run.now, 1) * 1e9)
@@ -558,7 +558,7 @@ def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
     """Of single smooth rates of one period, that is: else there is no larger one."""
     period = 10**9
     both = [
-        replace(each, rates=(Rate(count, 1.0),), algorithm="gcra", concurrency=None)
+        replace(each, rates=(Rate(count, 1.0),), algorithm=RateAlgorithm.GCRA, concurrency=None)
         for each, count in ((one, len(one.rates) + 1), (other, 5))
     ]
     run = Run(both[0])

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.limiter import LocalLimiter
 from proxy.policy.throttle.pacing import most_in_window, pace, part_used
 from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
@@ -33,7 +33,7 @@ RATES = {
     "10/s and 5000/h": (Rate(10, 1.0), Rate(5000, 3600.0)),
 }
 each_rate = pytest.mark.parametrize("rates", RATES.values(), ids=RATES.keys())
-each_algorithm = pytest.mark.parametrize("algorithm", ["gcra", "window"])
+each_algorithm = pytest.mark.parametrize("algorithm", RateAlgorithm)
 
 
 class Sender:
@@ -98,7 +98,7 @@ def part_sent(sender: Sender, rate: Rate) -> float:
 
 @each_rate
 @each_algorithm
-def test_callers_without_end(rates: tuple[Rate, ...], algorithm: str) -> None:
+def test_callers_without_end(rates: tuple[Rate, ...], algorithm: RateAlgorithm) -> None:
     sender = Sender(ThrottleSettings(rates, algorithm=algorithm))
     sender.send(CALLS)
     assert_none_refused(sender)
@@ -108,7 +108,7 @@ def test_callers_without_end(rates: tuple[Rate, ...], algorithm: str) -> None:
 
 @each_rate
 @each_algorithm
-def test_idle_times_pauses_and_reloads(rates: tuple[Rate, ...], algorithm: str) -> None:
+def test_idle_times_pauses_and_reloads(rates: tuple[Rate, ...], algorithm: RateAlgorithm) -> None:
     settings = ThrottleSettings(rates, algorithm=algorithm)
     sender = Sender(settings)
     period = max(rate.period for rate in rates)
@@ -134,7 +134,7 @@ def test_windows_in_which_a_rate_was_changed_hold_the_larger_number(seed: int) -
         ThrottleSettings((Rate(count, period),), algorithm=algorithm)
         for period in [chance.choice([0.5, 1.0, 60.0])]
         for count in (chance.randint(1, 60), chance.randint(1, 60))
-        for algorithm in [chance.choice(["gcra", "window"])]
+        for algorithm in [chance.choice([*RateAlgorithm])]
     ]
     sender = Sender(settings[0], seed)
     for turn in range(1, 20):
@@ -147,9 +147,11 @@ def test_windows_in_which_a_rate_was_changed_hold_the_larger_number(seed: int) -
         assert not refused(arrivals, rate.count, rate.period)
 
 
-@pytest.mark.parametrize("algorithm", ["gcra", "window"])
+@pytest.mark.parametrize("algorithm", RateAlgorithm)
 @pytest.mark.parametrize(("before", "after"), [(1, 10), (10, 1), (100, 3), (2, 1000)])
-def test_a_changed_rate_counts_from_the_last_call(before: int, after: int, algorithm: str) -> None:
+def test_a_changed_rate_counts_from_the_last_call(
+    before: int, after: int, algorithm: RateAlgorithm
+) -> None:
     one, other = (
         ThrottleSettings((Rate(count, 3600.0),), burst=1, algorithm=algorithm)
         for count in (before, after)
@@ -201,9 +203,11 @@ def test_how_many_go_at_once_where_nothing_is_written(rate: Rate, at_once: int) 
     assert len(sender.sent) == at_once
 
 
-@pytest.mark.parametrize("algorithm", ["gcra", "window"])
+@pytest.mark.parametrize("algorithm", RateAlgorithm)
 @pytest.mark.parametrize("margin", [0.0, 0.001, 0.2])
-def test_a_written_margin_is_what_arrivals_may_vary_by(margin: float, algorithm: str) -> None:
+def test_a_written_margin_is_what_arrivals_may_vary_by(
+    margin: float, algorithm: RateAlgorithm
+) -> None:
     sender = Sender(ThrottleSettings((Rate(50, 1.0),), margin=margin, algorithm=algorithm))
     sender.send(CALLS)
     assert_none_refused(sender)
@@ -213,7 +217,7 @@ def test_a_written_margin_is_what_arrivals_may_vary_by(margin: float, algorithm:
 
 
 def test_beyond_the_margin_gcra_exceeds_by_little_and_a_window_by_all() -> None:
-    for algorithm, most in (("gcra", 22), ("window", 40)):
+    for algorithm, most in ((RateAlgorithm.GCRA, 22), (RateAlgorithm.WINDOW, 40)):
         sender = Sender(ThrottleSettings((Rate(20, 1.0),), algorithm=algorithm))
         sender.send(1000)
         late = [moment + (0.1 if at % 20 == 0 else 0.0) for at, moment in enumerate(sender.sent)]

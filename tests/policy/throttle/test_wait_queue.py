@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER, Limiter
 from proxy.policy.throttle.wait_queue import ThrottleCause, ThrottleRefusal, Waiter, WaitQueue
 from tests.policy.throttle.remote_limiter import GUESS, RemoteLimiter
@@ -37,7 +37,7 @@ def limits(
     return ThrottleSettings(
         rates=rates,
         burst=burst,
-        algorithm="window" if window else "gcra",
+        algorithm=RateAlgorithm.WINDOW if window else RateAlgorithm.GCRA,
         concurrency=concurrency,
         max_wait=max_wait,
         max_queue=max_queue,
@@ -889,7 +889,8 @@ def test_it_tells_where_it_stands() -> None:
 
 def test_a_change_reaches_the_permits() -> None:
     story = Story(limits(TEN))
-    after = replace(limits(TEN), concurrency=0)
+    assert story.queue.take(START)
+    after = replace(limits(TEN), concurrency=1)
     story.change(after)
     assert story.queue.settings == after
     assert not story.queue.take(START)

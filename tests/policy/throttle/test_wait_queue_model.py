@@ -13,7 +13,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
 from tests.policy.throttle.textbook import textbook_limiter
 from tests.support.depth import fewer
@@ -31,7 +31,7 @@ all_settings = st.builds(
     ThrottleSettings,
     rates=st.lists(rates, max_size=2, unique=True).map(tuple),
     burst=st.integers(1, 4),
-    algorithm=st.sampled_from(["gcra", "window"]),
+    algorithm=st.sampled_from(RateAlgorithm),
     concurrency=st.sampled_from([None, None, 1, 3]),
     max_wait=st.sampled_from([None, 5.0, 1.0, 0.2, 0.0]),
     max_queue=st.sampled_from([1000, 3, 0]),
@@ -268,7 +268,7 @@ class Line(RuleBasedStateMachine):
             self.sent.append(self.clock)
         settings = self.queue.settings
         for rate in settings.rates:
-            if settings.algorithm == "window":
+            if settings.algorithm is RateAlgorithm.WINDOW:
                 together, apart = rate.count, round(rate.period * SECOND)
                 if len(self.sent) > together:
                     assert self.sent[-1] - self.sent[-1 - together] >= apart
@@ -314,7 +314,7 @@ class Line(RuleBasedStateMachine):
     def can_be_foretold(self) -> bool:
         """Slots become free when they do, and several windows delay each other."""
         settings = self.queue.settings
-        is_simple = settings.algorithm == "gcra" or len(settings.rates) < 2
+        is_simple = settings.algorithm is RateAlgorithm.GCRA or len(settings.rates) < 2
         nobody_is_gone = not any(caller.has_left for caller in (*self.in_queue, *self.back))
         return settings.concurrency is None and is_simple and nobody_is_gone
 

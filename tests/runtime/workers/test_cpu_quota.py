@@ -56,10 +56,10 @@ def test_cores(tmp_path: Path, own: str, files: dict[str, str], expected: int) -
 
 def test_a_number_is_taken_as_it_is_and_auto_never_exceeds_what_is_divided() -> None:
     upstream = UpstreamSettings("a", (Origin("http", "a", 80),), max_connections=1)
-    settings = Settings((), None, workers=7, upstreams=(upstream,))
+    settings = Settings(workers=7, upstreams=(upstream,))
     assert worker_count(settings) == 7
-    assert worker_count(Settings((), None)) == 1
-    assert worker_count(Settings((), None, workers=None)) == usable_cores()
-    assert worker_count(Settings((), None, workers=None, upstreams=(upstream,))) == 1
+    assert worker_count(Settings()) == 1
+    assert worker_count(Settings(workers=None)) == usable_cores()
+    assert worker_count(Settings(workers=None, upstreams=(upstream,))) == 1
     few = Limits(connections=1)
-    assert worker_count(Settings((), None, workers=None, limits=few)) == 1
+    assert worker_count(Settings(workers=None, limits=few)) == 1

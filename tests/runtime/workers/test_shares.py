@@ -13,8 +13,6 @@ UPSTREAM = UpstreamSettings(
     budget=BudgetSettings(ratio=0.3, min_per_second=2.0, window=5.0),
 )
 WHOLE = Settings(
-    (),
-    None,
     drain_delay=5.0,
     limits=Limits(connections=100, replay_memory=1001),
     upstreams=(UPSTREAM,),
@@ -40,5 +38,5 @@ def test_parts_make_the_whole(workers: int) -> None:
 
 def test_what_is_switched_off_stays_so() -> None:
     upstream = UpstreamSettings("a", (Origin("http", "a", 80),), budget=None, idle_connections=0)
-    part = share_of(Settings((), None, upstreams=(upstream,)), 1, 4).upstreams[0]
+    part = share_of(Settings(upstreams=(upstream,)), 1, 4).upstreams[0]
     assert (part.budget, part.idle_connections) == (None, 0)

@@ -1,23 +1,24 @@
-"""Requests and outcomes for the tests of timelines, in short form."""
+"""Requests and outcomes for the tests of courses, in short form."""
 
 from dataclasses import replace
 
+from proxy.explain.subject import Subject
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
 from proxy.policy.attempt import FailureKind
-from proxy.policy.explain.subject import Subject
-from proxy.policy.explain.timeline import ScriptedOutcome
 from proxy.policy.settings import (
     Backoff,
+    JitterStrategy,
     Match,
     Origin,
     RetrySettings,
     RouteSettings,
     UpstreamSettings,
 )
+from proxy.simulation.scripted_peer import ScriptedOutcome
 
 UPSTREAM = UpstreamSettings("up", (Origin("http", "127.0.0.1", 1),))
-STEADY = Backoff(base=0.1, jitter="none")
+STEADY = Backoff(base=0.1, jitter=JitterStrategy.NONE)
 ROUTE = RouteSettings("all", Match(), "up", retry=RetrySettings(backoff=STEADY))
 WALL = 1_800_000_000.0
 

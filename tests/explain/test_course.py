@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.explain.course import Course, simulate
+from proxy.explain.subject import Subject
 from proxy.http.refusal import RefusalReason
-from proxy.policy.explain.subject import Subject
-from proxy.policy.explain.timeline import Timeline, simulate
 from proxy.policy.idempotency.retention import KeyOutcome
 from proxy.policy.settings import (
     USUAL_OUTCOMES,
@@ -21,22 +21,22 @@ from proxy.policy.settings import (
     RouteSettings,
     ThrottleSettings,
 )
-from tests.policy.explain.scripted import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
+from tests.explain.scripted import ROUTE, UPSTREAM, WALL, outcomes, retrying, subject
 
 KEY = "Idempotency-Key: 4711"
 HONOURS = replace(UPSTREAM, honours_key=HonouredKey("idempotency-key"))
 OTHER = replace(UPSTREAM, name="other")
 
 
-def play(of: Subject, *script: str, roll: float = 0.5) -> Timeline:
+def play(of: Subject, *script: str, roll: float = 0.5) -> Course:
     return simulate(of, outcomes(*script), [roll], WALL)
 
 
-def verdicts(timeline: Timeline) -> list[str]:
+def verdicts(course: Course) -> list[str]:
     """The reason for each attempt, with the milliseconds that were waited before it."""
     return [
         f"{'' if a.delay is None else f'{a.delay.seconds * 1000:.0f} '}{a.verdict}"
-        for a in timeline.attempts
+        for a in course.attempts
     ]
 
 
@@ -147,36 +147,36 @@ def throttled(**settings: object) -> RouteSettings:
 
 
 def test_an_attempt_that_would_not_get_its_turn() -> None:
-    timeline = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
-    assert verdicts(timeline) == ["throttled"]
+    course = play(subject(route=throttled(rates=(Rate(1, 60.0),), burst=1)), "503", "200")
+    assert verdicts(course) == ["throttled"]
 
 
 def test_time_in_queue_counts() -> None:
-    timeline = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
-    assert verdicts(timeline) == ["retried", "100 recovered"]
+    course = play(subject(route=throttled(rates=(Rate(1, 1.0),), burst=1)), "503", "200")
+    assert verdicts(course) == ["retried", "100 recovered"]
     # A second, its margin and a millisecond, and 0.1 s of that were the wait between attempts.
-    assert timeline.attempts[1].queued == pytest.approx(0.921, abs=0.001)
-    assert timeline.ended == pytest.approx(1.021, abs=0.001)
+    assert course.attempts[1].queued == pytest.approx(0.921, abs=0.001)
+    assert course.ended == pytest.approx(1.021, abs=0.001)
 
 
 def test_a_pause_is_over_when_the_hint_is() -> None:
-    timeline = play(subject(route=throttled()), "429 Retry-After: 2", "200")
-    assert verdicts(timeline) == ["retried", "2000 recovered"]
-    assert timeline.attempts[1].queued < 0.001
+    course = play(subject(route=throttled()), "429 Retry-After: 2", "200")
+    assert verdicts(course) == ["retried", "2000 recovered"]
+    assert course.attempts[1].queued < 0.001
 
 
 def test_no_outcome_is_left() -> None:
-    timeline = play(subject(), "503")
-    assert verdicts(timeline) == ["retried"]
-    assert timeline.delay is not None
-    assert not timeline.is_over
-    assert timeline.answer is None
+    course = play(subject(), "503")
+    assert verdicts(course) == ["retried"]
+    assert course.delay is not None
+    assert not course.is_over
+    assert course.answer is None
 
 
 def test_nothing_ends_a_silence_without_limits() -> None:
-    timeline = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
-    assert timeline.ended == math.inf
-    assert not timeline.is_over
+    course = play(subject(route=replace(ROUTE, timeout=None)), "timeout", "200")
+    assert course.ended == math.inf
+    assert not course.is_over
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ REQUIRED = replace(KEYED, idempotency=IdempotencySettings(required=True, scope_r
     ],
 )
 def test_what_is_not_even_tried(of: Subject, reason: RefusalReason) -> None:
-    timeline = play(of, "200")
-    assert timeline.answer is not None
-    assert timeline.answer.reason is reason
-    assert timeline.attempts == []
+    course = play(of, "200")
+    assert course.answer is not None
+    assert course.answer.reason is reason
+    assert course.attempts == []
 
 
 FIXED = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, 200))
@@ -284,9 +284,9 @@ ELSEWHERE = replace(ROUTE, fallback=FallbackSettings(USUAL_OUTCOMES, upstream="o
     ],
 )
 def test_fallback(of: Subject, script: list[str], *, falls_back: bool) -> None:
-    timeline = play(of, *script)
-    assert timeline.falls_back == falls_back
-    assert timeline.is_over
+    course = play(of, *script)
+    assert course.falls_back == falls_back
+    assert course.is_over
 
 
 LETTERED = replace(ROUTE, dead_letter=DeadLetterSettings())

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from proxy import pipeline
 from proxy.core.clock import Clock
 from proxy.core.ports import DeadLetterSink
-from proxy.core.recorders import ThrottleRecorder, ThrottleState
+from proxy.core.recorders import AddressState, ThrottleRecorder, ThrottleState
 from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.observe.metrics.snapshot import AddressState
+from proxy.pipeline import build
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
@@ -211,7 +210,7 @@ class GenerationBuilder:
             return single_fields(route, [upstreams_by_name[name] for name in upstreams_of(route)])
 
         routes = tuple(
-            Route(route, pipeline.build(route, services), recorder(route), single(route))
+            Route(route, build(route, services), recorder(route), single(route))
             for route in settings.routes
         )
         names = frozenset((scope, name) for scope, name, _ in scopes)

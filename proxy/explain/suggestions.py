@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from proxy.config import Setting
 from proxy.config.diagnostics.rounding import rounded_down, rounded_up
 from proxy.config.diagnostics.units import format_duration, format_size
+from proxy.explain.subject import Subject
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
 from proxy.policy.caller_fields import display_name
-from proxy.policy.explain.subject import Subject
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import MAY_CARRY_KEY, status_may_have_run
 from proxy.policy.retry.verdict import MISDIRECTED, TOO_EARLY

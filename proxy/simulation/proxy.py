@@ -1,0 +1,169 @@
+"""All that serves a configuration, in virtual time: no listener, no disk, no other process."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from proxy.core.clientless import ClientlessExchange
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.memory_transport import Address, MemoryServer
+from proxy.core.ports import Refused
+from proxy.core.route import Route
+from proxy.core.virtual_time import VirtualLoop
+from proxy.net.write_coalescer import WriteCoalescer
+from proxy.pipeline.generation import Generation, GenerationBuilder, TlsContexts
+from proxy.pipeline.idempotency.in_flight import InFlightKeys
+from proxy.pipeline.retry_waits import RetryWaits
+from proxy.policy.attempt import Attempt, RetryDelay
+from proxy.policy.dead_letter import DeadLetter
+from proxy.policy.reasons import KeyResult, VerdictReason
+from proxy.policy.settings import MemorySettings, Settings
+from proxy.simulation.scripted_peer import ScriptedPeer
+from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
+
+_ADDRESS = "192.0.2.1"
+"""The address of every host name (RFC 5737): a port tells upstreams apart, or the exchange does."""
+
+
+class SimulatedProxy:
+    """The pipelines of a configuration, with the state that they share, over upstreams in memory.
+
+    Must be made while its loop runs. Keys, limits and dead letters are kept in memory, whatever
+    the configuration says.
+    """
+
+    def __init__(self, settings: Settings, loop: VirtualLoop, clock: Clock) -> None:
+        self._loop = loop
+        self.settings = settings
+        self._servers: list[MemoryServer] = []
+        self.store = MemoryIdempotencyStore(MemorySettings(), clock, SilentRecorder())
+        self.dead_letters = SimulatedDeadLetters()
+        self._in_flight = InFlightKeys(self.store, clock, _UnboundedMemory())
+        limiters = MemoryLimiterStore(clock)
+        builder = GenerationBuilder(
+            clock,
+            WriteCoalescer(),
+            RetryWaits(grain=0.0),
+            limiters.limiter,
+            limiters.digest_key,
+            self._in_flight,
+            self.dead_letters,
+        )
+        self._generation = builder.build(
+            settings, _without_tls(settings), Generation(), _new_recorder, _new_throttle_recorder
+        )
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes of the configuration, in its order."""
+        return self._generation.routes
+
+    async def start(self, accept: Callable[[], ScriptedPeer]) -> None:
+        """Accept connections at every address of every upstream; *accept* makes the peer."""
+        addresses: set[Address] = set()
+        for upstream in self.settings.upstreams:
+            for origin in upstream.origins:
+                self._loop.names[origin.host] = [_ADDRESS]
+                found = await self._loop.getaddrinfo(origin.host, origin.port)
+                addresses.update(answer[4] for answer in found)
+        for address in sorted(addresses):
+            self._servers.append(await self._loop.create_server(accept, *address))
+
+    async def serve(self, exchange: ClientlessExchange) -> None:
+        """Run *exchange* through the stages of its route, to the answer of its client."""
+        try:
+            refusal = await exchange.route.handle(exchange)
+        except Refused as refused:
+            refusal = refused.refusal
+        if refusal is not None:
+            exchange.answer(refusal)
+        exchange.finish()
+
+    def close(self) -> None:
+        """Close every connection and timer."""
+        for server in self._servers:
+            server.close()
+        self._in_flight.close()
+        self._generation.close()
+
+
+def _without_tls(settings: Settings) -> TlsContexts:
+    """Return no TLS context for any upstream: connections in memory are plain."""
+    return {(replace(up, budget=None, throttle=None), b""): None for up in settings.upstreams}
+
+
+class SimulatedDeadLetters:
+    """Keeps dead letters in memory (core.ports.DeadLetterSink)."""
+
+    def __init__(self) -> None:
+        self.kept: list[DeadLetter] = []
+
+    async def keep(self, dead_letter: DeadLetter) -> bool:
+        """Keep *dead_letter*: there is always space."""
+        self.kept.append(dead_letter)
+        return True
+
+    def digest(self, content: bytes) -> str:
+        """Digest *content*, which is shown to no person."""
+        return hashlib.sha256(content).hexdigest()
+
+
+class _UnboundedMemory:
+    """Memory without a bound, for results that the store has not taken yet: it takes all."""
+
+    def take(self, size: int) -> bool:
+        del size
+        return True
+
+    def give_back(self, size: int) -> None:
+        del size
+
+
+class SilentRecorder:
+    """Records nothing: what a simulation looks at is in its exchanges (core.route.Recorder).
+
+    Counts nothing that is about no route either (core.recorders.Meter).
+    """
+
+    def started(self) -> None:
+        """Ignore a request."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Ignore an attempt."""
+
+    def judged(self, reason: VerdictReason) -> None:
+        """Ignore a verdict."""
+
+    def waited(self, delay: RetryDelay) -> None:
+        """Ignore a wait."""
+
+    def keyed(self, result: KeyResult) -> None:
+        """Ignore a key."""
+
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        """Ignore what is counted by the name of its metric."""
+
+    def finished(self, exchange: Exchange) -> None:
+        """Ignore a request that has ended."""
+
+
+class SilentThrottleRecorder:
+    """Records nothing of a throttle (core.recorders.ThrottleRecorder)."""
+
+    def admitted(self) -> None:
+        """Ignore an attempt that was admitted."""
+
+    def delayed(self, seconds: float) -> None:
+        """Ignore a wait in the queue."""
+
+    def refused(self) -> None:
+        """Ignore a refusal."""
+
+
+def _new_recorder(_: object) -> SilentRecorder:
+    return SilentRecorder()
+
+
+def _new_throttle_recorder(_scope: str, _name: str) -> SilentThrottleRecorder:
+    return SilentThrottleRecorder()
