@@ -37,11 +37,8 @@ class Recorder(Protocol):
     def keyed(self, result: KeyResult) -> None:
         """Count what an idempotency key meant for a request."""
 
-    def dead_lettered(self, *, kept: bool) -> None:
-        """Count a request that failed for good: *kept* as a dead letter, or lost."""
-
-    def disconnected(self, phase: str) -> None:
-        """Count a client that left during *phase*: body, queue, backoff, upstream or response."""
+    def count(self, metric: str, label: str = "") -> None:
+        """Count one more under a counter of routes in the table of metrics, and its *label*."""
 
     def finished(self, exchange: "Exchange") -> None:
         """Record a request that has ended; its ``code`` and ``attempts`` are final."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from proxy.core.clock import Clock
 from proxy.core.ports import DeadLetterSink
-from proxy.core.recorders import ThrottleRecorder, ThrottleState
+from proxy.core.recorders import AddressState, ThrottleRecorder, ThrottleState
 from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
@@ -117,6 +117,22 @@ class Generation:
             upstream.settings.name: upstream.endpoints.best_state(now)
             for upstream in self.upstreams.values()
             if upstream.endpoints.breakers is not None
+        }
+
+    def address_states(self, now: float) -> dict[str, list[AddressState]]:
+        """Return, for each upstream, its addresses with their connections and breakers."""
+        return {
+            upstream.settings.name: [
+                AddressState(
+                    address=pool.label,
+                    open=pool.open_connections,
+                    idle=pool.idle_connections,
+                    failing=pool.just_failed(now),
+                    breaker=None if pool.breaker is None else pool.breaker.state(now),
+                )
+                for pool in upstream.endpoints.pools
+            ]
+            for upstream in self.upstreams.values()
         }
 
 

@@ -7,9 +7,11 @@ before must not be sent.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
+from proxy.core.recorders import StoreRecorder
 from proxy.policy.idempotency.record import Claim, Claimed, Ending, KnownKeys, Shown
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener, Limiters
@@ -138,3 +140,17 @@ class IdempotencyStore(Protocol):
 
     async def revoke(self, name: str) -> bool:
         """Take a key from its owner, so that it is held; False if no owner that is alive has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """Where limits and idempotency keys are kept, and what of it other processes share."""
+
+    limiters: LimiterStore
+    keys: IdempotencyStore
+    shared: SharedStore | None = None
+    """The store that has to be started and closed; None if all is in this process's memory."""
+    recorder: StoreRecorder | None = None
+    """Where the operations of the shared store are counted; None without one."""
+    on_first_key_route: Callable[[], None] | None = None
+    """Called when a reload first configures idempotency; None if the store needs no call."""

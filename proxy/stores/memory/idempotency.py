@@ -20,6 +20,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from proxy.core.clock import Clock
+from proxy.core.recorders import Meter
 from proxy.policy.fair_share import FairShare, limit_for_one_caller
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
@@ -65,11 +66,11 @@ that there is space for some. With the usual bounds there are never so many."""
 class MemoryIdempotencyStore:
     """Has the record of every key, and shares them with no other process."""
 
-    def __init__(self, settings: MemorySettings, clock: Clock, evicted: Callable[[], None]) -> None:
-        """Call *evicted* for each result, and each record, that is evicted before its time."""
+    def __init__(self, settings: MemorySettings, clock: Clock, meter: Meter) -> None:
+        """*meter* counts each result, and each record, that is evicted before its time."""
         self._settings = settings
         self._clock = clock
-        self._evicted = evicted
+        self._meter = meter
         self._open: dict[str, Record] = {}
         """Records in flight or held, by name."""
         self._ended: dict[str, Record] = {}
@@ -433,7 +434,7 @@ class MemoryIdempotencyStore:
         if record.expires <= wall:
             self._forget(name)
             return
-        self._evicted()
+        self._meter.count("holdfast_store_evictions_total")
         size = len(record.result)
         self._ended[name] = record._replace(state=RecordState.UNSTORED, result=b"")
         usage.markers.names.append(name)
@@ -452,7 +453,7 @@ class MemoryIdempotencyStore:
             )
         assert name is not None  # noqa: S101 - who is asked has something to give up
         if self._ended[name].expires > wall:
-            self._evicted()
+            self._meter.count("holdfast_store_evictions_total")
         self._forget(name)
 
     def _largest(self, which: int) -> str:

@@ -10,9 +10,10 @@ from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import StoreRecorder
+from proxy.core.recorders import StoreMeter, StoreRecorder
 from proxy.policy.settings import RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener, Limiters
+from proxy.stores import OpenedStore
 from proxy.stores.redis.bulk import BulkConnection
 from proxy.stores.redis.concurrency import SharedConcurrencyLimiter
 from proxy.stores.redis.connect import RedisConnector
@@ -22,6 +23,7 @@ from proxy.stores.redis.link import Link
 from proxy.stores.redis.permit_commands import PermitCommands, pause_channel
 from proxy.stores.redis.pubsub import PubSub
 from proxy.stores.redis.rates import SharedRateLimiter
+from proxy.stores.redis.scripts import OPERATIONS
 
 _log = logging.getLogger("holdfast")
 
@@ -227,3 +229,12 @@ class RedisStore:
         self.idempotency.missed()
         for limiter in self._all():
             limiter.missed()
+
+
+def open_redis(
+    settings: RedisSettings, clock: Clock, meter: StoreMeter, *, keeps_keys: bool
+) -> OpenedStore:
+    """Make the store of a Redis server: limits and keys, shared by all instances."""
+    recorder = meter.store(OPERATIONS)
+    store = RedisStore(settings, clock, recorder, keeps_keys=keeps_keys)
+    return OpenedStore(store, store.idempotency, store, recorder, store.keep_keys)
