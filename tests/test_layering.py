@@ -84,7 +84,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "caller_fields": {"settings", "throttle"},
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
-        "dead_letter": {"attempt", "failure_category", "retry", "settings"},
+        "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
     },
     "config": {
         "diagnostics": set(),

@@ -128,7 +128,7 @@ class App:
             self._clock,
             coalescer,
             self._retry_waits,
-            self._store.limiters.limiter,
+            self._store.limiters.open_bucket,
             self._store.limiters.digest_key,
             self._in_flight_keys,
             self._dead_letters,

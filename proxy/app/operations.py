@@ -17,7 +17,7 @@ from proxy.observe.status import process_status
 from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import RecordState, Released, Shown
-from proxy.replay.service import ReplayService
+from proxy.replay.service import ReplayRequest, ReplayService
 from proxy.server.router import Router
 from proxy.stores import StoreError
 from proxy.stores.dead_letters import DeadLetterStore
@@ -187,21 +187,19 @@ class AppOperations:
         self, name: str, given: RawHeaders, *, force: bool
     ) -> Obstacle | None:
         """Say why a dead letter would not be sent again now; None if it would."""
-        router = self._router()
         with _asking_dead_letters():
-            return await self._replays.obstacle(
-                name, given, router.named, router.settings, force=force
-            )
+            return await self._replays.obstacle(self._replay_request(name, given, force=force))
 
     async def replay_dead_letter(
         self, name: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
         """Send a dead letter again through its route, as the route is now."""
-        router = self._router()
         with _asking_dead_letters():
-            return await self._replays.replay(
-                name, given, router.named, router.settings, force=force
-            )
+            return await self._replays.replay(self._replay_request(name, given, force=force))
+
+    def _replay_request(self, name: str, given: RawHeaders, *, force: bool) -> ReplayRequest:
+        router = self._router()
+        return ReplayRequest(name, given, router.named, router.settings, force)
 
 
 @contextmanager

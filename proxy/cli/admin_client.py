@@ -21,28 +21,17 @@ _TIMEOUT = 3.0
 _MAX_BYTES = 1024 * 1024
 """Bytes that are read of a response: an untrusted server may send without end."""
 _PROBLEM = "urn:holdfast:problem:"
+_LINES = "application/jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class AdminResponse:
+class AdminResponse(UntrustedJson):
     """A response of the admin listener."""
 
-    status: int
-    content: dict[str, object]
-    """The JSON object; empty if there was none."""
-
-    def text(self, name: str) -> str:
-        """Return a member that is a string, safe to print; empty if there is none."""
-        return self.untrusted.text(name)
-
-    def number(self, name: str) -> float | None:
-        """Return a member that is a number of a sensible size; None if there is none."""
-        return self.untrusted.number(name)
-
-    @property
-    def untrusted(self) -> UntrustedJson:
-        """The content, wrapped for safe printing."""
-        return UntrustedJson(self.content)
+    def __init__(self, status: int, content: dict[str, object]) -> None:
+        """Take the JSON object as *content*; empty if there was none."""
+        super().__init__(content)
+        self.status = status
+        self.content = content
 
     @property
     def problem(self) -> str:
@@ -51,90 +40,105 @@ class AdminResponse:
         return problem_type.removeprefix(_PROBLEM) if problem_type.startswith(_PROBLEM) else ""
 
 
-def send_request(
-    admin: str,
-    method: str,
-    path: str,
-    *,
-    token: str | None = None,
-    timeout: float = _TIMEOUT,
-    body: bytes | None = None,
-    max_bytes: int = _MAX_BYTES,
-) -> AdminResponse:
-    """Send a request to the listener at *admin*, a URL or ``unix:PATH``.
+@dataclass(frozen=True, slots=True)
+class AdminClient:
+    """Sends requests to an admin listener. All its methods raise click's errors."""
 
-    *timeout* is the number of seconds to wait for the next byte, *max_bytes* the number of bytes
-    of the response that are read. Raises click's errors.
-    """
-    with closing(_connection(admin, timeout)) as connection, _one_line_errors(admin):
-        connection.request(method, path, body=body, headers=_headers(token))
-        response = connection.getresponse()
-        content = response.read(max_bytes)
-    return AdminResponse(response.status, _object(content))
+    admin: str
+    """The listener: a URL, or ``unix:PATH``."""
+    token: str | None = None
 
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float = _TIMEOUT,
+        body: bytes | None = None,
+        max_bytes: int = _MAX_BYTES,
+    ) -> AdminResponse:
+        """Send a request and return its response.
 
-def stream_lines(
-    admin: str, path: str, *, token: str | None = None, timeout: float = _TIMEOUT
-) -> Iterator[str] | AdminResponse:
-    """Return the lines of a long response as they arrive; or the response, if it is an error."""
-    connection = _connection(admin, timeout)
-    with _one_line_errors(admin):
-        connection.request("GET", path, headers=_headers(token))
-        response = connection.getresponse()
-        if response.status != http.client.OK or response.getheader("Content-Type") != _LINES:
-            with closing(connection):
-                return AdminResponse(response.status, _object(response.read(_MAX_BYTES)))
+        *timeout* is the number of seconds to wait for the next byte, *max_bytes* the number of
+        bytes of the response that are read.
+        """
+        with closing(self._connection(timeout)) as connection, self._one_line_errors():
+            connection.request(method, path, body=body, headers=self._headers())
+            response = connection.getresponse()
+            content = response.read(max_bytes)
+        return AdminResponse(response.status, _object(content))
 
-    def lines() -> Iterator[str]:
-        with closing(connection), _one_line_errors(admin):
-            while line := response.readline():
-                yield line.decode("utf-8", "replace")
+    def stream_lines(self, path: str, *, timeout: float) -> Iterator[str] | AdminResponse:
+        """Return the lines of a long response as they arrive; the response, if it is an error."""
+        connection = self._connection(timeout)
+        with self._one_line_errors():
+            connection.request("GET", path, headers=self._headers())
+            response = connection.getresponse()
+            if response.status != http.client.OK or response.getheader("Content-Type") != _LINES:
+                with closing(connection):
+                    return AdminResponse(response.status, _object(response.read(_MAX_BYTES)))
 
-    return lines()
+        def lines() -> Iterator[str]:
+            with closing(connection), self._one_line_errors():
+                while line := response.readline():
+                    yield line.decode("utf-8", "replace")
 
+        return lines()
 
-_LINES = "application/jsonl"
+    def error_for(self, response: AdminResponse) -> click.ClickException:
+        """Return the error for a response that is not the expected one."""
+        admin = self.admin
+        match response.problem:
+            case "token" if self.token is None:
+                text = f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
+            case "token":
+                text = f"{admin} has another admin token: give the one that its file has"
+            case "":
+                text = (
+                    f"what answers at {admin} is no admin listener of Holdfast: name that with "
+                    f"--admin"
+                )
+            case _:
+                text = f"{admin} answered {response.status}: {response.text('detail')}"
+        return click.ClickException(text)
 
+    def _headers(self) -> dict[str, str]:
+        # The listener refuses unknown hosts; localhost is always accepted.
+        headers = {"Host": "localhost"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {_valid_token(self.token)}"
+        return headers
 
-def _headers(token: str | None) -> dict[str, str]:
-    # The listener refuses unknown hosts; localhost is always accepted.
-    headers = {"Host": "localhost"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {_valid_token(token)}"
-    return headers
+    @contextmanager
+    def _one_line_errors(self) -> Iterator[None]:
+        """Turn connection and protocol errors into errors of one line."""
+        try:
+            yield
+        except OSError as error:
+            raise self._unreachable(error.strerror or str(error)) from None
+        except http.client.HTTPException:  # its text comes from an untrusted server
+            raise self._unreachable("it speaks no HTTP") from None
 
+    def _unreachable(self, reason: str) -> click.ClickException:
+        return click.ClickException(
+            f"no answer from {self.admin}: {reason}; start Holdfast, or name its admin listener "
+            f"with --admin"
+        )
 
-@contextmanager
-def _one_line_errors(admin: str) -> Iterator[None]:
-    """Turn connection and protocol errors into errors of one line."""
-    try:
-        yield
-    except OSError as error:
-        raise _unreachable(admin, error.strerror or str(error)) from None
-    except http.client.HTTPException:  # its text comes from an untrusted server
-        raise _unreachable(admin, "it speaks no HTTP") from None
-
-
-def error_for(admin: str, token: str | None, response: AdminResponse) -> click.ClickException:
-    """Return the error for a response that is not the expected one."""
-    match response.problem:
-        case "token" if token is None:
-            text = f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
-        case "token":
-            text = f"{admin} has another admin token: give the one that its file has"
-        case "":
-            text = (
-                f"what answers at {admin} is no admin listener of Holdfast: name that with --admin"
-            )
-        case _:
-            text = f"{admin} answered {response.status}: {response.text('detail')}"
-    return click.ClickException(text)
-
-
-def _unreachable(admin: str, reason: str) -> click.ClickException:
-    return click.ClickException(
-        f"no answer from {admin}: {reason}; start Holdfast, or name its admin listener with --admin"
-    )
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        """Return a connection that is not yet established."""
+        admin = self.admin
+        if admin.startswith("unix:"):
+            return _UnixConnection(admin.removeprefix("unix:"), timeout)
+        # Not every text is a URL: an impossible port, an open bracket, a name too long for DNS.
+        with suppress(ValueError, http.client.InvalidURL):
+            url = urlsplit(admin if "://" in admin else f"http://{admin}")
+            host = url.hostname or ""
+            host.encode("idna")
+            if url.scheme == "http" and host and not (url.path.strip("/") or url.query):
+                port = url.port or http.client.HTTP_PORT
+                return http.client.HTTPConnection(host, port, timeout=timeout)
+        raise click.BadParameter("write http://HOST:PORT or unix:PATH", param_hint="--admin")
 
 
 def _valid_token(token: str) -> str:
@@ -159,21 +163,6 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self._timeout)
         self.sock.connect(self._path)
-
-
-def _connection(admin: str, timeout: float) -> http.client.HTTPConnection:
-    """Return a connection that is not yet established."""
-    if admin.startswith("unix:"):
-        return _UnixConnection(admin.removeprefix("unix:"), timeout)
-    # Not every text is a URL: an impossible port, an open bracket, a name too long for DNS.
-    with suppress(ValueError, http.client.InvalidURL):
-        url = urlsplit(admin if "://" in admin else f"http://{admin}")
-        host = url.hostname or ""
-        host.encode("idna")
-        if url.scheme == "http" and host and not (url.path.strip("/") or url.query):
-            port = url.port or http.client.HTTP_PORT
-            return http.client.HTTPConnection(host, port, timeout=timeout)
-    raise click.BadParameter("write http://HOST:PORT or unix:PATH", param_hint="--admin")
 
 
 def _object(body: bytes) -> dict[str, object]:

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, error_for, send_request, stream_lines
+from proxy.cli.admin_client import AdminClient, AdminResponse
 from proxy.cli.untrusted_json import UntrustedJson
 
 PAGE_SIZE = 1000
@@ -22,18 +22,18 @@ _ERROR_TEXTS = {
 
 
 def request_dead_letters(
-    method: str, path: str, admin: str, token: str | None, timeout: float = _TIMEOUT
+    client: AdminClient, method: str, path: str, timeout: float = _TIMEOUT
 ) -> AdminResponse:
     """Send a request and return its response; raise an error that says what to do if it failed."""
-    response = send_request(admin, method, path, token=token, timeout=timeout, max_bytes=_MAX_BYTES)
+    response = client.send(method, path, timeout=timeout, max_bytes=_MAX_BYTES)
     if response.status == _OK and response.content:
         return response
-    raise click.ClickException(error_text(response, admin, token))
+    raise click.ClickException(error_text(client, response))
 
 
-def error_text(response: AdminResponse, admin: str, token: str | None) -> str:
+def error_text(client: AdminClient, response: AdminResponse) -> str:
     """Return the error text for a response that is an error."""
-    return _ERROR_TEXTS.get(response.problem) or error_for(admin, token, response).message
+    return _ERROR_TEXTS.get(response.problem) or client.error_for(response).message
 
 
 def list_path(route: str | None, **others: object) -> str:
@@ -41,12 +41,12 @@ def list_path(route: str | None, **others: object) -> str:
     return f"/dead-letters?{_query(route, **others)}"
 
 
-def all_dead_letters(route: str | None, admin: str, token: str | None) -> Iterator[UntrustedJson]:
+def all_dead_letters(client: AdminClient, route: str | None) -> Iterator[UntrustedJson]:
     """Yield all dead letters that exist now, the oldest first; later ones are not included."""
     after: dict[str, object] = {}
     while True:
         path = list_path(route, order="oldest", limit=PAGE_SIZE, **after)
-        page = request_dead_letters("GET", path, admin, token).untrusted
+        page = request_dead_letters(client, "GET", path)
         yield from page.parts("letters")
         next_page = page.raw_text("next")
         if next_page is None:
@@ -54,12 +54,11 @@ def all_dead_letters(route: str | None, admin: str, token: str | None) -> Iterat
         after = {"after": next_page}
 
 
-def export_lines(route: str | None, admin: str, token: str | None) -> Iterator[str]:
+def export_lines(client: AdminClient, route: str | None) -> Iterator[str]:
     """Return all dead letters in full, as one line of JSON each."""
-    path = f"/dead-letters/export?{_query(route)}"
-    found = stream_lines(admin, path, token=token, timeout=_TIMEOUT)
+    found = client.stream_lines(f"/dead-letters/export?{_query(route)}", timeout=_TIMEOUT)
     if isinstance(found, AdminResponse):
-        raise click.ClickException(error_text(found, admin, token))
+        raise click.ClickException(error_text(client, found))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import click
 
+from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import all_dead_letters
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
@@ -35,10 +36,10 @@ class SelectedDeadLetters:
 
 
 def select_dead_letters(
-    route: str | None, caller: str | None, admin: str, token: str | None
+    client: AdminClient, route: str | None, caller: str | None
 ) -> SelectedDeadLetters:
     """Return the dead letters of *route* and of *caller*; None stands for all."""
-    dead_letters = all_dead_letters(route, admin, token)
+    dead_letters = all_dead_letters(client, route)
     return SelectedDeadLetters(
         [each for each in dead_letters if caller is None or _caller(each) == caller]
     )

@@ -1,6 +1,7 @@
 """Options that several commands share: files, admin listener, token."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -44,11 +45,20 @@ def admin_option(command: CommandT) -> CommandT:
     )(command)
 
 
-def token_option(command: CommandT) -> CommandT:
-    """Add ``--token TOKEN``, better from the environment; the command gets *token*, or None."""
-    return click.option(
+def client_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--admin`` and ``--token``; the command gets *client*, an AdminClient made of both."""
+
+    @admin_option
+    @click.option(
         "--token",
         envvar="HOLDFAST_ADMIN_TOKEN",
         metavar="TOKEN",
         help="The admin token; HOLDFAST_ADMIN_TOKEN keeps it out of the list of processes.",
-    )(command)
+    )
+    @wraps(command)
+    def with_client(*, admin: str, token: str | None, **others: object) -> None:
+        from proxy.cli.admin_client import AdminClient  # noqa: PLC0415 - keeps --help fast
+
+        command(client=AdminClient(admin, token), **others)
+
+    return with_client

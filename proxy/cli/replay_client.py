@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, send_request
+from proxy.cli.admin_client import AdminClient, AdminResponse
 from proxy.cli.dead_letter_client import error_text
 from proxy.cli.render.progress import progress
 from proxy.cli.render.screens import print_line
@@ -26,8 +26,7 @@ class ReplayProgress:
     headers: Sequence[tuple[str, str]]
     force: bool
     dry_run: bool
-    admin: str
-    token: str | None
+    client: AdminClient
     plain_text: bool
     as_json: bool
 
@@ -62,36 +61,28 @@ class ReplayProgress:
         return not stay
 
     def _send(self, dead_letter_id: str) -> AdminResponse:
-        return send_request(
-            self.admin,
-            "POST",
-            f"/dead-letters/{dead_letter_id}/replay",
-            token=self.token,
-            timeout=_TIMEOUT,
-            body=json.dumps(
-                {"headers": self.headers, "force": self.force, "dry_run": self.dry_run}
-            ).encode(),
-        )
+        content = {"headers": self.headers, "force": self.force, "dry_run": self.dry_run}
+        path, body = f"/dead-letters/{dead_letter_id}/replay", json.dumps(content).encode()
+        return self.client.send("POST", path, timeout=_TIMEOUT, body=body)
 
     def _result(self, response: AdminResponse) -> Cell:
         """Format the result of a replay on one line."""
-        untrusted = response.untrusted
-        if untrusted.text("result") == _WOULD_BE_SENT:
+        if response.text("result") == _WOULD_BE_SENT:
             return Cell("would be sent", Tone.GOOD)
         if _is_good(response):
-            status = untrusted.count("status")
-            if not untrusted.count("attempts"):
+            status = response.count("status")
+            if not response.count("attempts"):
                 text = f"not sent: its key has a result already ({status}), the letter is gone"
                 return Cell(text, Tone.GOOD)
             return Cell(f"sent, the upstream answered {status}", Tone.GOOD)
-        if not untrusted.text("result"):
+        if not response.text("result"):
             would = "would not be" if self.dry_run else "not"
             return Cell(f"{would} sent: {self._reason_not_sent(response)}", Tone.WARNING)
-        ran = ", it may have run" if untrusted.is_true("may_have_run") else ""
-        record = untrusted.text("record")
+        ran = ", it may have run" if response.is_true("may_have_run") else ""
+        record = response.text("record")
         hint = f" (its key: holdfast keys show {record})" if record else ""
-        result, error = untrusted.text("result"), untrusted.text("error")
-        text = f"{result}: {error}{ran}: {untrusted.text('detail')}{hint}"
+        result, error = response.text("result"), response.text("error")
+        text = f"{result}: {error}{ran}: {response.text('detail')}{hint}"
         return Cell(text, Tone.BAD)
 
     def _reason_not_sent(self, response: AdminResponse) -> str:
@@ -105,7 +96,7 @@ class ReplayProgress:
                 )
             case "letter_replaying" | "letter_without_body" | "letter_without_route":
                 return response.text("detail")
-        return error_text(response, self.admin, self.token)
+        return error_text(self.client, response)
 
 
 def _is_good(response: AdminResponse) -> bool:

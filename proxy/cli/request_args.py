@@ -17,15 +17,7 @@ _FORMS = "/path or http://host/path"
 _is_token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _is_value = re.compile(r"[\t -~\x80-\U0010ffff]*").fullmatch
 _another_field = re.compile(r",(?=[!#$%&'*+.^_`|~0-9A-Za-z-]+=)").split
-_KINDS = (
-    FailureKind.CONNECT,
-    FailureKind.RESET,
-    FailureKind.TIMEOUT,
-    FailureKind.PROTOCOL,
-    FailureKind.CERTIFICATE,
-    FailureKind.BUSY,
-    FailureKind.TRUNCATED,
-)
+_KINDS = [kind for kind in FailureKind if kind not in {FailureKind.UNKNOWN, FailureKind.CANCELLED}]
 _NEVER_SERVED = ("CONNECT", "TRACE")
 _OK = 200
 _LENGTH = b"content-length"

@@ -14,8 +14,6 @@ _MAX_NUMBER = 1e15
 class UntrustedJson:
     """A JSON object in which a member that is missing or of another type counts as empty."""
 
-    __slots__ = ("_content",)
-
     def __init__(self, content: object) -> None:
         self._content: dict[object, object] = content if isinstance(content, dict) else {}
 

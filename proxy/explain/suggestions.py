@@ -12,7 +12,7 @@ from proxy.policy.caller_fields import display_name
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import MAY_CARRY_KEY, status_may_have_run
 from proxy.policy.retry.verdict import MISDIRECTED, TOO_EARLY
-from proxy.policy.settings import HonouredKey
+from proxy.policy.settings import HonouredKey, UnsafeRetries
 
 _NAMEABLE = frozenset(
     {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT, FailureKind.PROTOCOL}
@@ -66,7 +66,10 @@ class LastAttempt:
 
     def suggestions(self) -> list[str]:
         """Return alternatives of what to write for another attempt; empty if none is needed."""
-        find = _SUGGESTIONS.get(self.attempt.verdict)
+        verdict, name = self.attempt.verdict, self.subject.upstream.name
+        if verdict in _FIXED_SUGGESTIONS:
+            return [text.format(name=name) for text in _FIXED_SUGGESTIONS[verdict]]
+        find = _SUGGESTIONS.get(verdict)
         return [] if find is None else find(self)
 
 
@@ -101,7 +104,7 @@ def _name_the_kind(last: LastAttempt) -> list[str]:
 def _make_it_repeatable(last: LastAttempt) -> list[str]:
     subject, attempt = last.subject, last.attempt
     upstream, retry = subject.upstream, subject.route.retry
-    is_never = retry is not None and retry.unsafe == "never"
+    is_never = retry is not None and retry.unsafe is UnsafeRetries.NEVER
     auto = "write unsafe: auto and " if is_never else ""
     endings = []
     listed = attempt.kind is None and attempt.status in upstream.refused
@@ -134,31 +137,10 @@ def _honoured_key(subject: Subject, auto: str) -> str:
     return f"{' and '.join(steps)}{only_if}"
 
 
-def _longer_memory(last: LastAttempt) -> list[str]:
-    name = last.subject.upstream.name
-    return [
-        f"write a longer honours_key: {{for: …}} in upstreams.{name}, if it remembers keys longer",
-        "write shorter waits (retry.backoff) or a shorter retry.attempt_timeout",
-    ]
-
-
-def _a_new_key(_: LastAttempt) -> list[str]:
-    return ["have the client send a new key, once it knows that the first one did nothing"]
-
-
-def _ask_the_owner(_: LastAttempt) -> list[str]:
-    return ["ask the upstream's owner: nothing in the file changes it"]
-
-
 def _more_attempts(last: LastAttempt) -> list[str]:
     if last.attempt.status == MISDIRECTED:
         return ["correct the upstream's urls or host: a 421 is repeated once"]
     return [f"write retry: {{attempts: {last.attempt.number + 1}}} or more"]
-
-
-def _larger_budget(last: LastAttempt) -> list[str]:
-    name = last.subject.upstream.name
-    return [f"write a larger budget in upstreams.{name}, or budget: false"]
 
 
 def _more_time(last: LastAttempt) -> list[str]:
@@ -185,9 +167,20 @@ def _larger_buffer(last: LastAttempt) -> list[str]:
     return [f"write buffer: {format_size(last.subject.head.length)} or more"]
 
 
-def _wider_throttle(_: LastAttempt) -> list[str]:
-    return ["write a higher rate, a larger burst or a longer max_wait in the throttle"]
-
+_FIXED_SUGGESTIONS: dict[VerdictReason | None, tuple[str, ...]] = {
+    VerdictReason.KEY_EXPIRED: (
+        "write a longer honours_key: {{for: …}} in upstreams.{name}, if it remembers keys longer",
+        "write shorter waits (retry.backoff) or a shorter retry.attempt_timeout",
+    ),
+    VerdictReason.FINAL_ANSWER: (
+        "have the client send a new key, once it knows that the first one did nothing",
+    ),
+    VerdictReason.SERVER_SAID_NO: ("ask the upstream's owner: nothing in the file changes it",),
+    VerdictReason.BUDGET: ("write a larger budget in upstreams.{name}, or budget: false",),
+    VerdictReason.THROTTLED: (
+        "write a higher rate, a larger burst or a longer max_wait in the throttle",
+    ),
+}
 
 _SUGGESTIONS: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
     None: _none_if_off,
@@ -196,15 +189,10 @@ _SUGGESTIONS: dict[VerdictReason | None, Callable[[LastAttempt], list[str]]] = {
     VerdictReason.NOT_RETRYABLE_KIND: _name_the_kind,
     VerdictReason.NOT_RETRYABLE_STATUS: _name_the_status,
     VerdictReason.NOT_REPEATABLE: _make_it_repeatable,
-    VerdictReason.KEY_EXPIRED: _longer_memory,
-    VerdictReason.FINAL_ANSWER: _a_new_key,
-    VerdictReason.SERVER_SAID_NO: _ask_the_owner,
     VerdictReason.ATTEMPTS_EXHAUSTED: _more_attempts,
-    VerdictReason.BUDGET: _larger_budget,
     VerdictReason.DEADLINE: _more_time,
     VerdictReason.HINT_TOO_LONG: _longer_hints,
     VerdictReason.BODY_TOO_LARGE: _larger_buffer,
-    VerdictReason.THROTTLED: _wider_throttle,
 }
 
 

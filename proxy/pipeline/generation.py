@@ -25,7 +25,7 @@ from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
-from proxy.pipeline.throttle.throttle import NewLimiter, Throttle
+from proxy.pipeline.throttle.throttle import OpenBucket, Throttle
 from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
 from proxy.policy.failure_category import transient_statuses
@@ -127,7 +127,7 @@ class GenerationBuilder:
     clock: Clock
     coalescer: WriteCoalescer
     retry_waits: RetryWaits
-    new_limiter: NewLimiter
+    open_bucket: OpenBucket
     digest_key: bytes
     """The key of the digests of callers' values, in the names of their buckets."""
     in_flight_keys: InFlightKeys
@@ -162,7 +162,7 @@ class GenerationBuilder:
             or Throttle(
                 label,
                 limit,
-                self.new_limiter,
+                self.open_bucket,
                 throttle_recorder(*label),
                 self.clock,
                 digest_key=self.digest_key,

@@ -46,57 +46,38 @@ class RetryDelay:
     """``backoff`` if the proxy chose it, ``hint`` if the upstream asked for it."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Attempt:
     """The record of one attempt: filled in once, then never changed or merged."""
 
-    __slots__ = (
-        "address",
-        "delay",
-        "duration",
-        "kind",
-        "number",
-        "queued",
-        "received",
-        "reused",
-        "sent",
-        "started",
-        "status",
-        "upstream",
-        "url",
-        "verdict",
-    )
-
-    def __init__(
-        self, number: int, upstream: str, started: float, delay: RetryDelay | None = None
-    ) -> None:
-        self.number = number
-        """Number of the attempt within its request, from 1."""
-        self.upstream = upstream
-        """Name of the upstream in the configuration."""
-        self.delay = delay
-        """The wait before this attempt, if it is a retry that waited."""
-        self.queued = 0.0
-        """Seconds in throttles' wait queues before the attempt was admitted."""
-        self.address = ""
-        """The address that was tried, once one was chosen."""
-        self.url = ""
-        """The upstream's URL that was tried, once an address was chosen."""
-        self.started = started
-        """Monotonic seconds."""
-        self.duration = 0.0
-        """Seconds until the last byte of the response, or the failure."""
-        self.status = 0
-        """Status of the response; 0 as long as no head has come."""
-        self.kind: FailureKind | None = None
-        """How the attempt failed; None if the whole response arrived."""
-        self.sent = False
-        """Whether a byte of the request was handed to the connection."""
-        self.received = False
-        """Whether a byte of the response came back."""
-        self.reused = False
-        """Whether the connection came from the connection pool and had served before."""
-        self.verdict: VerdictReason | None = None
-        """Why a retry followed, or did not; None on a route that does not retry."""
+    number: int
+    """Number of the attempt within its request, from 1."""
+    upstream: str
+    """Name of the upstream in the configuration."""
+    started: float
+    """Monotonic seconds."""
+    delay: RetryDelay | None = None
+    """The wait before this attempt, if it is a retry that waited."""
+    queued: float = 0.0
+    """Seconds in throttles' wait queues before the attempt was admitted."""
+    address: str = ""
+    """The address that was tried, once one was chosen."""
+    url: str = ""
+    """The upstream's URL that was tried, once an address was chosen."""
+    duration: float = 0.0
+    """Seconds until the last byte of the response, or the failure."""
+    status: int = 0
+    """Status of the response; 0 as long as no head has come."""
+    kind: FailureKind | None = None
+    """How the attempt failed; None if the whole response arrived."""
+    sent: bool = False
+    """Whether a byte of the request was handed to the connection."""
+    received: bool = False
+    """Whether a byte of the response came back."""
+    reused: bool = False
+    """Whether the connection came from the connection pool and had served before."""
+    verdict: VerdictReason | None = None
+    """Why a retry followed, or did not; None on a route that does not retry."""
 
     @property
     def found_stale(self) -> bool:

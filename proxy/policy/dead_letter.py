@@ -14,19 +14,12 @@ from enum import StrEnum
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import RefusalReason
 from proxy.policy.attempt import FIRST_FAILURE, Attempt, FailureKind
+from proxy.policy.failure_answers import ANSWERS
 from proxy.policy.failure_category import FailureCategory
 from proxy.policy.retry.verdict import AttemptResult, is_listed
 from proxy.policy.settings import REFUSALS, DeadLetterSettings, UpstreamSettings
 
-FAILED = {
-    RefusalReason.CONNECT: FailureKind.CONNECT,
-    RefusalReason.RESET: FailureKind.RESET,
-    RefusalReason.TIMEOUT: FailureKind.TIMEOUT,
-    RefusalReason.PROTOCOL: FailureKind.PROTOCOL,
-    RefusalReason.CERTIFICATE: FailureKind.CERTIFICATE,
-    RefusalReason.BUSY: FailureKind.BUSY,
-    RefusalReason.UNKNOWN: FailureKind.UNKNOWN,
-}
+FAILED = {refusal.reason: kind for kind, refusal in ANSWERS.items()}
 """Answers of the proxy's own that stand for a failed attempt, with its failure kind.
 
 All others are refusals: the request was not wanted, now or at all, and its client knows."""
@@ -49,8 +42,6 @@ Not among them: what is wrong with the request itself, and what a duplicate is a
 
 class DeadLetterRules:
     """Which requests of a route become dead letters."""
-
-    __slots__ = ("_methods", "_on", "_refused", "keeps_refusals")
 
     def __init__(self, settings: DeadLetterSettings, upstream: UpstreamSettings) -> None:
         self._methods = settings.methods

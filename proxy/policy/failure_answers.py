@@ -6,7 +6,7 @@ from proxy.policy.attempt import Attempt, FailureKind
 TOO_LATE = Refusal(RefusalReason.TIMEOUT, "The upstream did not answer in time.")
 DRAINING = Refusal(RefusalReason.DRAINING, "This proxy is shutting down.", close=True)
 
-_ANSWERS = {
+ANSWERS = {
     FailureKind.CONNECT: Refusal(
         RefusalReason.CONNECT, "No connection to the upstream could be made."
     ),
@@ -23,6 +23,7 @@ _ANSWERS = {
     FailureKind.BUSY: Refusal(RefusalReason.BUSY, "All connections to the upstream are in use."),
     FailureKind.UNKNOWN: Refusal(RefusalReason.UNKNOWN, "The upstream call failed."),
 }
+"""What the client gets after an attempt that failed so, before any response."""
 
 
 def answer_for(attempt: Attempt, *, expired: bool) -> Refusal | None:
@@ -32,4 +33,4 @@ def answer_for(attempt: Attempt, *, expired: bool) -> Refusal | None:
     """
     if attempt.kind is None or attempt.kind is FailureKind.TRUNCATED:
         return None
-    return _ANSWERS[FailureKind.TIMEOUT if expired else attempt.kind]
+    return ANSWERS[FailureKind.TIMEOUT if expired else attempt.kind]

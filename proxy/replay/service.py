@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
@@ -42,6 +43,19 @@ _FELL_BACK = "Only the fallback answered: the letter stays."
 _INTERRUPTED = "Holdfast was told to end: look at the letter again once it runs."
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What an operator asks for: which dead letter is sent again, and how."""
+
+    dead_letter_id: str
+    given: RawHeaders
+    """Header fields besides those that are kept."""
+    find: Callable[[str], Route | None]
+    """Returns the route of a name."""
+    settings: Settings
+    force: bool
+
+
 class ReplayService:
     """All dead letters that this process is replaying."""
 
@@ -58,46 +72,28 @@ class ReplayService:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def replay(
-        self,
-        dead_letter_id: str,
-        given: RawHeaders,
-        find: Callable[[str], Route | None],
-        settings: Settings,
-        *,
-        force: bool,
-    ) -> Replayed | Obstacle:
-        """Replay a dead letter, with the header fields that are *given* besides; or say why not.
+    async def replay(self, request: ReplayRequest) -> Replayed | Obstacle:
+        """Replay a dead letter, or say why not.
 
-        The replay goes on if the operator's request is cancelled. *find* returns the route of a
-        name. Raises StoreError.
+        The replay goes on if the operator's request is cancelled. Raises StoreError.
         """
         if self._is_over:
             return Obstacle.DRAINING
-        work = self._mark_and_send(dead_letter_id, given, find, settings, force=force)
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self._mark_and_send(request))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         await asyncio.wait([task])
         return Obstacle.DRAINING if task.cancelled() else task.result()
 
-    async def obstacle(
-        self,
-        dead_letter_id: str,
-        given: RawHeaders,
-        find: Callable[[str], Route | None],
-        settings: Settings,
-        *,
-        force: bool,
-    ) -> Obstacle | None:
+    async def obstacle(self, request: ReplayRequest) -> Obstacle | None:
         """Return why :meth:`replay` would not send it now; None if it would. Raises StoreError."""
-        dead_letter = await self._store.find(dead_letter_id)
+        dead_letter = await self._store.find(request.dead_letter_id)
         if dead_letter is None:
             return Obstacle.UNKNOWN
-        obstacle = dead_letter.summary.obstacle(force=force)
+        obstacle = dead_letter.summary.obstacle(force=request.force)
         if obstacle is not None or self._is_over:
             return obstacle or Obstacle.DRAINING
-        exchange = self._exchange(dead_letter, given, find, settings)
+        exchange = self._exchange(dead_letter, request)
         return exchange if isinstance(exchange, Obstacle) else None
 
     async def drain(self, grace: float) -> None:
@@ -112,26 +108,18 @@ class ReplayService:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
-    async def _mark_and_send(
-        self,
-        dead_letter_id: str,
-        given: RawHeaders,
-        find: Callable[[str], Route | None],
-        settings: Settings,
-        *,
-        force: bool,
-    ) -> Replayed | Obstacle:
-        ticket = new_owner_token()
-        dead_letter = await self._store.begin_replay(dead_letter_id, ticket, force=force)
+    async def _mark_and_send(self, request: ReplayRequest) -> Replayed | Obstacle:
+        dead_letter_id, ticket = request.dead_letter_id, new_owner_token()
+        dead_letter = await self._store.begin_replay(dead_letter_id, ticket, force=request.force)
         if isinstance(dead_letter, Obstacle):
             return dead_letter
-        exchange = self._exchange(dead_letter, given, find, settings)
+        exchange = self._exchange(dead_letter, request)
         if isinstance(exchange, Obstacle):
             await self._store.end_replay(
                 dead_letter_id, ticket, None, may_have_run=False, gone=False
             )
             return exchange
-        replayed = await self._send(exchange, dead_letter, settings)
+        replayed = await self._send(exchange, dead_letter, request.settings)
         await self._record_result(exchange, ticket, replayed)
         self._count(dead_letter.summary.route, replayed.result)
         if replayed.attempts:
@@ -145,16 +133,13 @@ class ReplayService:
         return replayed
 
     def _exchange(
-        self,
-        dead_letter: DeadLetter,
-        given: RawHeaders,
-        find: Callable[[str], Route | None],
-        settings: Settings,
+        self, dead_letter: DeadLetter, request: ReplayRequest
     ) -> ReplayExchange | Obstacle:
         """Return the exchange that is sent for *dead_letter*, or why there is none."""
-        route = find(dead_letter.summary.route)
+        route = request.find(dead_letter.summary.route)
         if route is None:
             return Obstacle.NO_ROUTE
+        given, settings = request.given, request.settings
         exchange = read_dead_letter(dead_letter, given, route, settings, self._clock)
         return exchange if isinstance(exchange, ReplayExchange) else Obstacle.BAD_HEADERS
 

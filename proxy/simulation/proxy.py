@@ -43,7 +43,7 @@ class SimulatedProxy:
             clock,
             WriteCoalescer(),
             RetryWaits(grain=0.0),
-            limiters.limiter,
+            limiters.open_bucket,
             limiters.digest_key,
             self._in_flight,
             self.dead_letters,

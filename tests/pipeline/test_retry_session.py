@@ -313,7 +313,6 @@ async def test_a_body_of_tiny_pieces_holds_up_nobody_when_it_is_sent_again() -> 
 # Twins: what is said twice for speed comes to the same.
 
 
-@virtual_time
 @pytest.mark.parametrize(
     ("route", "options"),
     [

@@ -14,7 +14,7 @@ from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
 from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
 from proxy.policy.attempt import FailureKind
-from proxy.policy.failure_answers import _ANSWERS
+from proxy.policy.failure_answers import ANSWERS
 from proxy.policy.settings import (
     Match,
     MemorySettings,
@@ -49,14 +49,14 @@ ENDS_WITHOUT_AN_ANSWER = {FailureKind.TRUNCATED, FailureKind.CANCELLED}
     ],
 )
 def test_each_kind_has_its_answer(kind: FailureKind, status: int) -> None:
-    refusal = _ANSWERS[kind]
+    refusal = ANSWERS[kind]
     assert (refusal.reason.value, refusal.status) == (kind.value, status)
     assert refusal.detail
     assert not refusal.close, "the client's connection is as good as before"
 
 
 def test_no_kind_is_without_one() -> None:
-    assert set(_ANSWERS) == set(FailureKind) - ENDS_WITHOUT_AN_ANSWER
+    assert set(ANSWERS) == set(FailureKind) - ENDS_WITHOUT_AN_ANSWER
 
 
 @pytest.mark.parametrize("limit", [None, 30.0], ids=["without a timeout", "with a timeout"])

@@ -11,6 +11,10 @@ USUAL = BreakerSettings()
 SMALL = BreakerSettings(failure_ratio=0.5, min_requests=4, window=10, open_for=30, probes=2)
 
 
+def ignore(_: BreakerChange) -> None:
+    """What a breaker tells of its changes is not looked at."""
+
+
 def attempts(breaker: Breaker, results: str, now: float) -> None:
     """One attempt per letter: g is good, b is bad, n tells nothing."""
     for letter in results:
@@ -20,7 +24,7 @@ def attempts(breaker: Breaker, results: str, now: float) -> None:
 
 
 def opened(now: float = 0.0) -> Breaker:
-    breaker = Breaker(SMALL)
+    breaker = Breaker(SMALL, ignore)
     attempts(breaker, "bbbb", now)
     assert breaker.state(now) is OPEN
     return breaker
@@ -49,13 +53,13 @@ def opened(now: float = 0.0) -> Breaker:
     ],
 )
 def test_opening(settings: BreakerSettings, results: str, state: BreakerState) -> None:
-    breaker = Breaker(settings)
+    breaker = Breaker(settings, ignore)
     attempts(breaker, results, 5.0)
     assert breaker.state(5.0) is state
 
 
 def test_old_failures_are_forgotten() -> None:
-    breaker = Breaker(SMALL)
+    breaker = Breaker(SMALL, ignore)
     attempts(breaker, "bbb", 0.0)
     attempts(breaker, "b", 11.0)
     assert breaker.state(11.0) is CLOSED
@@ -121,7 +125,7 @@ def test_a_probe_that_tells_nothing_gives_its_permit_back() -> None:
 
 
 def test_attempts_from_before_it_opened_change_nothing() -> None:
-    breaker = Breaker(SMALL)
+    breaker = Breaker(SMALL, ignore)
     early = [breaker.admit(0.0) for _ in range(6)]
     attempts(breaker, "bbbb", 0.0)
     probe = breaker.admit(30.0)
@@ -192,7 +196,7 @@ def test_an_upstream_may_refuse_with_503() -> None:
 
 def test_probes_that_take_too_long_are_not_waited_for() -> None:
     settings = BreakerSettings(min_requests=1, open_for=30, probes=2)
-    breaker = Breaker(settings)
+    breaker = Breaker(settings, ignore)
     breaker.report(breaker.admit(0.0) or 0, good=False, now=0.0)
     slow = breaker.admit(30.0)
     good = breaker.admit(31.0)
@@ -217,7 +221,7 @@ def test_all_probes_that_take_too_long_are_replaced() -> None:
 
 @pytest.mark.parametrize("replaced", range(4))
 def test_however_often_probes_are_replaced_no_earlier_ticket_counts_again(replaced: int) -> None:
-    breaker = Breaker(SMALL)
+    breaker = Breaker(SMALL, ignore)
     tickets = [breaker.admit(0.0)]
     attempts(breaker, "bbbb", 0.0)
     now = 0.0
@@ -236,7 +240,7 @@ def test_however_often_probes_are_replaced_no_earlier_ticket_counts_again(replac
 
 def test_probes_may_come_as_seldom_as_they_like() -> None:
     settings = BreakerSettings(min_requests=1, open_for=30, probes=3)
-    breaker = Breaker(settings)
+    breaker = Breaker(settings, ignore)
     breaker.report(breaker.admit(0.0) or 0, good=False, now=0.0)
     for now in (100.0, 200.0, 300.0):
         assert breaker.state(now) is HALF_OPEN
@@ -255,7 +259,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.breaker = Breaker(self.settings)
+        self.breaker = Breaker(self.settings, ignore)
         self.now = 1000.0
         self.state = CLOSED
         self.era = 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, error_for, send_request
-from proxy.cli.options import admin_option, token_option
+from proxy.cli.admin_client import AdminClient, AdminResponse
+from proxy.cli.options import client_options
 from proxy.cli.render.number_format import plural, short_duration
 from proxy.cli.untrusted_json import UntrustedJson
 
@@ -30,9 +30,8 @@ def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str
 @click.command(epilog=_EXAMPLE)
 @click.argument("request_id", metavar="REQUEST_ID", callback=_valid_request_id)
 @click.option("--json", "as_json", is_flag=True, help="What the admin listener says, as it is.")
-@admin_option
-@token_option
-def attempts(request_id: str, admin: str, token: str | None, *, as_json: bool) -> None:
+@client_options
+def attempts(request_id: str, client: AdminClient, *, as_json: bool) -> None:
     """Say what became of a recent request, attempt by attempt.
 
     REQUEST_ID is the X-Request-Id of its answer. The last 1000 notable requests
@@ -40,28 +39,28 @@ def attempts(request_id: str, admin: str, token: str | None, *, as_json: bool) -
     answered by a fallback or an earlier result.
     Exit code 0: said, 1: it is not known, or no answer, 2: wrong usage.
     """
-    response = _ask(request_id, admin, token)
+    response = _ask(request_id, client)
     if as_json:
         click.echo(json.dumps(response.content, indent=2))
         return
-    for number, request in enumerate(response.untrusted.parts("requests")):
+    for number, request in enumerate(response.parts("requests")):
         if number:
             click.echo()
         for line in _request_lines(request):
             click.echo(line)
 
 
-def _ask(request_id: str, admin: str, token: str | None) -> AdminResponse:
+def _ask(request_id: str, client: AdminClient) -> AdminResponse:
     path = f"/attempts?request_id={request_id}"
-    response = send_request(admin, "GET", path, token=token, max_bytes=_MAX_BYTES)
+    response = client.send("GET", path, max_bytes=_MAX_BYTES)
     if response.status == http.client.OK and response.text("request_id") == request_id:
         return response
     if response.problem == "no_attempts":
         raise click.ClickException(
-            f"{admin} knows no such request: only the last notable ones are kept (see access_log: "
-            f"notable); ask another instance with --admin, or search the access log"
+            f"{client.admin} knows no such request: only the last notable ones are kept (see "
+            f"access_log: notable); ask another instance with --admin, or search the access log"
         )
-    raise error_for(admin, token, response)
+    raise client.error_for(response)
 
 
 def _request_lines(request: UntrustedJson) -> Iterator[str]:

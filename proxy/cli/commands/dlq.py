@@ -5,9 +5,10 @@ from functools import partial
 
 import click
 
+from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import PAGE_SIZE, export_lines, list_path, request_dead_letters
 from proxy.cli.dead_letter_selection import confirm_drop, refuse_mixed_callers, select_dead_letters
-from proxy.cli.options import admin_option, token_option
+from proxy.cli.options import client_options
 from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
 from proxy.cli.replay_client import ReplayProgress
@@ -71,8 +72,7 @@ def dlq() -> None:
 )
 @_plain_option
 @_json_option
-@admin_option
-@token_option
+@client_options
 def list_(
     *,
     route: str | None,
@@ -80,8 +80,7 @@ def list_(
     limit: int,
     plain: bool,
     as_json: bool,
-    admin: str,
-    token: str | None,
+    client: AdminClient,
 ) -> None:
     """List dead letters, the newest ones first.
 
@@ -90,7 +89,7 @@ def list_(
     says: long names of routes are cut.
     """
     order = "oldest" if oldest else "newest"
-    page = request_dead_letters("GET", list_path(route, order=order, limit=limit), admin, token)
+    page = request_dead_letters(client, "GET", list_path(route, order=order, limit=limit))
     render = partial(dead_letter_list, route=route, order=order)
     screen_for(render, plain_text=plain, as_json=as_json).show(page.content)
 
@@ -99,21 +98,13 @@ def list_(
 @_dead_letter_argument
 @_plain_option
 @_json_option
-@admin_option
-@token_option
-def show(
-    *,
-    dead_letter_id: str,
-    plain: bool,
-    as_json: bool,
-    admin: str,
-    token: str | None,
-) -> None:
+@client_options
+def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient) -> None:
     """Show all of a letter: what was sent, why it failed, each attempt.
 
     The body comes as text, or as hexadecimal digits where it is none.
     """
-    response = request_dead_letters("GET", f"/dead-letters/{dead_letter_id}", admin, token)
+    response = request_dead_letters(client, "GET", f"/dead-letters/{dead_letter_id}")
     screen_for(dead_letter_page, plain_text=plain, as_json=as_json).show(response.content)
 
 
@@ -145,8 +136,7 @@ def show(
 )
 @_plain_option
 @_json_option
-@admin_option
-@token_option
+@client_options
 def replay(
     *,
     dead_letter_id: str | None,
@@ -158,8 +148,7 @@ def replay(
     dry_run: bool,
     plain: bool,
     as_json: bool,
-    admin: str,
-    token: str | None,
+    client: AdminClient,
 ) -> None:
     """Send a letter again, or all of them, through the same route and its policies.
 
@@ -173,12 +162,10 @@ def replay(
     for name, value in (("--route", route), ("--caller", caller)):
         if value is not None and not everything:
             raise click.UsageError(f"{name} goes with --all")
-    replays = ReplayProgress(
-        headers, force, dry_run, admin, token, plain_text=plain, as_json=as_json
-    )
+    replays = ReplayProgress(headers, force, dry_run, client, plain_text=plain, as_json=as_json)
     if dead_letter_id is not None:
         sys.exit(not replays.replay_one(dead_letter_id))
-    selected = select_dead_letters(route, caller, admin, token)
+    selected = select_dead_letters(client, route, caller)
     if not selected.dead_letters:
         click.echo("no dead letters")
         return
@@ -194,16 +181,14 @@ def replay(
 @click.option("--all", "everything", is_flag=True, help="All letters.")
 @_route_option
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
-@admin_option
-@token_option
+@client_options
 def drop(
     *,
     dead_letter_id: str | None,
     everything: bool,
     route: str | None,
     yes: bool,
-    admin: str,
-    token: str | None,
+    client: AdminClient,
 ) -> None:
     """Delete a letter, or all of them. There is no way back: export them first.
 
@@ -214,25 +199,24 @@ def drop(
     if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")
     if dead_letter_id is not None:
-        request_dead_letters("DELETE", f"/dead-letters/{dead_letter_id}", admin, token)
+        request_dead_letters(client, "DELETE", f"/dead-letters/{dead_letter_id}")
         click.echo(f"dropped {dead_letter_id}")
         return
-    selected = select_dead_letters(route, None, admin, token)
+    selected = select_dead_letters(client, route, None)
     if not selected.dead_letters:
         click.echo("no dead letters")
         return
     confirm_drop(selected, yes=yes)
     which = {} if route is not None else {"all": "true"}
     path = list_path(route, until=selected.ids[-1], **which)
-    response = request_dead_letters("DELETE", path, admin, token, timeout=_DROP_TIMEOUT)
-    click.echo(f"dropped {response.untrusted.count('letters')}")
+    response = request_dead_letters(client, "DELETE", path, timeout=_DROP_TIMEOUT)
+    click.echo(f"dropped {response.count('letters')}")
 
 
 @dlq.command(epilog="\b\nExample:\n  holdfast dlq export > letters.jsonl")
 @_route_option
-@admin_option
-@token_option
-def export(route: str | None, admin: str, token: str | None) -> None:
+@client_options
+def export(route: str | None, client: AdminClient) -> None:
     """Print all of all letters as JSON lines, the oldest one first."""
-    for line in export_lines(route, admin, token):
+    for line in export_lines(client, route):
         sys.stdout.write(line)

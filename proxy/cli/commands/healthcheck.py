@@ -4,7 +4,7 @@ import http.client
 
 import click
 
-from proxy.cli.admin_client import send_request
+from proxy.cli.admin_client import AdminClient
 from proxy.cli.options import admin_option
 
 _EXAMPLE = "\b\nExample:\n  holdfast healthcheck --admin http://127.0.0.1:9901"
@@ -17,7 +17,7 @@ def healthcheck(admin: str) -> None:
 
     Exit code 1: it is not, or does not answer, 2: wrong usage.
     """
-    answer = send_request(admin, "GET", "/readyz")
+    answer = AdminClient(admin).send("GET", "/readyz")
     if answer.status != http.client.OK:
         raise click.ClickException(f"not ready: {answer.text('reason') or answer.status}")
     click.echo("ready")

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import click
 
-from proxy.cli.admin_client import AdminResponse, error_for, send_request
-from proxy.cli.options import admin_option, token_option
+from proxy.cli.admin_client import AdminClient, AdminResponse
+from proxy.cli.options import client_options
 from proxy.cli.render.number_format import long_duration
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
@@ -50,14 +50,13 @@ def keys() -> None:
 
 @keys.command(epilog=_SHOW_EXAMPLE)
 @_record_argument
-@admin_option
-@token_option
-def show(record: str, admin: str, token: str | None) -> None:
+@client_options
+def show(record: str, client: AdminClient) -> None:
     """Say what is known of a key.
 
     Exit code 0: something, 1: nothing, or no answer, 2: wrong usage.
     """
-    response = _ask("GET", record, admin, token)
+    response = _ask(client, "GET", record)
     state = response.text("state")
     click.echo(f"record: {record}")
     click.echo(f"state: {state}")
@@ -74,9 +73,8 @@ def show(record: str, admin: str, token: str | None) -> None:
 @keys.command(epilog=_RELEASE_EXAMPLE)
 @_record_argument
 @click.option("--force", is_flag=True, help=_FORCE)
-@admin_option
-@token_option
-def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
+@client_options
+def release(record: str, client: AdminClient, *, force: bool) -> None:
     """Set a key free: the next request with it runs, be it for the second time.
 
     Find out first whether the first one ran. A result that was kept is forgotten. With --force
@@ -86,7 +84,7 @@ def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
     Exit code 0: done, 1: nothing is known of it, it is in flight, or no answer, 2: wrong
     usage.
     """
-    response = _ask("DELETE", record, admin, token, "?force=true" if force else "")
+    response = _ask(client, "DELETE", record, "?force=true" if force else "")
     click.echo(f"record: {record}")
     click.echo(f"was: {response.text('was')}")
     if response.text("was") == "in_flight":
@@ -99,16 +97,16 @@ def release(record: str, admin: str, token: str | None, *, force: bool) -> None:
         click.echo("free: the next request with this key runs")
 
 
-def _ask(method: str, record: str, admin: str, token: str | None, query: str = "") -> AdminResponse:
+def _ask(client: AdminClient, method: str, record: str, query: str = "") -> AdminResponse:
     """Return the response about *record*; raise an error that says what to do if it is none."""
-    response = send_request(admin, method, f"/keys/{record}{query}", token=token, timeout=_TIMEOUT)
+    response = client.send(method, f"/keys/{record}{query}", timeout=_TIMEOUT)
     if response.status == http.client.OK and response.text("record") == record:
         return response
     match response.problem:
         case "no_record":
             text = (
-                f"nothing is known of {record} at {admin}: it has expired or was released, and "
-                f"its key is free; or name another instance with --admin"
+                f"nothing is known of {record} at {client.admin}: it has expired or was released, "
+                f"and its key is free; or name another instance with --admin"
             )
         case "key_in_flight":
             left = long_duration(response.number("lease_left_seconds") or 0.0)
@@ -117,9 +115,11 @@ def _ask(method: str, record: str, admin: str, token: str | None, query: str = "
                 f"release it when the lease has ended, in {left}; or take it away with --force"
             )
         case "store":
-            text = f"the store of {admin} does not answer: see the proxy's log, then try again"
+            text = (
+                f"the store of {client.admin} does not answer: see the proxy's log, then try again"
+            )
         case _:
-            raise error_for(admin, token, response)
+            raise client.error_for(response)
     raise click.ClickException(text)
 
 

@@ -5,8 +5,8 @@ import select
 
 import click
 
-from proxy.cli.admin_client import error_for, send_request
-from proxy.cli.options import admin_option, token_option
+from proxy.cli.admin_client import AdminClient
+from proxy.cli.options import client_options
 from proxy.cli.render.screens import Screen, screen_for
 from proxy.cli.render.status_page import status_page
 
@@ -28,9 +28,8 @@ _REFRESH_INTERVAL = 1.0
 @click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Plain text, as in a pipe or with NO_COLOR set.")
 @click.option("--json", "as_json", is_flag=True, help="What the admin listener says, as it is.")
-@admin_option
-@token_option
-def status(admin: str, token: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
+@client_options
+def status(client: AdminClient, *, watch: bool, plain: bool, as_json: bool) -> None:
     """Show what goes on: routes, failures, limits, upstreams.
 
     Counts are those since the start. In a pipe text is 80 characters wide, or
@@ -40,31 +39,29 @@ def status(admin: str, token: str | None, *, watch: bool, plain: bool, as_json: 
         raise click.UsageError("--plain and --json are two formats, write one of them")
     screen = screen_for(status_page, plain_text=plain, as_json=as_json)
     if not watch:
-        screen.show(_ask(admin, token))
+        screen.show(_ask(client))
         return
     try:
-        _watch(screen, admin, token)
+        _watch(screen, client)
     except KeyboardInterrupt:
         return  # Ctrl-C is the way to end --watch, and no failure
 
 
-def _watch(screen: Screen, admin: str, token: str | None) -> None:
+def _watch(screen: Screen, client: AdminClient) -> None:
     """Show one response after another. An unreachable proxy is an error only at first."""
-    content = _ask(admin, token)
+    content = _ask(client)
     with screen:
         screen.show(content)
         while True:
             select.select([], [], [], _REFRESH_INTERVAL)
             try:
-                screen.show(_ask(admin, token))
+                screen.show(_ask(client))
             except click.ClickException as error:  # the proxy may be back in a moment
                 screen.show_error(error.message)
 
 
-def _ask(admin: str, token: str | None) -> dict[str, object]:
-    response = send_request(
-        admin, "GET", "/status", token=token, timeout=_TIMEOUT, max_bytes=_MAX_BYTES
-    )
+def _ask(client: AdminClient) -> dict[str, object]:
+    response = client.send("GET", "/status", timeout=_TIMEOUT, max_bytes=_MAX_BYTES)
     if response.status == http.client.OK and isinstance(response.content.get("routes"), dict):
         return response.content
-    raise error_for(admin, token, response)
+    raise client.error_for(response)

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol
 
 import click
@@ -25,13 +24,7 @@ class Screen(Protocol):
 
     def __enter__(self) -> object: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def show(self, content: dict[str, object]) -> None:
         """Show the content of a response."""

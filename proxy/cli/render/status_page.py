@@ -114,13 +114,18 @@ _Named = tuple[str, UntrustedJson]
 class _Field:
     heading: str
     cell: Callable[[UntrustedJson], Cell | None]
+    needs: str = ""
+    """The member without which a row has no such value."""
     is_text: bool = False
+
+    def of(self, stats: UntrustedJson) -> Cell | None:
+        return self.cell(stats) if not self.needs or self.needs in stats else None
 
 
 def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequence[_Field]) -> Table:
     """Return a table with the *rows*, and a column for each field that any of them has."""
     shown = [
-        (field, cells) for field in fields if any(cells := [field.cell(stats) for _, stats in rows])
+        (field, cells) for field in fields if any(cells := [field.of(stats) for _, stats in rows])
     ]
     columns = [Column(row_heading, is_text=True)]
     columns += [Column(field.heading, is_text=field.is_text) for field, _ in shown]
@@ -129,6 +134,10 @@ def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequenc
         for at, (name, _) in enumerate(rows):
             table.rows.append([Cell(printable(name)), *(cells[at] or _DASH for _, cells in shown)])
     return table
+
+
+def _count(count: int, if_any: Tone, if_none: Tone = Tone.PLAIN) -> Cell:
+    return Cell(short_count(count), if_any if count else if_none)
 
 
 def _with_part(part: str, rows: Iterator[_Named] | Sequence[_Named]) -> list[_Named]:
@@ -143,33 +152,22 @@ def _requests(route: UntrustedJson) -> int:
     return sum(count for _, count in route.part("requests").counts())
 
 
+def _rate(part: int, whole: int, at_none: Tone, limit: float, from_limit: Tone) -> Cell:
+    """Return a share in the tone for none, or for *limit* and above; yellow in between."""
+    if not whole:
+        return _DASH
+    tone = from_limit if part / whole >= limit else Tone.WARNING
+    return Cell(percentage(part, whole), tone if part else at_none)
+
+
 def _error_rate(route: UntrustedJson) -> Cell:
-    errors, requests = route.count("errors"), _requests(route)
-    if not requests:
-        return _DASH
-    if not errors:
-        tone = Tone.GOOD
-    else:
-        tone = Tone.BAD if errors / requests >= _MANY_ERRORS else Tone.WARNING
-    return Cell(percentage(errors, requests), tone)
+    return _rate(route.count("errors"), _requests(route), Tone.GOOD, _MANY_ERRORS, Tone.BAD)
 
 
-def _retries(route: UntrustedJson) -> Cell | None:
-    return Cell(short_count(route.count("retries"))) if "retries" in route else None
-
-
-def _recovery_rate(route: UntrustedJson) -> Cell | None:
+def _recovery_rate(route: UntrustedJson) -> Cell:
     """Return the share of retries that succeeded."""
-    if "retries" not in route:
-        return None
     retries, recovered = route.count("retries"), route.count("recovered")
-    if not retries:
-        return _DASH
-    if not recovered:
-        tone = Tone.BAD
-    else:
-        tone = Tone.GOOD if recovered / retries >= _FEW_RECOVERIES else Tone.WARNING
-    return Cell(percentage(recovered, retries), tone)
+    return _rate(recovered, retries, Tone.BAD, _FEW_RECOVERIES, Tone.GOOD)
 
 
 def _quantiles(figures: UntrustedJson) -> Cell:
@@ -182,14 +180,8 @@ def _quantiles(figures: UntrustedJson) -> Cell:
     )
 
 
-def _waits(route: UntrustedJson) -> Cell | None:
-    return _quantiles(route.part("wait_ms")) if "retries" in route else None
-
-
-def _duplicates(route: UntrustedJson) -> Cell | None:
+def _duplicates(route: UntrustedJson) -> Cell:
     """Return the share of keyed requests that got the response of another one."""
-    if "idempotency" not in route:
-        return None
     results = dict(route.part("idempotency").counts())
     again = results.get("replayed", 0) + results.get("joined", 0)
     return Cell(percentage(again, sum(results.values())))
@@ -198,27 +190,18 @@ def _duplicates(route: UntrustedJson) -> Cell | None:
 _TOTALS = (
     _Field("requests", lambda route: Cell(short_count(_requests(route)))),
     _Field("errors", _error_rate),
-    _Field("retries", _retries),
-    _Field("worked", _recovery_rate),
-    _Field("waits p50/p95", _waits),
-    _Field("duplicates", _duplicates),
+    _Field("retries", lambda route: Cell(short_count(route.count("retries"))), needs="retries"),
+    _Field("worked", _recovery_rate, needs="retries"),
+    _Field("waits p50/p95", lambda route: _quantiles(route.part("wait_ms")), needs="retries"),
+    _Field("duplicates", _duplicates, needs="idempotency"),
 )
 
 
 # The present state.
 
 
-def _waiting(stats: UntrustedJson) -> Cell | None:
-    if "throttle" not in stats:
-        return None
-    waiting = stats.part("throttle").count("waiting")
-    return Cell(short_count(waiting), Tone.WARNING if waiting else Tone.PLAIN)
-
-
-def _paused(stats: UntrustedJson) -> Cell | None:
+def _paused(stats: UntrustedJson) -> Cell:
     """Return how long the throttle is still paused, as the upstream asked."""
-    if "throttle" not in stats:
-        return None
     throttle = stats.part("throttle")
     if not throttle.count("paused"):
         return Cell("no")
@@ -226,19 +209,20 @@ def _paused(stats: UntrustedJson) -> Cell | None:
     return Cell(f"for {short_duration(left * 1000)}", Tone.WARNING)
 
 
-def _throttle_count(word: str, tone: Tone = Tone.PLAIN) -> _Field:
-    def cell(stats: UntrustedJson) -> Cell:
-        count = stats.part("throttle").count(word)
-        return Cell(short_count(count), tone if count else Tone.PLAIN)
-
-    return _Field(word, cell)
+def _throttle_count(heading: str, name: str, tone: Tone) -> _Field:
+    return _Field(
+        heading, lambda stats: _count(stats.part("throttle").count(name), tone), needs="throttle"
+    )
 
 
-_QUEUE = (_Field("queue", _waiting), _Field("paused", _paused))
+_QUEUE = (
+    _throttle_count("queue", "waiting", Tone.WARNING),
+    _Field("paused", _paused, needs="throttle"),
+)
 _THROTTLES = (
-    _throttle_count("passed"),
-    _throttle_count("delayed"),
-    _throttle_count("refused", Tone.WARNING),
+    _throttle_count("passed", "passed", Tone.PLAIN),
+    _throttle_count("delayed", "delayed", Tone.PLAIN),
+    _throttle_count("refused", "refused", Tone.WARNING),
     *_QUEUE,
     _Field("waits p50/p95", lambda stats: _quantiles(stats.part("throttle").part("wait_ms"))),
 )
@@ -279,7 +263,7 @@ def _now(upstreams: UntrustedJson) -> tuple[_Field, ...]:
         _Field("in flight", lambda route: Cell(short_count(route.count("in_flight")))),
         *_QUEUE,
         _Field("breaker", lambda route: _breaker(first(route))),
-        _Field("budget", lambda route: _budget(first(route)) if "retries" in route else None),
+        _Field("budget", lambda route: _budget(first(route)), needs="retries"),
     )
 
 
@@ -295,11 +279,7 @@ def _endings(route: UntrustedJson, category: str) -> dict[str, int]:
 
 
 def _category(name: str, tone: Tone) -> _Field:
-    def cell(route: UntrustedJson) -> Cell:
-        count = sum(_endings(route, name).values())
-        return Cell(short_count(count), tone if count else Tone.GOOD)
-
-    return _Field(name, cell)
+    return _Field(name, lambda route: _count(sum(_endings(route, name).values()), tone, Tone.GOOD))
 
 
 def _which(route: UntrustedJson) -> Cell:
@@ -320,29 +300,27 @@ _FAILED = (
 )
 
 
-def _dead_letter_count(name: str, tone: Tone) -> Callable[[UntrustedJson], Cell]:
-    def cell(route: UntrustedJson) -> Cell:
-        count = route.part("dead_letters").count(name)
-        return Cell(short_count(count), tone if count else Tone.GOOD)
-
-    return cell
+def _dead_letter_count(heading: str, name: str, tone: Tone) -> _Field:
+    return _Field(
+        heading, lambda route: _count(route.part("dead_letters").count(name), tone, Tone.GOOD)
+    )
 
 
-def _dead_letter_losses(name: str) -> Callable[[UntrustedJson], Cell | None]:
+def _dead_letter_losses(name: str) -> _Field:
     """Return a column that is shown only once it has a count: normally there is nothing to see."""
 
     def cell(route: UntrustedJson) -> Cell | None:
         count = route.part("dead_letters").count(name)
-        return Cell(short_count(count), Tone.BAD) if count else None
+        return _count(count, Tone.BAD) if count else None
 
-    return cell
+    return _Field(name, cell)
 
 
 _DEAD_LETTERS = (
-    _Field("waiting", _dead_letter_count("waiting", Tone.BAD)),
-    _Field("can be replayed", _dead_letter_count("replayable", Tone.WARNING)),
-    _Field("lost", _dead_letter_losses("lost")),
-    _Field("expired", _dead_letter_losses("expired")),
+    _dead_letter_count("waiting", "waiting", Tone.BAD),
+    _dead_letter_count("can be replayed", "replayable", Tone.WARNING),
+    _dead_letter_losses("lost"),
+    _dead_letter_losses("expired"),
 )
 
 

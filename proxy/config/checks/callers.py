@@ -30,7 +30,7 @@ def check_list_fields(
         instead = "write one that has a single value"
         if name in _ADDRESS_FIELDS and isinstance(scalar.value, ThrottleKey):
             instead = "write key: client_ip, and the proxies before us in trusted_proxies"
-        diagnostics.warn_at(
+        diagnostics.warn(
             scalar,
             f"{display_name(name)} is a list and may come in several lines, and such a request "
             f"gets 400 here, {instead}",
@@ -52,7 +52,5 @@ def _throttle_keys(section: EffectiveSection) -> Iterator[tuple[str, TypedScalar
 
 
 def _scopes(route: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
-    items = route.items("idempotency.scope") if route.typed.mapping("idempotency") else None
-    for item in items.items if items else ():
-        if isinstance(item, TypedScalar):
-            yield item.value, item
+    if route.typed.mapping("idempotency"):
+        yield from ((scalar.value, scalar) for scalar in route.scalars("idempotency.scope"))

@@ -14,21 +14,16 @@ class _Encrypted(Exception):
 
 def certificate_files(file: TypedMapping) -> list[Path]:
     """Return every certificate, key and authority that the file names."""
-    upstreams = file.mapping("upstreams")
-    owners = [
-        *file.items("listen"),
-        *(entry.node for entry in (upstreams.entries if upstreams else {}).values()),
-        file.mapping("store"),
-    ]
-    sections = [section.mapping("tls") for section in owners if isinstance(section, TypedMapping)]
+    owners = [*file.mappings("listen"), *file.mappings("upstreams"), file.mapping("store")]
+    sections = [section.mapping("tls") for section in owners if section]
     scalars = [tls.scalar(key) for tls in sections if tls for key in ("ca", "cert", "key")]
     return [Path(scalar.value) for scalar in scalars if scalar]
 
 
 def check_listen_tls(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check that the certificates of the listeners can be used."""
-    for item in file.items("listen"):
-        tls = item.mapping("tls") if isinstance(item, TypedMapping) else None
+    for listen in file.mappings("listen"):
+        tls = listen.mapping("tls")
         if tls is not None:
             _check_chain(tls, diagnostics)
 
@@ -37,18 +32,17 @@ def check_client_tls(tls: TypedMapping, peer: str, diagnostics: Diagnostics) -> 
     """Check the TLS settings of connections to *peer*, such as ``this upstream``."""
     verify = tls.scalar("verify")
     if verify is not None and not verify.value:
-        diagnostics.warn_at(
-            verify,
-            f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate",
+        diagnostics.warn(
+            verify, f"anyone on the way can pose as {peer}, write ca: FILE to trust its certificate"
         )
     ca, key = tls.scalar("ca"), tls.scalar("key")
     if ca is not None and _is_readable(ca, diagnostics):
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca.value)
         except (ssl.SSLError, OSError, ValueError):
-            diagnostics.fault_at(ca, "the file holds no certificate, write one in PEM form")
+            diagnostics.fault(ca, "the file holds no certificate, write one in PEM form")
     if key is not None and "cert" not in tls.entries.keys() | tls.broken:
-        diagnostics.fault_at(key, "a key needs a certificate, write cert: FILE beside it")
+        diagnostics.fault(key, "a key needs a certificate, write cert: FILE beside it")
     _check_chain(tls, diagnostics)
 
 
@@ -64,14 +58,13 @@ def _check_chain(tls: TypedMapping, diagnostics: Diagnostics) -> None:
         )
     except _Encrypted:
         scalar = key or cert
-        diagnostics.fault_at(scalar, "the key is encrypted, write a file with a plain key")
+        diagnostics.fault(scalar, "the key is encrypted, write a file with a plain key")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH" and key is not None:
-            diagnostics.fault_at(key, "this key does not belong to the certificate, write its own")
+            diagnostics.fault(key, "this key does not belong to the certificate, write its own")
         else:
-            diagnostics.fault_at(
-                cert,
-                "the certificate and its key cannot be loaded, write both in PEM form",
+            diagnostics.fault(
+                cert, "the certificate and its key cannot be loaded, write both in PEM form"
             )
 
 
@@ -84,7 +77,7 @@ def _is_readable(scalar: TypedScalar, diagnostics: Diagnostics) -> bool:
         with Path(scalar.value).open("rb"):
             return True
     except (OSError, ValueError) as error:
-        diagnostics.fault_at(
+        diagnostics.fault(
             scalar,
             f"cannot read {scalar.written.bare} ({reason_of(error)}), mount it or correct the path",
         )

@@ -1,8 +1,9 @@
 """Checks of dead letters: methods, outcomes and bodies of a route, and the folder for them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from proxy.config.checks.routes import check_methods
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.source.files import is_folder
@@ -14,27 +15,10 @@ def check_dead_letter(route: EffectiveSection, match: Match, diagnostics: Diagno
     """Check methods, outcomes and bodies of a route that keeps dead letters."""
     if route.typed.mapping("dead_letter") is None:
         return
-    _check_methods(route, match, diagnostics)
+    instead = f"write methods: [{', '.join(match.methods)}] in it"
+    check_methods(route, match, diagnostics, key="dead_letter", does="keeps", instead=instead)
     _check_list(route, diagnostics)
     _check_body(route, diagnostics)
-
-
-def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route matches could become a dead letter.
-
-    Not where dead_letter is written in defaults or a policy: it is meant for other routes then.
-    """
-    entry, methods = route.entry("dead_letter"), route.values("dead_letter.methods")
-    if entry is None or not methods or route.writer("dead_letter") != route.path:
-        return
-    if not match.methods or not set(match.methods).isdisjoint(methods):
-        return
-    diagnostics.warn(
-        entry.position,
-        entry.node.path,
-        f"the route matches {_listed(match.methods)} only and dead_letter keeps "
-        f"{_listed(methods)}, remove it or write methods: [{', '.join(match.methods)}] in it",
-    )
 
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
@@ -48,9 +32,8 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         instead = "write on: [default, refusals] to keep refusals, too"
     else:
         instead = "write on: [default, 500] (say), or leave it out: what got no response is kept"
-    diagnostics.warn_at(
-        items,
-        "this list replaces the built-in one, so no response makes a dead letter, " + instead,
+    diagnostics.warn(
+        items, "this list replaces the built-in one, so no response makes a dead letter, " + instead
     )
 
 
@@ -61,7 +44,7 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     if largest.value <= buffer.value:
         return
-    diagnostics.warn_at(
+    diagnostics.warn(
         largest,
         f"{largest.written.bare} is above buffer {buffer.written.bare}"
         f"{route.named('dead_letter.max_body', 'buffer')}, and a body beyond that is not kept, "
@@ -85,16 +68,11 @@ def check_state_dir(
         problem = "has no folder to be made in, create that or correct the path"
     else:
         return
-    diagnostics.fault_at(folder, f"{folder.written.bare} {problem}")
+    diagnostics.fault(folder, f"{folder.written.bare} {problem}")
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:
+    except OSError:  # such as a name that is too long
         return False
-
-
-def _listed(methods: Iterable[str]) -> str:
-    *others, last = methods
-    return f"{', '.join(others)} and {last}" if others else last

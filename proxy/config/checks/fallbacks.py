@@ -4,6 +4,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down, rounded_up
 from proxy.config.diagnostics.units import format_duration
 from proxy.config.read.effective import EffectiveSection
+from proxy.config.read.typed_tree import key_of
 
 _WITHOUT_BODY = frozenset({204, 205, 304})  # RFC 9110 6.4.1, 15.3.6
 
@@ -24,13 +25,12 @@ def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     status, body = route.scalar("fallback.status"), route.scalar("fallback.body")
     if status is None and route.scalar("fallback.upstream") is None:
         diagnostics.fault(
-            entry.position,
-            entry.node.path,
+            key_of(entry),
             "it says neither what to answer nor whom to ask, write status: 503 (say) or upstream: "
             "NAME in it",
         )
     if status is not None and status.value in _WITHOUT_BODY and body is not None and body.value:
-        diagnostics.fault_at(
+        diagnostics.fault(
             body,
             f"a response with status {status.value} has no body, remove it or write status: 200",
         )
@@ -41,7 +41,7 @@ def _check_upstream(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if first is None or other is None or first.value != other.value:
         return
     where = "the route" if route.writer("fallback.upstream") == route.path else route.path
-    diagnostics.fault_at(
+    diagnostics.fault(
         other,
         f"{where} sends to {other.written.shown} already, write another upstream or, in the route, "
         f"fallback: false",
@@ -68,8 +68,7 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter attempt_timeout or a longer timeout"
     diagnostics.warn(
-        entry.position,
-        entry.node.path,
+        key_of(entry),
         f"{attempts.written.bare} attempts of {limit.written.bare} use up timeout "
         f"{timeout.written.bare}"
         f"{route.named('fallback', 'timeout', 'retry.attempts', 'retry.attempt_timeout')}, so the "

@@ -1,10 +1,9 @@
 """Checks of the idempotency of a route."""
 
-from collections.abc import Iterable
-
+from proxy.config.checks.routes import check_methods
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, key_of
 from proxy.config.values.idempotency import KEPT_CLASSES, kept_statuses
 from proxy.policy.settings import Match
 
@@ -19,7 +18,9 @@ def check_idempotency(
     """Check methods, scope, stored responses and times of a route with idempotency."""
     if route.typed.mapping("idempotency") is None:
         return
-    _check_methods(route, match, diagnostics)
+    check_methods(
+        route, match, diagnostics, key="idempotency", does="acts on", instead="widen match.methods"
+    )
     _check_scope(route, diagnostics)
     _check_kept(route, diagnostics)
     _check_held(route, file, diagnostics)
@@ -38,11 +39,10 @@ def check_held_by_503(
     ambiguous = route.scalar("idempotency.on_ambiguous")
     if ambiguous is None or ambiguous.value != "hold" or _UNAVAILABLE in refused:
         return
-    kept = route.values("idempotency.keep")
-    if any(_UNAVAILABLE in kept_statuses(item) for item in kept):
+    if any(_UNAVAILABLE in kept_statuses(item) for item in route.values("idempotency.keep")):
         return
     added = ", ".join(map(str, sorted({*refused, _UNAVAILABLE})))
-    diagnostics.warn_at(
+    diagnostics.warn(
         ambiguous,
         f"each 503 holds a key{route.named('idempotency.on_ambiguous')}, also that of a load "
         f"balancer with no server, write honours_key: true in upstreams.{upstream} if it runs a "
@@ -51,30 +51,12 @@ def check_held_by_503(
     )
 
 
-def _check_methods(route: EffectiveSection, match: Match, diagnostics: Diagnostics) -> None:
-    """Warn where no request that the route matches could have a key.
-
-    Not where idempotency is written in defaults or a policy: it is meant for other routes then.
-    """
-    entry, methods = route.entry("idempotency"), route.values("idempotency.methods")
-    if entry is None or not methods or route.writer("idempotency") != route.path:
-        return
-    if not match.methods or not set(match.methods).isdisjoint(methods):
-        return
-    diagnostics.warn(
-        entry.position,
-        entry.node.path,
-        f"the route matches {_listed(match.methods)} only and idempotency acts on "
-        f"{_listed(methods)}, remove it or widen match.methods",
-    )
-
-
 def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Check that ``scope`` names a header if callers must identify themselves by one."""
     required, scope = route.scalar("idempotency.scope_required"), route.items("idempotency.scope")
     if required is None or not required.value or scope is None or scope.items:
         return
-    diagnostics.fault_at(
+    diagnostics.fault(
         required,
         f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
         f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
@@ -93,8 +75,7 @@ def _check_kept(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     instead = ", ".join([*KEPT_CLASSES, *added])
     purpose = f"add {', '.join(added)}" if added else "keep these too"
     diagnostics.warn(
-        entry.position,
-        entry.node.path,
+        key_of(entry),
         f"this list replaces the built-in one, so no success is kept and a duplicate runs again, "
         f"write keep: [{instead}] to {purpose}",
     )
@@ -105,7 +86,7 @@ def _check_held(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
     ambiguous, store = route.scalar("idempotency.on_ambiguous"), file.scalar("store.url")
     if ambiguous is None or ambiguous.value != "hold" or store is None or store.value is not None:
         return
-    diagnostics.warn_at(
+    diagnostics.warn(
         ambiguous,
         "memory forgets at a restart what is held, write store: sqlite:PATH or store: redis://… at "
         "the top of the file",
@@ -122,13 +103,13 @@ def _check_size(route: EffectiveSection, file: EffectiveSection, diagnostics: Di
         return
     instead = "write a larger bytes or a smaller max_response"
     if route.writer("idempotency.max_response"):
-        diagnostics.warn_at(
+        diagnostics.warn(
             largest,
             f"{largest.written.bare} is above store.bytes {memory.written.bare}, so a response "
             f"that large is never kept, {instead}",
         )
     else:
-        diagnostics.warn_at(
+        diagnostics.warn(
             memory,
             f"{memory.written.bare} is below idempotency.max_response {largest.written.bare}, so a "
             f"response that large is never kept, {instead}",
@@ -142,13 +123,13 @@ def _check_time(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     of = route.named("idempotency.ttl", "timeout")
     if route.writer("idempotency.ttl"):
-        diagnostics.warn_at(
+        diagnostics.warn(
             ttl,
             f"{ttl.written.bare} is below timeout {timeout.written.bare}{of}, so a request that "
             f"takes longer loses its key while it runs, write a longer ttl or a shorter timeout",
         )
     else:
-        diagnostics.warn_at(
+        diagnostics.warn(
             timeout,
             f"{timeout.written.bare} is above idempotency.ttl {ttl.written.bare}, so a request "
             f"that takes longer loses its key while it runs, write a longer ttl or a shorter "
@@ -162,27 +143,21 @@ def _check_edits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if header is None:
         return
     name = header.value.lower()
-    replaced, removed = route.entry("headers.request.set"), route.items("headers.request.remove")
+    replaced = route.entry("headers.request.set")
     if replaced is not None and isinstance(replaced.node, TypedMapping):
         entry = replaced.node.entries.get(name)
         if entry is not None:
             edit = route.named("headers.request.set", "idempotency.header")
             diagnostics.warn(
-                entry.position,
-                entry.node.path,
+                key_of(entry),
                 f"{entry.key} carries the caller's key{edit}, and the upstream would get another, "
                 f"remove it here or write another idempotency.header",
             )
-    for item in removed.items if removed else ():
-        if isinstance(item, TypedScalar) and item.value.lower() == name:
+    for item in route.scalars("headers.request.remove"):
+        if item.value.lower() == name:
             edit = route.named("headers.request.remove", "idempotency.header")
-            diagnostics.warn_at(
+            diagnostics.warn(
                 item,
                 f"{item.written.bare} carries the caller's key{edit}, and the upstream would not "
                 f"get it, remove it here or write another idempotency.header",
             )
-
-
-def _listed(methods: Iterable[str]) -> str:
-    *others, last = methods
-    return f"{', '.join(others)} and {last}" if others else last

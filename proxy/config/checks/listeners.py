@@ -9,9 +9,7 @@ from proxy.policy.settings import Listen
 def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check that each address is used once, and that the admin listener is protected."""
     taken: dict[Listen, str] = {}
-    addresses = [
-        item.scalar("address") for item in file.items("listen") if isinstance(item, TypedMapping)
-    ]
+    addresses = [listen.scalar("address") for listen in file.mappings("listen")]
     admin = file.scalar("admin")
     for scalar in (*addresses, admin):
         # Port 0 gets another free port each time, so it may be repeated.
@@ -22,9 +20,8 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
         ):
             continue
         if scalar.value in taken:
-            diagnostics.fault_at(
-                scalar,
-                f"already the address of {taken[scalar.value]}, write another",
+            diagnostics.fault(
+                scalar, f"already the address of {taken[scalar.value]}, write another"
             )
         taken.setdefault(scalar.value, scalar.path)
     if admin is not None and admin.value is not None:
@@ -33,11 +30,10 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
 
 def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn if every peer is trusted."""
-    for item in file.items("trusted_proxies"):
-        if isinstance(item, TypedScalar) and getattr(item.value, "prefixlen", 1) == 0:
-            diagnostics.warn_at(
-                item,
-                "every client can claim to be another one, write the networks of your proxies",
+    for item in file.scalars("trusted_proxies"):
+        if getattr(item.value, "prefixlen", 1) == 0:
+            diagnostics.warn(
+                item, "every client can claim to be another one, write the networks of your proxies"
             )
 
 
@@ -46,7 +42,7 @@ def _check_admin(file: TypedMapping, admin: TypedScalar, diagnostics: Diagnostic
         return
     referenced = bool(admin.written.references)
     host, port = (admin.written.bare, 9901) if referenced else (admin.value.host, admin.value.port)
-    diagnostics.fault_at(
+    diagnostics.fault(
         admin,
         f"{host} is reachable from outside and there is no admin_token, write admin_token: "
         f"${{HOLDFAST_ADMIN_TOKEN}} or admin: 127.0.0.1:{port}",

@@ -6,7 +6,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, with_entry
+from proxy.config.read.typed_tree import TypedMapping, key_of, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
@@ -43,13 +43,13 @@ def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: D
         return
     divided = f" divided among {count} workers" if count > 1 else ""
     if route.writer("buffer"):
-        diagnostics.warn_at(
+        diagnostics.warn(
             buffer,
             f"{buffer.written.bare} is above limits.replay_memory {memory.written.bare}{divided}, "
             f"so a body that large is never kept, write a larger replay_memory or a smaller buffer",
         )
     elif memory.value:  # zero is intended
-        diagnostics.warn_at(
+        diagnostics.warn(
             memory,
             f"{memory.written.bare}{divided} is below buffer {buffer.written.bare}, so a body that "
             f"large is never kept, write a larger replay_memory or a smaller buffer",
@@ -70,7 +70,7 @@ def check_key_memory(
     shortest = min(limits, key=lambda scalar: scalar.value)
     if shortest.value < memory.value:
         return
-    diagnostics.warn_at(
+    diagnostics.warn(
         memory,
         f"{memory.written.bare} is not above {shortest.written.bare}, the longest attempt of "
         f"{route.path}, so nothing is repeated by its key, write a longer for or a shorter "
@@ -90,10 +90,9 @@ def with_fitting_base(route: EffectiveSection) -> TypedMapping:
 
 def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a ``retry.on`` that was probably meant to add to the built-in list."""
-    entry, items = route.entry("retry.on"), route.items("retry.on")
-    if entry is None or items is None or not route.writer("retry.on"):
+    entry, listed = route.entry("retry.on"), route.values("retry.on")
+    if entry is None or not route.writer("retry.on"):
         return
-    listed = route.values("retry.on")
     if not _SHOWS_KNOWLEDGE.isdisjoint(listed):
         return
     covered = {*listed}.union(*(statuses_of(outcome) for outcome in listed))
@@ -107,8 +106,7 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         else "write on: [default] to retry these too"
     )
     diagnostics.warn(
-        entry.position,
-        items.path,
+        key_of(entry),
         f"this list replaces the built-in one, so {_joined(lost)} are no longer retried, {instead}",
     )
 
@@ -127,7 +125,7 @@ def _check_unsafe(
     risky = [outcome for outcome in spelled_out if _may_have_run(outcome, refused)]
     if not methods or not risky:
         return
-    diagnostics.warn_at(
+    diagnostics.warn(
         unsafe,
         f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
         f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
@@ -155,7 +153,7 @@ def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) ->
     instead = f"{format_duration(shorter)} for {attempts.value} attempts or " if shorter else ""
     if limit.written.references or timeout.written.references or attempts.written.references:
         instead = "a shorter one or "
-    diagnostics.fault_at(
+    diagnostics.fault(
         limit,
         f"{limit.written.bare} is not below timeout {timeout.written.bare}"
         f"{route.named('retry.attempt_timeout', 'timeout')}, so no second attempt can follow, "
@@ -167,7 +165,7 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
     is_written = bool(route.writer("retry.backoff.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
-        diagnostics.fault_at(
+        diagnostics.fault(
             base,
             f"{base.written.bare} is above max {longest.written.bare}"
             f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
@@ -181,7 +179,7 @@ def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
             continue
         # A policy's key for another strategy is harmless to a route that sets its own strategy.
         if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
-            diagnostics.warn_at(
+            diagnostics.warn(
                 scalar,
                 f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "
                 f"{needed} or remove it",

@@ -4,15 +4,18 @@ Precedence, key by key at every depth: built-in < ``defaults`` < ``policy`` (of
 several the later) < the route itself.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.position import Place
+from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import (
     TypedMapping,
     TypedNode,
     TypedScalar,
+    key_of,
     merge_mappings,
     scalars,
 )
@@ -51,9 +54,7 @@ def draft_routes(file: TypedMapping) -> list[DraftRoute]:
     defaults = file.mapping("defaults")
     policies = file.mapping("policies")
     drafts = []
-    for route in file.items("routes"):
-        if not isinstance(route, TypedMapping):
-            continue
+    for route in file.mappings("routes"):
         layers = [] if defaults is None else [defaults]
         for name in route.values("policy"):
             policy = None if policies is None else policies.mapping(name)
@@ -76,15 +77,14 @@ def name_routes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> list[Type
         if scalar.value not in lines:
             lines[scalar.value] = draft.line
         elif "name" in draft.written.entries:
-            diagnostics.fault_at(
+            diagnostics.fault(
                 scalar,
                 f"already the name of the route at line {lines[scalar.value]}, write another "
                 f"(metrics and stored keys go by it)",
             )
         else:
             diagnostics.fault(
-                scalar.position,
-                draft.path,
+                scalar,
                 f"this route would be called by its path, as the one at line {lines[scalar.value]} "
                 f"is, write a name",
             )
@@ -109,14 +109,13 @@ def check_references(
             for scalar in _references(draft, key):
                 used.add(scalar.value)
                 if scalar.value not in names:
-                    diagnostics.fault_at(scalar, _no_such(key, group, scalar, names))
+                    diagnostics.fault(scalar, _no_such(key, group, scalar, names))
                     is_sure = False
         # If any reference is wrong, it may be the one that uses this entry: no warning then.
         for entry in table.entries.values() if table and is_sure else ():
             if entry.key not in used:
                 diagnostics.warn(
-                    entry.position,
-                    entry.node.path,
+                    key_of(entry),
                     f"no route uses it, write {key}: {entry.key} in a route or remove it",
                 )
 
@@ -124,10 +123,9 @@ def check_references(
 def check_presence(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of a file that serves nothing."""
     if not file.items("routes") and "routes" not in file.broken:
-        entry = file.entries.get("routes")
+        position = file.entries["routes"].position if "routes" in file.entries else file.position
         diagnostics.warn(
-            file.position if entry is None else entry.position,
-            "routes",
+            Place(position, "routes"),
             "there are none, so every request gets 404, write one with match and upstream",
         )
 
@@ -150,8 +148,7 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
             earlier = drafts[candidate]
             if candidate < number and covers(earlier.match, later.match):
                 diagnostics.warn(
-                    later.written.position,
-                    later.path,
+                    later.written,
                     f"never reached, {earlier.path} (line {earlier.line}) matches first, move it "
                     f"above line {earlier.line}",
                 )
@@ -159,6 +156,30 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
     if all(draft.has_whole_match for draft in drafts):
         for draft in drafts:
             _check_final_star(draft, index, diagnostics)
+
+
+def check_methods(
+    route: EffectiveSection,
+    match: Match,
+    diagnostics: Diagnostics,
+    *,
+    key: str,
+    does: str,
+    instead: str,
+) -> None:
+    """Warn where no request that the route matches has one of the methods that *key* acts on.
+
+    Not where *key* is written in defaults or a policy: it is meant for other routes then.
+    """
+    entry, methods = route.entry(key), route.values(f"{key}.methods")
+    if entry is None or not methods or route.writer(key) != route.path:
+        return
+    if match.methods and set(match.methods).isdisjoint(methods):
+        diagnostics.warn(
+            key_of(entry),
+            f"the route matches {_listed(match.methods)} only and {key} {does} {_listed(methods)}, "
+            f"remove it or {instead}",
+        )
 
 
 def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
@@ -169,7 +190,7 @@ def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
         if scalar is None or scalar.path.startswith("defaults.") or not draft.has_whole_match:
             continue
         if not any(_may_begin_with(pattern, scalar.value) for pattern in draft.match.paths):
-            diagnostics.warn_at(
+            diagnostics.warn(
                 scalar,
                 f"no path of {draft.path} begins with {scalar.written.bare}, so nothing "
                 f"is stripped, correct it or remove it",
@@ -227,7 +248,7 @@ def _name(draft: DraftRoute, diagnostics: Diagnostics) -> TypedScalar | None:
             return TypedScalar(draft.path, Name(), first.written, Name().read(first.written))
         except InvalidValue:
             problem = "the path is too long to be a name"
-    diagnostics.fault(first.position, draft.path, f"{problem}, write name: hooks (say)")
+    diagnostics.fault(Place(first.position, draft.path), f"{problem}, write name: hooks (say)")
     return None
 
 
@@ -244,22 +265,22 @@ def _no_such(key: str, group: str, scalar: TypedScalar, names: Collection[str]) 
 
 def _check_final_star(draft: DraftRoute, index: PathIndex, diagnostics: Diagnostics) -> None:
     match = draft.written.mapping("match")
-    for item in match.items("path") if match else ():
-        if (
-            not isinstance(item, TypedScalar)
-            or not item.value.endswith("/*")
-            or item.written.references
-        ):
+    for item in match.scalars("path") if match else ():
+        if not item.value.endswith("/*") or item.written.references:
             continue
         probe = item.value.replace("*", "a") + "/b"
         if index.candidates(probe):
             continue
         parent = item.value.removesuffix("/*")
         everything = f"everything below {parent}" if parent else "everything"
-        diagnostics.warn_at(
-            item,
-            f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}",
+        diagnostics.warn(
+            item, f"* is one segment, so {probe} gets 404, write {below(parent)} for {everything}"
         )
+
+
+def _listed(methods: Iterable[str]) -> str:
+    *others, last = methods
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _may_begin_with(pattern: str, prefix: str) -> bool:

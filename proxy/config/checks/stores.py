@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.config.source.files import is_folder
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
@@ -31,8 +31,7 @@ def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
         return
     if isinstance(url.value, RedisUrl) and not url.value.is_encrypted:
         diagnostics.warn(
-            store.entries["tls"].position,
-            tls.path,
+            key_of(store.entries["tls"]),
             "the URL is not rediss, so this has no effect, write rediss:// or remove it",
         )
     check_client_tls(tls, "this store", diagnostics)
@@ -43,14 +42,10 @@ def _check_folder(url: TypedScalar, diagnostics: Diagnostics) -> None:
     shown = re.sub("^sqlite:", "", url.written.bare, flags=re.IGNORECASE)
     path = Path(url.value.path)
     if is_folder(path):
-        diagnostics.fault_at(
-            url,
-            f"{shown} is a folder, write the path of a file: sqlite:./keys.db",
-        )
+        diagnostics.fault(url, f"{shown} is a folder, write the path of a file: sqlite:./keys.db")
     elif not is_folder(path.parent):
-        diagnostics.fault_at(
-            url,
-            f"cannot keep anything in {shown} (no such folder), create it or correct the path",
+        diagnostics.fault(
+            url, f"cannot keep anything in {shown} (no such folder), create it or correct the path"
         )
 
 
@@ -69,9 +64,7 @@ def _check_unused(
         effect = "it bounds the memory store and" if is_bound else "it is for redis and"
         instead = "url: memory" if is_bound else "url: redis://…"
         diagnostics.warn(
-            entry.position,
-            entry.node.path,
-            f"{effect} has no effect on this one, write {instead} or remove it",
+            key_of(entry), f"{effect} has no effect on this one, write {instead} or remove it"
         )
 
 
@@ -79,12 +72,12 @@ def _check_credentials(store: TypedMapping, url: RedisUrl, diagnostics: Diagnost
     for key, in_url in (("username", url.username), ("password", url.password)):
         scalar = store.scalar(key)
         if scalar is not None and in_url is not None:
-            diagnostics.fault_at(scalar, f"the URL has a {key} too, remove one of them")
+            diagnostics.fault(scalar, f"the URL has a {key} too, remove one of them")
     if url.password is not None or "password" in store.entries.keys() | store.broken:
         return
     scalar = store.scalar("username") or (store.scalar("url") if url.username else None)
     if scalar is not None:
-        diagnostics.fault_at(
+        diagnostics.fault(
             scalar,
             'a user needs a password, write password: "${REDIS_PASSWORD}" in store, or '
             "redis://:PASSWORD@HOST if there is no user",

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.diagnostics.position import Position
+from proxy.config.diagnostics.position import Place
 from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration, format_in_seconds
 from proxy.config.read.effective import EffectiveSection
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.config.values.stores import RedisUrl
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import pace
@@ -46,7 +46,11 @@ def _check_hidden_rates(
 
     A GCRA rate is hidden by one that is slower and lets no larger burst out.
     """
-    algorithm, rates, burst = section.scalar("throttle.algorithm"), _rates(section), _burst(section)
+    algorithm, rates, burst = (
+        section.scalar("throttle.algorithm"),
+        section.scalars("throttle.rate"),
+        _burst(section),
+    )
     if algorithm is None or algorithm.value != "gcra" or not rates:
         return
     settings = ThrottleSettings(burst=burst)
@@ -57,7 +61,7 @@ def _check_hidden_rates(
     for scalar in rates:
         is_hidden = pace(settings, scalar.value).burst >= at_once
         if scalar is not slowest and scalar.value != slowest.value and is_hidden:
-            diagnostics.warn_at(
+            diagnostics.warn(
                 scalar,
                 f"{scalar.written.bare}{section.named('throttle.rate', 'throttle.algorithm')} has "
                 f"no effect, {slowest.written.bare} lets less through at any time, {instead}",
@@ -71,9 +75,9 @@ def _burst(section: EffectiveSection) -> int | None:
 
 def _check_repeated_rates(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     seen = set()
-    for scalar in _rates(section):
+    for scalar in section.scalars("throttle.rate"):
         if scalar.value in seen:
-            diagnostics.fault_at(scalar, "this rate is already in the list, remove it")
+            diagnostics.fault(scalar, "this rate is already in the list, remove it")
         seen.add(scalar.value)
 
 
@@ -81,18 +85,18 @@ def _check_window(
     section: EffectiveSection, store: TypedScalar | None, diagnostics: Diagnostics
 ) -> None:
     """Check that a window is not too large and not shared: it remembers every call, in memory."""
-    algorithm, rates = section.scalar("throttle.algorithm"), _rates(section)
+    algorithm, rates = section.scalar("throttle.algorithm"), section.scalars("throttle.rate")
     if algorithm is None or algorithm.value != "window" or not rates:
         return
     if store is not None and isinstance(store.value, RedisUrl):
-        diagnostics.fault_at(
+        diagnostics.fault(
             algorithm,
             "a window is counted in one process and cannot be shared over redis, write algorithm: "
             "gcra, or store: memory",
         )
     for scalar in rates:
         if scalar.value.count > _MAX_WINDOW_CALLS:
-            diagnostics.fault_at(
+            diagnostics.fault(
                 scalar,
                 f"a window remembers every call"
                 f"{section.named('throttle.rate', 'throttle.algorithm')}, at most "
@@ -102,12 +106,12 @@ def _check_window(
 
 def _check_margin(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     """Warn of a margin that takes more than half of a rate: most likely a wrong unit."""
-    margin, rates = section.scalar("throttle.margin"), _rates(section)
+    margin, rates = section.scalar("throttle.margin"), section.scalars("throttle.rate")
     if margin is None or margin.value is None or not rates or not section.writer("throttle.margin"):
         return
     shortest = min(rates, key=lambda scalar: scalar.value.period)
     if margin.value >= shortest.value.period:
-        diagnostics.warn_at(
+        diagnostics.warn(
             margin,
             f"{margin.written.bare} is not below the time of {shortest.written.bare}"
             f"{section.named('throttle.margin', 'throttle.rate')}, so less than half of it can be "
@@ -126,8 +130,7 @@ def _check_purpose(section: EffectiveSection, diagnostics: Diagnostics) -> None:
     # A policy that switches pauses off may be meant for routes that have a rate.
     if pause.node.is_off and section.writer("throttle.pause") == section.path:
         diagnostics.warn(
-            entry.position,
-            entry.node.path,
+            key_of(entry),
             "it limits nothing and obeys no pause, write rate: 100/s (say) in it, or throttle: "
             "false",
         )
@@ -201,7 +204,7 @@ def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagno
     of them uses it, or if those that do not use it made that choice themselves.
     """
     for unused in _UNUSED_KEYS:
-        unused_at: dict[tuple[Position, str], bool] = {}
+        unused_at: dict[Place, bool] = {}
         for section in sections:
             entry, writer = section.entry(unused.key), section.writer(unused.key)
             if entry is None or not writer:
@@ -209,11 +212,11 @@ def _check_unused_keys(sections: Sequence[EffectiveSection], diagnostics: Diagno
             has_no_effect = unused.is_unused(section) and (
                 section.writer(unused.other) in {writer, ""} or writer == section.path
             )
-            written_at = entry.position, entry.node.path
+            written_at = key_of(entry)
             unused_at[written_at] = unused_at.get(written_at, True) and has_no_effect
-        for (position, path), has_no_effect in unused_at.items():
+        for written_at, has_no_effect in unused_at.items():
             if has_no_effect:
-                diagnostics.fault(position, path, unused.text)
+                diagnostics.fault(written_at, unused.text)
 
 
 def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
@@ -228,7 +231,7 @@ def _check_wait(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     instead = f"max_wait: {format_duration(shorter)} or timeout: {longer}"
     if wait.written.references or timeout.written.references:
         instead = "a shorter one or a longer timeout"
-    diagnostics.warn_at(
+    diagnostics.warn(
         wait,
         f"a wait of {wait.written.bare} cannot fit into timeout {timeout.written.bare}"
         f"{route.named('throttle.max_wait', 'timeout')}, write {instead}",
@@ -249,7 +252,7 @@ def _check_shared_wait(
     longest = max(known, key=lambda scalar: scalar.value)
     if wait.value < longest.value:
         return
-    diagnostics.warn_at(
+    diagnostics.warn(
         wait,
         f"a wait of {wait.written.bare} fits into no route's timeout (the longest is "
         f"{longest.written.bare}), write a shorter one or a longer timeout",
@@ -265,8 +268,3 @@ def _routes_to(
         (route, route.scalar(key)) for route in routes for key in ("upstream", "fallback.upstream")
     )
     return [route for route, scalar in scalars if scalar is not None and scalar.value == name]
-
-
-def _rates(section: EffectiveSection) -> list[TypedScalar]:
-    items = section.items("throttle.rate")
-    return [item for item in items.items if isinstance(item, TypedScalar)] if items else []

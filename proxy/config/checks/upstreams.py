@@ -2,7 +2,7 @@
 
 from proxy.config.checks.certificates import check_client_tls
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.read.typed_tree import TypedMapping, TypedScalar
+from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
 from proxy.policy.settings import USUAL_REFUSALS
 
 _PERHAPS_PERCENT = 10
@@ -11,13 +11,11 @@ _PERHAPS_PERCENT = 10
 
 def check_upstreams(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Check URLs, TLS settings, refusals and the retry budget of each upstream."""
-    upstreams = file.mapping("upstreams")
-    for entry in upstreams.entries.values() if upstreams else ():
-        if isinstance(entry.node, TypedMapping):
-            _check_urls(entry.node, diagnostics)
-            _check_tls(entry.node, diagnostics)
-            _check_refused(entry.node, diagnostics)
-            _check_budget(entry.node, diagnostics)
+    for upstream in file.mappings("upstreams"):
+        _check_urls(upstream, diagnostics)
+        _check_tls(upstream, diagnostics)
+        _check_refused(upstream, diagnostics)
+        _check_budget(upstream, diagnostics)
 
 
 def refused_by(file: TypedMapping, name: TypedScalar | None) -> frozenset[int]:
@@ -37,11 +35,10 @@ def honoured_key(file: TypedMapping, name: TypedScalar | None) -> TypedMapping |
 
 def _check_urls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     seen = set()
-    for item in upstream.items("urls"):
-        if isinstance(item, TypedScalar) and item.value in seen:
-            diagnostics.fault_at(item, "this URL is already in the list, remove it")
-        elif isinstance(item, TypedScalar):
-            seen.add(item.value)
+    for item in upstream.scalars("urls"):
+        if item.value in seen:
+            diagnostics.fault(item, "this URL is already in the list, remove it")
+        seen.add(item.value)
 
 
 def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
@@ -50,8 +47,7 @@ def _check_tls(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
         return
     if upstream.is_whole and all(origin.scheme == "http" for origin in upstream.values("urls")):
         diagnostics.warn(
-            upstream.entries["tls"].position,
-            tls.path,
+            key_of(upstream.entries["tls"]),
             "no URL of this upstream is https, so this has no effect, write https:// or remove it",
         )
     check_client_tls(tls, "this upstream", diagnostics)
@@ -64,8 +60,7 @@ def _check_refused(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
         return
     lost, added = (", ".join(map(str, statuses)) for statuses in (USUAL_REFUSALS, written))
     diagnostics.warn(
-        upstream.entries["refused"].position,
-        f"{upstream.path}.refused",
+        key_of(upstream.entries["refused"]),
         f"this list replaces the built-in one, so {lost} no longer mean that nothing was done, "
         f"write refused: [{lost}, {added}] to add {added}",
     )
@@ -80,12 +75,11 @@ def _check_budget(upstream: TypedMapping, diagnostics: Diagnostics) -> None:
     least = budget.scalar("min_per_second")
     if ratio.value == 0 and least is not None and least.value == 0:
         diagnostics.warn(
-            upstream.entries["budget"].position,
-            budget.path,
+            key_of(upstream.entries["budget"]),
             "this allows no retry at all, write a larger ratio, or budget: false for any number",
         )
     elif ratio.value >= _PERHAPS_PERCENT:
-        diagnostics.warn_at(
+        diagnostics.warn(
             ratio,
             f"{ratio.written.bare} retries for each request are no limit, write a ratio such as "
             f"0.2, or budget: false if that is meant",

@@ -1,6 +1,6 @@
 """Checks of several worker processes: state that they cannot share, limits they cannot divide."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
@@ -25,47 +25,39 @@ def check_workers(
     workers, store = file.scalar("workers"), file.scalar("store.url")
     if workers is None or store is None or workers.value == 1:
         return
-    several = "auto may be several workers, which" if workers.value is None else _counted(workers)
+    several = f"{workers.written.bare} workers"
+    if workers.value is None:
+        several = "auto may be several workers, which"
     limited = _paths_with("throttle", (*routes, *upstreams))
     if limited and not isinstance(store.value, RedisUrl):
-        diagnostics.fault_at(
+        diagnostics.fault(
             workers,
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
     keyed = _paths_with("idempotency", routes)
     if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
-        diagnostics.fault_at(
+        diagnostics.fault(
             workers,
             f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "
             f"redis://… or sqlite:PATH, or workers: 1",
         )
     if workers.value is not None:
-        for limit in _split(upstreams, file):
-            _check_share(limit, workers, diagnostics)
-
-
-def _split(
-    upstreams: Sequence[EffectiveSection], file: EffectiveSection
-) -> Iterator[TypedScalar | None]:
-    """Yield the limits that are divided among the workers; each worker needs at least one."""
-    yield file.scalar("limits.connections")
-    yield from (upstream.scalar("max_connections") for upstream in upstreams)
+        _check_share(file.scalar("limits.connections"), workers, diagnostics)
+        for upstream in upstreams:
+            _check_share(upstream.scalar("max_connections"), workers, diagnostics)
 
 
 def _check_share(limit: TypedScalar | None, workers: TypedScalar, diagnostics: Diagnostics) -> None:
+    """Refuse a limit that is divided among the workers if a worker would get none of it."""
     if limit is None or limit.value >= workers.value:
         return
     number = workers.written.bare
-    diagnostics.fault_at(
+    diagnostics.fault(
         limit,
         f"{limit.written.bare} cannot be divided among {number} workers, write {number} or more, "
         f"or fewer workers",
     )
-
-
-def _counted(workers: TypedScalar) -> str:
-    return f"{workers.written.bare} workers"
 
 
 def _paths_with(policy: str, sections: Sequence[EffectiveSection]) -> list[str]:

@@ -10,6 +10,16 @@ from typing import Protocol
 from proxy.config.diagnostics.position import Position, Source
 
 
+class Located(Protocol):
+    """What a fault is about: a value of the file or a key of it (``Place``)."""
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def path(self) -> str: ...
+
+
 class InvalidValue(Exception):
     """A value that cannot be read. The text of the exception is shown to the user."""
 
@@ -72,37 +82,19 @@ class ConfigError(Exception):
         self.report = report
 
 
-class Located(Protocol):
-    """A value that was read, with the position at which it is written and its path in the file."""
-
-    @property
-    def position(self) -> Position: ...
-
-    @property
-    def path(self) -> str: ...
-
-
 class Diagnostics:
     """Collects faults and warnings while a configuration is read."""
 
     def __init__(self) -> None:
         self._faults: list[tuple[Position, Fault]] = []
 
-    def fault(self, position: Position, path: str, text: str) -> None:
+    def fault(self, at: Located, text: str) -> None:
         """Record a fault: the configuration cannot be used until it is corrected."""
-        self._add(position, path, text, warning=False)
+        self._add(at, text, warning=False)
 
-    def warn(self, position: Position, path: str, text: str) -> None:
+    def warn(self, at: Located, text: str) -> None:
         """Record a warning: the value is allowed, but probably not meant."""
-        self._add(position, path, text, warning=True)
-
-    def fault_at(self, found: Located, text: str) -> None:
-        """Record a fault of a value that was read."""
-        self.fault(found.position, found.path, text)
-
-    def warn_at(self, found: Located, text: str) -> None:
-        """Record a warning of a value that was read."""
-        self.warn(found.position, found.path, text)
+        self._add(at, text, warning=True)
 
     def report(self, sources: tuple[Source, ...]) -> CheckReport:
         """Return all faults and warnings, sorted by source, line and column."""
@@ -113,15 +105,12 @@ class Diagnostics:
         unique = dict.fromkeys(fault for _, fault in in_order)
         return CheckReport(tuple(source.name for source in sources), tuple(unique))
 
-    def _add(self, position: Position, path: str, text: str, *, warning: bool) -> None:
+    def _add(self, at: Located, text: str, *, warning: bool) -> None:
+        position = at.position
         # A command-line option has no line, and its name already says which key is meant.
-        path = path if position.line else ""
-        self._faults.append(
-            (
-                position,
-                Fault(position.source.name, position.line, position.column, path, text, warning),
-            )
-        )
+        path = at.path if position.line else ""
+        fault = Fault(position.source.name, position.line, position.column, path, text, warning)
+        self._faults.append((position, fault))
 
 
 def _on_one_line(text: str) -> str:

@@ -28,3 +28,12 @@ class Position:
     source: Source
     line: int = 0
     column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position, and the path of the key that stands there."""
+
+    position: Position
+    path: str
+    """Joined by dots, such as ``routes.charges.timeout``; may be empty."""

@@ -11,29 +11,18 @@ from proxy.http.durations import NUMBER_PATTERN, SECONDS
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 
 _OTHER_TIMES = {
-    "us": Fraction(1, 10**6),
-    "µs": Fraction(1, 10**6),
-    "ns": Fraction(1, 10**9),
-    "msec": SECONDS["ms"],
-    "millis": SECONDS["ms"],
-    "milliseconds": SECONDS["ms"],
-    "sec": SECONDS["s"],
-    "secs": SECONDS["s"],
-    "second": SECONDS["s"],
-    "seconds": SECONDS["s"],
-    "min": SECONDS["m"],
-    "mins": SECONDS["m"],
-    "minute": SECONDS["m"],
-    "minutes": SECONDS["m"],
-    "hr": SECONDS["h"],
-    "hrs": SECONDS["h"],
-    "hour": SECONDS["h"],
-    "hours": SECONDS["h"],
-    "day": SECONDS["d"],
-    "days": SECONDS["d"],
-    "w": 7 * SECONDS["d"],
-    "week": 7 * SECONDS["d"],
-    "weeks": 7 * SECONDS["d"],
+    word: seconds
+    for words, seconds in (
+        ("us µs", Fraction(1, 10**6)),
+        ("ns", Fraction(1, 10**9)),
+        ("msec millis milliseconds", SECONDS["ms"]),
+        ("sec secs second seconds", SECONDS["s"]),
+        ("min mins minute minutes", SECONDS["m"]),
+        ("hr hrs hour hours", SECONDS["h"]),
+        ("day days", SECONDS["d"]),
+        ("w week weeks", 7 * SECONDS["d"]),
+    )
+    for word in words.split()
 }
 """Time units that other products accept, for suggestions of what to write instead."""
 

@@ -41,11 +41,14 @@ class EffectiveSection:
         entry = self.entry(keys)
         return entry.node if entry is not None and isinstance(entry.node, TypedList) else None
 
+    def scalars(self, keys: str) -> list[TypedScalar]:
+        """Return the scalars in the effective list under *keys*; empty if there is none."""
+        listed = self.items(keys)
+        return [item for item in listed.items if isinstance(item, TypedScalar)] if listed else []
+
     def values(self, keys: str) -> list[Any]:
-        """Return the values of the effective list under *keys*; empty if there is none."""
-        items = self.items(keys)
-        scalars = items.items if items is not None else ()
-        return [item.value for item in scalars if isinstance(item, TypedScalar)]
+        """Return the values of the scalars in the effective list under *keys*."""
+        return [scalar.value for scalar in self.scalars(keys)]
 
     def writer(self, keys: str) -> str:
         """Return the section that wrote *keys*; empty if the value is built in.

@@ -48,11 +48,8 @@ class Provenance:
 
     def of_route(self, name: str) -> list[Setting]:
         """Return the effective settings of the route called *name*, in the schema's order."""
-        route = next(
-            item
-            for item in self._whole.items("routes")
-            if isinstance(item, TypedMapping) and _name(item) == name
-        )
+        routes = self._whole.mappings("routes")
+        route = next(item for item in routes if (of := item.scalar("name")) and of.value == name)
         policies = [f"policies.{policy}" for policy in route.values("policy")]
         writers = ["defaults", *policies, route.path]
         return list(_settings(route, writers, [*ROUTE.keys]))
@@ -64,11 +61,6 @@ class Provenance:
         if upstream is None:
             raise KeyError(name)
         return list(_settings(upstream, [upstream.path], [*UPSTREAM.keys]))
-
-
-def _name(route: TypedMapping) -> object:
-    scalar = route.scalar("name")
-    return None if scalar is None else scalar.value
 
 
 def _settings(

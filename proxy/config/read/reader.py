@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidSecret, InvalidValue
-from proxy.config.diagnostics.position import Position, Source
+from proxy.config.diagnostics.position import Place, Position, Source
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar
 from proxy.config.read.unknown_keys import unknown_key
 from proxy.config.schema.section import ListOf, Section, Shape, TableOf
@@ -74,15 +74,13 @@ class Reader:
                 for shorthand in shape.shorthands:
                     node = shorthand.expand(node)
         except InvalidValue as error:
-            self._diagnostics.fault(node.position, path, str(error))
+            self._fault(node, path, str(error))
             return None
         if isinstance(shape, ValueType):
             return self._scalar(node, shape, path)
         if isinstance(node, Scalar) and node.type == "null":
             if not can_be_null:
-                self._diagnostics.fault(
-                    node.position, path, "there is no value, write one or remove it"
-                )
+                self._fault(node, path, "there is no value, write one or remove it")
                 return None
             position, is_list = node.position, isinstance(shape, ListOf)
             node = Sequence(position, ()) if is_list else Mapping(position, {})
@@ -110,7 +108,7 @@ class Reader:
                 # The text of any other error may quote the value, which may be a secret.
                 if node.references and not isinstance(error, InvalidSecret):
                     text = f"{node.shown} is no {value_type.noun}, write {value_type.example} (say)"
-        self._diagnostics.fault(node.position, path, text)
+        self._fault(node, path, text)
         return None
 
     def _list(self, node: Node, shape: ListOf, path: str) -> TypedList | None:
@@ -118,12 +116,10 @@ class Reader:
             instead = '"- " before each item'
             if isinstance(node, Scalar) and not node.references:
                 instead = f"[{node.bare}]"
-            self._diagnostics.fault(node.position, path, f"this has to be a list, write {instead}")
+            self._fault(node, path, f"this has to be a list, write {instead}")
             return None
         if not node.items and not shape.can_be_empty:
-            self._diagnostics.fault(
-                node.position, path, "the list is empty, write an item or remove it"
-            )
+            self._fault(node, path, "the list is empty, write an item or remove it")
             return None
         items = []
         for index, item in enumerate(node.items):
@@ -135,9 +131,7 @@ class Reader:
 
     def _table(self, node: Node, shape: TableOf, path: str) -> TypedMapping | None:
         if not isinstance(node, Mapping):
-            self._diagnostics.fault(
-                node.position, path, "names with values belong here, write them as a mapping"
-            )
+            self._fault(node, path, "names with values belong here, write them as a mapping")
             return None
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -149,7 +143,7 @@ class Reader:
             try:
                 shape.names.read(Scalar(entry.key, entry.position, plain=False))
             except InvalidValue as error:
-                self._diagnostics.fault(entry.position, entry_path, str(error))
+                self._fault(entry, entry_path, str(error))
                 broken.add(entry.key)
                 continue
             same = shape.names.same_key(entry.key)
@@ -164,9 +158,7 @@ class Reader:
 
     def _section(self, node: Node, section: Section, path: str) -> TypedMapping:
         if not isinstance(node, Mapping):
-            self._diagnostics.fault(
-                node.position, path, f"keys belong here, write {_keys_of(section)}"
-            )
+            self._fault(node, path, f"keys belong here, write {_keys_of(section)}")
             return TypedMapping(path, node.position, {}, section, frozenset(section.keys))
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -183,9 +175,7 @@ class Reader:
             key = section.keys.get(entry.key)
             if key is None:
                 suggestion = unknown_key(entry, section)
-                self._diagnostics.fault(
-                    entry.position, entry_path, f"unknown key, {suggestion.text}"
-                )
+                self._fault(entry, entry_path, f"unknown key, {suggestion.text}")
                 broken |= {entry.key, suggestion.meant}
                 continue
             # A key whose lines below are all commented out is an empty list or mapping.
@@ -199,9 +189,7 @@ class Reader:
         for name, key in section.keys.items():
             # A required key that an unknown key probably stands for is not reported as missing.
             if name in section.required and name not in node.entries.keys() | broken:
-                self._diagnostics.fault(
-                    node.position, path, f"{name} is missing, write {name}: {_example(key.shape)}"
-                )
+                self._fault(node, path, f"{name} is missing, write {name}: {_example(key.shape)}")
                 broken.add(name)
         return TypedMapping(path, node.position, entries, section, frozenset(broken), node.is_off)
 
@@ -212,12 +200,15 @@ class Reader:
         first = next((key for key in entries if key in groups), "")
         for key, entry in entries.items():
             if key in groups and groups[key] != groups[first]:
-                self._diagnostics.fault(
-                    entry.position,
+                self._fault(
+                    entry,
                     _key_path(path, key),
                     f"it cannot stand beside {first}, remove one of them",
                 )
                 break
+
+    def _fault(self, at: Node | Entry[Any], path: str, text: str) -> None:
+        self._diagnostics.fault(Place(at.position, path), text)
 
     def _report_repeated(self, node: Mapping, path: str) -> None:
         for entry, first in node.repeated:
@@ -227,14 +218,12 @@ class Reader:
         instead = (
             "write both in one mapping" if isinstance(entry.node, Mapping) else "remove one of them"
         )
-        self._diagnostics.fault(
-            entry.position, path, f"already set at line {first.line}, {instead}"
-        )
+        self._fault(entry, path, f"already set at line {first.line}, {instead}")
 
     def _is_merge_key(self, entry: Entry[Node], path: str) -> bool:
         if entry.key == "<<":
-            self._diagnostics.fault(
-                entry.position,
+            self._fault(
+                entry,
                 path,
                 "<< is not supported, write the keys out, or once in policies and policy: NAME "
                 "in each route",

@@ -13,7 +13,7 @@ def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn of secrets that are written in the file itself."""
     for key, scalar in scalars(file):
         if _is_secret(key, scalar) and not scalar.written.references:
-            diagnostics.warn_at(
+            diagnostics.warn(
                 scalar,
                 f"a secret stands in the file, write {_reference(key, scalar)} or ${{file:PATH}}",
             )

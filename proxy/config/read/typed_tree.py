@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proxy.config.diagnostics.position import Position
+from proxy.config.diagnostics.position import Place, Position
 from proxy.config.schema.section import Section
 from proxy.config.source.nodes import Entry, Scalar, overlay
 from proxy.config.values.base import ValueType
@@ -78,9 +78,20 @@ class TypedMapping:
         node = self.node(key)
         return node.items if isinstance(node, TypedList) else ()
 
+    def scalars(self, key: str) -> list[TypedScalar]:
+        """Return the scalars in the list under *key*; empty if there is none."""
+        return [item for item in self.items(key) if isinstance(item, TypedScalar)]
+
     def values(self, key: str) -> tuple[Any, ...]:
         """Return the values of the scalars in the list under *key*."""
-        return tuple(item.value for item in self.items(key) if isinstance(item, TypedScalar))
+        return tuple(scalar.value for scalar in self.scalars(key))
+
+    def mappings(self, key: str) -> "list[TypedMapping]":
+        """Return the mappings in the list or the table under *key*; empty if there is none."""
+        node = self.node(key)
+        table = node.entries.values() if isinstance(node, TypedMapping) else ()
+        nodes = [*self.items(key), *(entry.node for entry in table)]
+        return [node for node in nodes if isinstance(node, TypedMapping)]
 
     def node(self, key: str) -> "TypedNode | None":
         entry = self.entries.get(key)
@@ -88,6 +99,11 @@ class TypedMapping:
 
 
 TypedNode = TypedScalar | TypedList | TypedMapping
+
+
+def key_of(entry: Entry[TypedNode]) -> Place:
+    """Return the place of the key of *entry*, for a message about the key as a whole."""
+    return Place(entry.position, entry.node.path)
 
 
 def merge(base: TypedNode, override: TypedNode) -> TypedNode:

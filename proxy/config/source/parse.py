@@ -12,7 +12,7 @@ from dataclasses import replace
 import yaml
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.diagnostics.position import Position, Source
+from proxy.config.diagnostics.position import Place, Position, Source
 from proxy.config.source.files import reason_of
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 
@@ -60,7 +60,7 @@ def parse_file(source: Source, diagnostics: Diagnostics) -> Mapping | None:
     try:
         return _parse(_read(source), source)
     except _Unreadable as unreadable:
-        diagnostics.fault(unreadable.position, "", unreadable.text)
+        diagnostics.fault(Place(unreadable.position, ""), unreadable.text)
     return None
 
 
@@ -168,8 +168,8 @@ class _Composer:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    raise _Unreadable(
-                        self._position(event),
+                    raise self._unreadable(
+                        event,
                         "a second document begins here, write it to a file of its own and "
                         "repeat -c",
                     )
@@ -180,17 +180,17 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if not isinstance(event, yaml.NodeEvent | yaml.CollectionStartEvent):  # pragma: no cover
-            raise _Unreadable(self._position(event), _SYNTAX_FALLBACK)
+            raise self._unreadable(event, _SYNTAX_FALLBACK)
         if depth > _MAX_DEPTH:
-            raise _Unreadable(
-                self._position(event),
-                f"this is nested deeper than {_MAX_DEPTH} levels, make it flatter",
+            raise self._unreadable(
+                event, f"this is nested deeper than {_MAX_DEPTH} levels, make it flatter"
             )
         anchor = event.anchor
         if anchor is not None:
             self._anchors[anchor] = None
         before = self._count
         self._add(1, event)
+        self._refuse_tag(event, getattr(event, "tag", None))
         node: Node
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
@@ -204,22 +204,19 @@ class _Composer:
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         if event.anchor not in self._anchors:
-            raise _Unreadable(
-                self._position(event),
+            raise self._unreadable(
+                event,
                 f"there is no anchor &{event.anchor} above, write *{event.anchor} in quotes if no "
                 f"alias is meant",
             )
         known = self._anchors[event.anchor]
         if known is None:
-            raise _Unreadable(
-                self._position(event), f"&{event.anchor} contains itself, write it out"
-            )
+            raise self._unreadable(event, f"&{event.anchor} contains itself, write it out")
         node, size = known
         self._add(size, event)
         return node
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
-        self._refuse_tag(event, event.tag)
         # Plain only without a tag: `!!str` means a string, as quotes do.
         plain = event.style in (None, "") and event.tag is None
         position, value = self._position(event), event.value
@@ -228,7 +225,6 @@ class _Composer:
         return Scalar(value.replace(_MENDED_COLON, ":"), position, plain)
 
     def _sequence(self, event: yaml.SequenceStartEvent, depth: int) -> Sequence:
-        self._refuse_tag(event, event.tag)
         items = []
         for following in self._events:
             if isinstance(following, yaml.SequenceEndEvent):
@@ -237,14 +233,16 @@ class _Composer:
         return Sequence(self._position(event), tuple(items))
 
     def _mapping(self, event: yaml.Event, depth: int) -> Mapping:
-        self._refuse_tag(event, getattr(event, "tag", None))
         entries: dict[str, Entry[Node]] = {}
         repeated = []
         for following in self._events:
             if isinstance(following, yaml.MappingEndEvent):
                 break
             position = self._position(following)
-            key = self._key(self._node(following, depth + 1), position)
+            name = self._node(following, depth + 1)
+            if not isinstance(name, Scalar):
+                raise _Unreadable(position, "a key is a single word, write one")
+            key = name.text
             entry = Entry(key, position, self._node(next(self._events), depth + 1))
             if key in entries:
                 repeated.append((entry, entries[key].position))
@@ -253,23 +251,20 @@ class _Composer:
         first = next(iter(entries.values()), None)
         return Mapping(first.position if first else self._position(event), entries, tuple(repeated))
 
-    @staticmethod
-    def _key(node: Node, position: Position) -> str:
-        if not isinstance(node, Scalar):
-            raise _Unreadable(position, "a key is a single word, write one")
-        return node.text
-
     def _refuse_tag(self, event: yaml.Event, tag: str | None) -> None:
         if tag is not None and tag != "!" and tag not in _STANDARD_TAGS:
-            raise _Unreadable(self._position(event), "a tag (!…) has no meaning here, remove it")
+            raise self._unreadable(event, "a tag (!…) has no meaning here, remove it")
 
     def _add(self, count: int, event: yaml.Event) -> None:
         self._count += count
         if self._count > _MAX_NODES:
-            raise _Unreadable(
-                self._position(event),
+            raise self._unreadable(
+                event,
                 f"with its aliases the file has more than {_MAX_NODES} values, make it smaller",
             )
+
+    def _unreadable(self, event: yaml.Event, text: str) -> _Unreadable:
+        return _Unreadable(self._position(event), text)
 
     def _position(self, event: yaml.Event) -> Position:
         mark = event.start_mark

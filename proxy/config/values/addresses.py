@@ -11,10 +11,11 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import JsonSchema, ValueType, or_reference, string_schema
+from proxy.config.values.base import ValueType, or_reference, string_schema
 from proxy.config.values.paths import check_segments
 from proxy.policy.settings import Listen, Origin
 
@@ -40,6 +41,7 @@ class ListenAddress(ValueType[Listen]):
     """The port in suggestions."""
     noun = "address to listen on"
     example = "127.0.0.1:8080"
+    schema = string_schema(r"^(unix:.+|.+:[0-9]{1,5})$")
 
     def read(self, scalar: Scalar) -> Listen:
         text = scalar.text
@@ -75,9 +77,6 @@ class ListenAddress(ValueType[Listen]):
             raise InvalidValue(f'"{host}" is no address, write 127.0.0.1:{port} (say)')
         return host
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^(unix:.+|.+:[0-9]{1,5})$")
-
 
 class AdminAddress(ValueType[Listen | None]):
     """An address, or ``false`` for no admin listener."""
@@ -85,6 +84,7 @@ class AdminAddress(ValueType[Listen | None]):
     none = True
     noun = "address to listen on"
     example = "127.0.0.1:9901"
+    schema: ClassVar = {"anyOf": [ListenAddress(9901).json_schema(), {"const": False}]}
 
     def read(self, scalar: Scalar) -> Listen | None:
         if scalar.type == "bool":
@@ -96,15 +96,13 @@ class AdminAddress(ValueType[Listen | None]):
     def write(self, value: Listen | None) -> object:
         return False if value is None else str(value)
 
-    def json_schema(self) -> JsonSchema:
-        return {"anyOf": [ListenAddress(9901).json_schema(), {"const": False}]}
-
 
 class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
     """A network, a single address, or ``unix`` for peers on unix sockets."""
 
     noun = "network"
     example = "10.0.0.0/8"
+    schema = string_schema(r"^(unix|[0-9a-fA-F.:]+(/[0-9]{1,3})?)$")
 
     def read(self, scalar: Scalar) -> IPv4Network | IPv6Network | str:
         text = scalar.text
@@ -120,9 +118,6 @@ class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
             ) from None
         raise InvalidValue(f"{scalar.shown} is an address within a network, write {network}")
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^(unix|[0-9a-fA-F.:]+(/[0-9]{1,3})?)$")
-
 
 class UpstreamUrl(ValueType[Origin]):
     """The URL of an upstream: ``http://host:port/base``.
@@ -132,6 +127,7 @@ class UpstreamUrl(ValueType[Origin]):
 
     noun = "URL of an upstream"
     example = "http://127.0.0.1:9200"
+    schema = string_schema(r"^[hH][tT][tT][pP][sS]?://[^@?#\s]+$")
 
     def read(self, scalar: Scalar) -> Origin:
         text = scalar.text
@@ -168,23 +164,18 @@ class UpstreamUrl(ValueType[Origin]):
         bare = str(Origin(value.scheme, value.host, value.port))
         return f"{bare}/***" if value.base_path else bare
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^[hH][tT][tT][pP][sS]?://[^@?#\s]+$")
-
 
 class ServerName(ValueType[str]):
     """The name that an upstream's certificate must show."""
 
     noun = "host name"
     example = "api.example.com"
+    schema = or_reference({"type": "string", "minLength": 1})
 
     def read(self, scalar: Scalar) -> str:
         if not HOST_NAME.fullmatch(scalar.text) and not _is_ipv6(scalar.text):
-            raise InvalidValue(f"{scalar.shown} is no host name, write {self.example} (say)")
+            raise InvalidValue(self.wrong_type(scalar))
         return scalar.text.rstrip(".").lower()
-
-    def json_schema(self) -> JsonSchema:
-        return or_reference({"type": "string", "minLength": 1})
 
 
 def is_loopback(listen: Listen) -> bool:

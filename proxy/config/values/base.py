@@ -4,10 +4,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping as MappingNode, Scalar
 
 JsonSchema = dict[str, Any]
@@ -35,8 +36,12 @@ class ValueType(ABC, Generic[ValueT]):
 
     noun: str
     example: str
+    schema: ClassVar[JsonSchema]
+    """The JSON Schema, where it is the same for all instances."""
     none: bool = False
     """Whether None is a value of this type, which is written ``none``, ``auto`` or the like."""
+    is_hidden: bool = False
+    """Whether nothing may be shown of a value that came from ``${…}``: it may be a secret."""
 
     @abstractmethod
     def read(self, scalar: Scalar) -> ValueT:
@@ -44,11 +49,16 @@ class ValueType(ABC, Generic[ValueT]):
 
     def write(self, value: ValueT) -> object:
         """Return *value* as it could be written in a file."""
-        return str(value)
+        return value if isinstance(value, int) else str(value)
 
     def masked(self, value: ValueT) -> object:
         """Return what may be shown of a *value* that came from ``${…}``."""
-        return self.write(value)
+        return "***" if self.is_hidden else self.write(value)
+
+    def wrong_type(self, scalar: Scalar, instead: str = "") -> str:
+        """Return the message for *scalar*, of another type; *instead* of the example to write."""
+        noun = self.noun.removesuffix(" in range")
+        return f"{scalar.shown} is no {noun}, write {instead or f'{self.example} (say)'}"
 
     def error_for_mapping(self, mapping: MappingNode) -> str:  # noqa: ARG002 - says nothing special
         """Return the message for a *mapping* in place of the value; empty: the usual one."""
@@ -58,9 +68,9 @@ class ValueType(ABC, Generic[ValueT]):
         """Return the normal form of *key*, equal for two spellings of the same key."""
         return key
 
-    @abstractmethod
     def json_schema(self) -> JsonSchema:
         """Return the JSON Schema of what an editor should accept."""
+        return dict(self.schema)
 
 
 def string_schema(pattern: str) -> JsonSchema:
@@ -86,7 +96,7 @@ class Integer(ValueType[int]):
 
     def read(self, scalar: Scalar) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,18}", scalar.text):
-            raise InvalidValue(f"{scalar.shown} is no whole number, write {self.example} (say)")
+            raise InvalidValue(self.wrong_type(scalar))
         if scalar.type != "int":
             raise InvalidValue(f"{scalar.shown} is text, write {scalar.text} without quotes")
         number = int(scalar.text)
@@ -98,11 +108,31 @@ class Integer(ValueType[int]):
             )
         return number
 
-    def write(self, value: int) -> int:
-        return value
-
     def json_schema(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
+
+
+class CountOrWord(ValueType[int | None]):
+    """A whole number, or a word for None."""
+
+    none = True
+    word: str
+    number: Integer
+    reason: str
+    """When to write the word, for messages: ``or none for no limit``."""
+
+    def read(self, scalar: Scalar) -> int | None:
+        if scalar.text == self.word:
+            return None
+        if not re.fullmatch(r"[-+]?[0-9]+", scalar.text):
+            raise InvalidValue(f"{self.wrong_type(scalar)}{self.reason}")
+        return self.number.read(scalar)
+
+    def write(self, value: int | None) -> int | str:
+        return self.word if value is None else value
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [{"const": self.word}, *self.number.json_schema()["anyOf"]]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +149,8 @@ class Number(ValueType[float]):
     def read(self, scalar: Scalar) -> float:
         if not re.fullmatch(_DECIMAL, scalar.text):
             percent = re.fullmatch(rf"({_DECIMAL})\s?%", scalar.text)
-            instead = f"{float(percent[1]) / 100:g}" if percent else f"{self.example} (say)"
-            raise InvalidValue(f"{scalar.shown} is no number, write {instead}")
+            instead = f"{float(percent[1]) / 100:g}" if percent else ""
+            raise InvalidValue(self.wrong_type(scalar, instead))
         if scalar.type == "str":
             raise InvalidValue(f"{scalar.shown} is text, write {scalar.text} without quotes")
         number = float(scalar.text)
@@ -144,23 +174,18 @@ class Switch(ValueType[bool]):
 
     noun = "switch"
     example = "true"
+    schema = or_reference({"type": "boolean"})
 
     def read(self, scalar: Scalar) -> bool:
         if scalar.type != "bool":
             raise InvalidValue(f"{scalar.shown} is neither true nor false, write one of them")
         return scalar.text[0] in "tT"
 
-    def write(self, value: bool) -> bool:  # noqa: FBT001 - the value itself
-        return value
-
-    def json_schema(self) -> JsonSchema:
-        return or_reference({"type": "boolean"})
-
 
 class Choice(ValueType[WordT]):
     """One of a few words, such as the members of an enum: ``Choice(*BackoffStrategy)``.
 
-    *synonyms* are words of other products, each with what to write.
+    *synonyms* are what to write, each with the words of other products that stand for it.
     """
 
     noun = "word that can stand here"
@@ -168,7 +193,7 @@ class Choice(ValueType[WordT]):
     def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
         self.example = str(words[0])
-        self._synonyms = synonyms or {}
+        self._synonyms = by_other_word(synonyms or {})
 
     def read(self, scalar: Scalar) -> WordT:
         found = next((word for word in self.words if word == scalar.text), None)
@@ -182,7 +207,25 @@ class Choice(ValueType[WordT]):
         return or_reference({"enum": [str(word) for word in self.words]})
 
 
-class Name(ValueType[str]):
+class PatternText(ValueType[str]):
+    """Text that matches a pattern as a whole."""
+
+    pattern: str
+    instead: str = ""
+    """What to write, for messages; empty: the example."""
+    longest: int | None = None
+
+    def read(self, scalar: Scalar) -> str:
+        if self.longest is not None and len(scalar.text) > self.longest:
+            raise InvalidValue(
+                f"a {self.noun} has at most {self.longest} characters, write a shorter one"
+            )
+        if not re.fullmatch(self.pattern, scalar.text):
+            raise InvalidValue(self.wrong_type(scalar, self.instead))
+        return scalar.text
+
+
+class Name(PatternText):
     """The name of a route, policy or upstream, which is also a label of metrics.
 
     Names that the proxy itself gives, such as ``_unmatched``, begin with an underscore.
@@ -190,21 +233,10 @@ class Name(ValueType[str]):
 
     noun = "name"
     example = "payments"
-
-    def read(self, scalar: Scalar) -> str:
-        if len(scalar.text) > _LONGEST_NAME:
-            raise InvalidValue(
-                f"a name has at most {_LONGEST_NAME} characters, write a shorter one"
-            )
-        if not re.fullmatch(_NAME, scalar.text):
-            raise InvalidValue(
-                f"{scalar.shown} is no name, write ASCII letters, digits and signs (no quotes, "
-                f"no _ at the beginning)"
-            )
-        return scalar.text
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
+    pattern = _NAME
+    instead = "ASCII letters, digits and signs (no quotes, no _ at the beginning)"
+    longest = _LONGEST_NAME
+    schema: ClassVar = {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
 
 
 class Text(ValueType[str]):
@@ -212,6 +244,8 @@ class Text(ValueType[str]):
 
     noun = "text"
     example = '"text"'
+    is_hidden = True  # any text may be a secret
+    schema: ClassVar = {"type": ["string", "number", "boolean"]}
 
     def read(self, scalar: Scalar) -> str:
         try:
@@ -220,18 +254,14 @@ class Text(ValueType[str]):
             raise InvalidValue("this is not UTF-8 text, write some") from None
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - any text may be a secret
-        return "***"
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number", "boolean"]}
-
 
 class Token(ValueType[str]):
     """A credential that clients send as ``Authorization: Bearer``. Never quoted in messages."""
 
     noun = "token"
     example = "${HOLDFAST_ADMIN_TOKEN}"
+    is_hidden = True  # nothing of a secret may be shown
+    schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
 
     def read(self, scalar: Scalar) -> str:
         if not scalar.text:
@@ -241,9 +271,3 @@ class Token(ValueType[str]):
                 "the token has spaces or other unusual characters, write one without"
             )
         return scalar.text
-
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
-        return "***"
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number"], "minLength": 1}

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import JsonSchema, ValueType, or_reference
+from proxy.config.values.base import PatternText, ValueType, or_reference
 from proxy.http.fields import HOP_BY_HOP
 
 # RFC 9110 5.6.2.
@@ -30,22 +31,16 @@ _NOT_TO_EDIT = {
 }
 
 
-class HeaderName(ValueType[str]):
+class HeaderName(PatternText):
     """The name of a header field, in upper or lower case."""
 
     noun = "name of a header"
     example = "X-Tenant"
-
-    def read(self, scalar: Scalar) -> str:
-        if not HEADER_NAME.fullmatch(scalar.text):
-            raise InvalidValue(f"{scalar.shown} is no name of a header, write {self.example} (say)")
-        return scalar.text
+    pattern = HEADER_NAME.pattern
+    schema: ClassVar = {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
 
     def same_key(self, key: str) -> str:
         return key.lower()
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
 
 
 class EditableHeader(HeaderName):
@@ -69,6 +64,7 @@ class Pseudonym(ValueType[str]):
 
     noun = "name"
     example = "egress"
+    schema = or_reference(HeaderName().json_schema() | {"maxLength": _LONGEST_PSEUDONYM})
 
     def read(self, scalar: Scalar) -> str:
         if len(scalar.text) > _LONGEST_PSEUDONYM:
@@ -82,16 +78,14 @@ class Pseudonym(ValueType[str]):
             )
         return scalar.text
 
-    def json_schema(self) -> JsonSchema:
-        pattern = f"^{HEADER_NAME.pattern}$"
-        return or_reference({"type": "string", "pattern": pattern, "maxLength": _LONGEST_PSEUDONYM})
-
 
 class HeaderValue(ValueType[str]):
     """The value of a header field. Never quoted in messages: it may be a secret."""
 
     noun = "value of a header"
     example = '"text"'
+    is_hidden = True  # nothing of a secret may be shown
+    schema: ClassVar = {"type": ["string", "number", "boolean"]}
 
     def read(self, scalar: Scalar) -> str:
         if not _VALUE.fullmatch(scalar.text):
@@ -99,12 +93,6 @@ class HeaderValue(ValueType[str]):
                 "a header's value is one line of Latin-1 text without spaces around it, write one"
             )
         return scalar.text
-
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
-        return "***"
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number", "boolean"]}
 
 
 def field_lines(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

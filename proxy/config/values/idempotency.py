@@ -17,9 +17,11 @@ from proxy.config.values.headers import HEADER_NAME, HeaderName
 from proxy.config.values.paths import Method
 from proxy.config.values.throttling import (
     CLIENT_IP_SYNONYMS,
+    OPEN_AND_CLOSED_SYNONYMS,
     SOURCE_SYNONYMS,
+    caller_header,
     joined_by_colon,
-    two_keys_error,
+    refuse_spaces,
 )
 from proxy.http.durations import parse_duration
 from proxy.http.fields import HOP_BY_HOP
@@ -43,34 +45,21 @@ _NO_KEY = frozenset({b"host", b"content-length", b"content-type"}) | HOP_BY_HOP
 
 IN_FLIGHT = Choice(
     *InFlightDuplicates,
-    synonyms={
-        "block": "wait",
-        "join": "wait",
-        "queue": "wait",
-        "conflict": "reject",
-        "error": "reject",
-        "fail": "reject",
-        "409": "reject",
-    },
+    synonyms={"wait": "block join queue", "reject": "conflict error fail 409"},
 )
 """What a duplicate gets while the first request with its key is in flight."""
 
 ON_AMBIGUOUS = Choice(
     *AmbiguousKeys,
-    synonyms={"retry": "release", "allow": "release", "lock": "hold", "block": "hold"},
+    synonyms={"release": "retry allow", "hold": "lock block"},
 )
 """What happens to a key whose request may have run."""
 
 ON_KEY_STORE_ERROR = Choice(
     *KeysWithoutStore,
     synonyms={
-        "fail_open": "open",
-        "fail-open": "open",
-        "allow": "open",
-        "fail_closed": "closed",
-        "fail-closed": "closed",
-        "deny": "closed",
-        "local": "closed (503), or open to run without a record of it",
+        **OPEN_AND_CLOSED_SYNONYMS,
+        "closed (503), or open to run without a record of it": "local",
     },
 )
 """How requests with a key are treated while the store does not answer."""
@@ -131,6 +120,7 @@ class KeyedMethod(ValueType[str]):
 
     noun = "method that can have a key"
     example = "POST"
+    schema = or_reference({"enum": list(_METHODS)})
 
     def read(self, scalar: Scalar) -> str:
         if scalar.text == "*":
@@ -145,28 +135,21 @@ class KeyedMethod(ValueType[str]):
             raise InvalidValue(f"{name} cannot have a key, write some of {', '.join(_METHODS)}")
         return name
 
-    def json_schema(self) -> JsonSchema:
-        return or_reference({"enum": list(_METHODS)})
-
 
 class CallerHeader(ValueType[str]):
     """A header field that distinguishes callers, in lower case; written ``header:NAME``."""
 
     noun = "scope"
     example = "header:Authorization"
+    schema = string_schema(f"^header:{HEADER_NAME.pattern}$")
 
     def read(self, scalar: Scalar) -> str:
         text = scalar.text
         source, colon, name = text.partition(":")
         if not colon or source != "header":
             raise InvalidValue(f"{scalar.shown} is no scope, {_instead_of_scope(text)}")
-        if name.strip() and name != name.strip() and not scalar.plain:
-            raise InvalidValue(f"{scalar.shown} has a space in it, write header:{name.strip()}")
-        if name != name.strip() or not name:
-            raise InvalidValue(two_keys_error(source, name.strip(), ""))
-        if not HEADER_NAME.fullmatch(name):
-            raise InvalidValue(f'"{name}" is no name of a header, write {self.example} (say)')
-        return name.lower()
+        refuse_spaces(scalar, before="")
+        return caller_header(name, self.example)
 
     def error_for_mapping(self, mapping: Mapping) -> str:
         return joined_by_colon(mapping, before="")
@@ -174,26 +157,18 @@ class CallerHeader(ValueType[str]):
     def write(self, value: str) -> str:
         return f"header:{value}"
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(f"^header:{HEADER_NAME.pattern}$")
-
 
 class MismatchStatus(ValueType[int]):
     """The status of the response to a key that is reused with another request."""
 
     noun = "status for a mismatch"
     example = "422"
+    schema = or_reference({"enum": list(_MISMATCH_STATUSES)})
 
     def read(self, scalar: Scalar) -> int:
         if scalar.text not in map(str, _MISMATCH_STATUSES):
             raise InvalidValue(f"{scalar.shown} is neither 422 nor 409, write one of them")
         return Integer(200, 599).read(scalar)
-
-    def write(self, value: int) -> int:
-        return value
-
-    def json_schema(self) -> JsonSchema:
-        return or_reference({"enum": list(_MISMATCH_STATUSES)})
 
 
 class KeptStatus(ValueType[str | int]):
@@ -215,9 +190,6 @@ class KeptStatus(ValueType[str | int]):
                 f"{text} is no final status, write one from 200 to 599, or a class: 2xx"
             )
         raise InvalidValue(f"{scalar.shown} is no status, {_instead_of_status(text)}")
-
-    def write(self, value: str | int) -> str | int:
-        return value
 
     def json_schema(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 200, "maximum": 599}

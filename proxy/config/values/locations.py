@@ -1,8 +1,10 @@
 """Value types of paths to files and folders."""
 
+from typing import ClassVar
+
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import JsonSchema, ValueType
+from proxy.config.values.base import ValueType
 
 
 class FilePath(ValueType[str]):
@@ -10,14 +12,12 @@ class FilePath(ValueType[str]):
 
     noun = "path of a file"
     example = "tls/ca.pem"
+    schema: ClassVar = {"type": "string", "minLength": 1}
 
     def read(self, scalar: Scalar) -> str:
         if not scalar.text or "\0" in scalar.text:
             raise InvalidValue(f"there is no path, write {self.example} (say)")
         return str(scalar.position.source.directory / scalar.text)
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1}
 
 
 class FolderPath(FilePath):

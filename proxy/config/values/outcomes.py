@@ -155,9 +155,6 @@ class OutcomeName(ValueType[str | int]):
             return f"did you mean {near}?"
         return f"write some of {', '.join(self.words)}, 503, 5xx, 403+hint"
 
-    def write(self, value: str | int) -> str | int:
-        return value
-
     def json_schema(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 400, "maximum": 599}
         words = "|".join(self.words)

@@ -4,7 +4,7 @@ import re
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import JsonSchema, ValueType, string_schema
+from proxy.config.values.base import ValueType, string_schema
 
 # RFC 3986 3.3: the characters of a path segment, besides %XX.
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*")
@@ -35,6 +35,8 @@ class PathPattern(ValueType[str]):
 
     noun = "path"
     example = "/v1/**"
+    is_hidden = True  # the path of a webhook is a secret
+    schema = string_schema(r"^/")
 
     def read(self, scalar: Scalar) -> str:
         text = scalar.text
@@ -62,18 +64,13 @@ class PathPattern(ValueType[str]):
         check_segments(text)
         return text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - the path of a webhook is a secret
-        return "***"
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^/")
-
 
 class PathPrefix(ValueType[str]):
     """A prefix of a path, made of whole segments."""
 
     noun = "path"
     example = "/v1"
+    schema = string_schema(r"^/.*[^/]$")
 
     def read(self, scalar: Scalar) -> str:
         text = scalar.text
@@ -90,15 +87,13 @@ class PathPrefix(ValueType[str]):
         check_segments(text)
         return text
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^/.*[^/]$")
-
 
 class Method(ValueType[str]):
     """A request method."""
 
     noun = "method"
     example = "POST"
+    schema = string_schema(r"^[A-Z0-9!#$%&'*+.^_`|~-]+$")
 
     def read(self, scalar: Scalar) -> str:
         text = scalar.text
@@ -109,11 +104,8 @@ class Method(ValueType[str]):
         if not _METHOD.fullmatch(text):
             if _METHOD.fullmatch(text.upper()) and text.isascii():
                 raise InvalidValue(f"methods are upper case, write {text.upper()}")
-            raise InvalidValue(f"{scalar.shown} is no method, write {self.example} (say)")
+            raise InvalidValue(self.wrong_type(scalar))
         return text
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^[A-Z0-9!#$%&'*+.^_`|~-]+$")
 
 
 class HostPattern(ValueType[str]):
@@ -121,6 +113,7 @@ class HostPattern(ValueType[str]):
 
     noun = "host name"
     example = "api.example.com"
+    schema = string_schema(r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$")
 
     def read(self, scalar: Scalar) -> str:
         host = scalar.text.lower().removesuffix(".")
@@ -136,11 +129,8 @@ class HostPattern(ValueType[str]):
                 f"* can only begin a host, as in *.example.com; {scalar.shown} cannot be"
             )
         if not _HOST.fullmatch(host):
-            raise InvalidValue(f"{scalar.shown} is no host name, write {self.example} (say)")
+            raise InvalidValue(self.wrong_type(scalar))
         return host
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$")
 
 
 class Protocol(ValueType[str]):
@@ -148,6 +138,7 @@ class Protocol(ValueType[str]):
 
     noun = "protocol"
     example = "websocket"
+    schema = string_schema(r"^[wW]eb[sS]ocket$")
 
     def read(self, scalar: Scalar) -> str:
         text = scalar.text.lower()
@@ -157,9 +148,6 @@ class Protocol(ValueType[str]):
         if text != "websocket":
             raise InvalidValue(f"{scalar.shown} cannot be tunnelled, write {self.example}")
         return text
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(r"^[wW]eb[sS]ocket$")
 
 
 def below(path: str) -> str:

@@ -61,15 +61,7 @@ class Duration(ValueType[float | None]):
             return f"{text} has no unit, write {self._with_unit(text)}"
         if text.startswith("-") and parse_duration(text[1:]) is not None:
             return f"{text} is negative, write {text[1:]}"
-        other = duration_with_other_unit(text)
-        if other is not None:
-            unit, instead = other
-            if re.search(r"\s", text):
-                return f"{scalar.shown} has a space in it, write {instead or self.example}"
-            return f'"{unit}" is no unit of time, write {instead or "ms, s, m, h or d"}'
-        return f"{scalar.shown} is no duration, write {self.example} (say)" + (
-            " or none for no limit" if self.none else ""
-        )
+        return _error_in_unit(self, scalar, duration_with_other_unit(text), "ms, s, m, h or d")
 
     def _with_unit(self, number: str) -> str:
         # A fraction is never meant in milliseconds.
@@ -114,15 +106,7 @@ class Size(ValueType[int | None]):
         text = scalar.text
         if re.fullmatch(r"[0-9]{1,15}", text):
             return f"{text} has no unit, write {format_size(int(text))}"
-        other = size_with_other_unit(text)
-        if other is not None:
-            unit, instead = other
-            if re.search(r"\s", text):
-                return f"{scalar.shown} has a space in it, write {instead or self.example}"
-            return f'"{unit}" is no unit of size, write {instead or "B, KiB, MiB or GiB"}'
-        return f"{scalar.shown} is no size, write {self.example} (say)" + (
-            " or none for no limit" if self.none else ""
-        )
+        return _error_in_unit(self, scalar, size_with_other_unit(text), "B, KiB, MiB or GiB")
 
     def write(self, value: int | None) -> str:
         return "none" if value is None else format_size(value)
@@ -138,6 +122,7 @@ class ByteRate(ValueType[int | None]):
     none = True
     noun = "byte rate in range"
     example = "500B/s"
+    schema = string_schema(f"^(none|{SIZE_PATTERN}/s)$")
 
     def read(self, scalar: Scalar) -> int | None:
         text = scalar.text
@@ -169,13 +154,23 @@ class ByteRate(ValueType[int | None]):
         other = size_with_other_unit(written)
         if other is not None and other[1]:
             return f'"{other[0]}" is no unit of size, write {other[1]}/s'
-        return f"{scalar.shown} is no byte rate, write {self.example} (say) or none for no limit"
+        return f"{self.wrong_type(scalar)} or none for no limit"
 
     def write(self, value: int | None) -> str:
         return "none" if value is None else f"{format_size(value)}/s"
 
-    def json_schema(self) -> JsonSchema:
-        return string_schema(f"^(none|{SIZE_PATTERN}/s)$")
+
+def _error_in_unit(
+    of: Duration | Size, scalar: Scalar, other: tuple[str, str] | None, units: str
+) -> str:
+    """Return the message for a number with another unit, *other*, or none; ours are *units*."""
+    if other is None:
+        return of.wrong_type(scalar) + (" or none for no limit" if of.none else "")
+    unit, instead = other
+    if re.search(r"\s", scalar.text):
+        return f"{scalar.shown} has a space in it, write {instead or of.example}"
+    dimension = "time" if isinstance(of, Duration) else "size"
+    return f'"{unit}" is no unit of {dimension}, write {instead or units}'
 
 
 def _error_in_time(scalar: Scalar, size: int, time: str) -> str:

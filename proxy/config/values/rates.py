@@ -6,7 +6,7 @@ from fractions import Fraction
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.units import duration_with_other_unit, format_duration
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import JsonSchema, ValueType, string_schema
+from proxy.config.values.base import ValueType, string_schema
 from proxy.http.durations import DURATION_PATTERN, NUMBER_PATTERN, SECONDS, parse_duration
 from proxy.policy.settings import Rate
 
@@ -30,6 +30,7 @@ class CallRate(ValueType[Rate]):
 
     noun = "rate in range"
     example = "100/s"
+    schema = string_schema(rf"^0*[1-9][0-9]*/({_UNITS}|{DURATION_PATTERN})$")
 
     def read(self, scalar: Scalar) -> Rate:
         found = _RATE.fullmatch(scalar.text)
@@ -55,9 +56,6 @@ class CallRate(ValueType[Rate]):
 
     def write(self, value: Rate) -> str:
         return f"{value.count}/{_shortest(format_duration(value.period))}"
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(rf"^0*[1-9][0-9]*/({_UNITS}|{DURATION_PATTERN})$")
 
 
 def _period(text: str) -> float | None:

@@ -1,10 +1,11 @@
 """Value types of retries: number of attempts, unsafe methods, jitter."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import Choice, Integer, JsonSchema, Number, ValueType
+from proxy.config.values.base import Choice, Integer, Number, ValueType
 from proxy.policy.settings import JitterStrategy, UnsafeRetries
 
 
@@ -43,6 +44,12 @@ class Jitter(ValueType[JitterStrategy | float]):
 
     noun = "jitter"
     example = "full"
+    schema: ClassVar = {
+        "anyOf": [
+            {"enum": [str(strategy) for strategy in JitterStrategy]},
+            *Number(0, 1).json_schema()["anyOf"],
+        ]
+    }
 
     def read(self, scalar: Scalar) -> JitterStrategy | float:
         for strategy in JitterStrategy:
@@ -57,11 +64,3 @@ class Jitter(ValueType[JitterStrategy | float]):
 
     def write(self, value: JitterStrategy | float) -> str | float:
         return str(value) if isinstance(value, str) else Number(0, 1).write(value)
-
-    def json_schema(self) -> JsonSchema:
-        return {
-            "anyOf": [
-                {"enum": [str(strategy) for strategy in JitterStrategy]},
-                *Number(0, 1).json_schema()["anyOf"],
-            ]
-        }

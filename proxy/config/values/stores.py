@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 from urllib.parse import unquote
 
 from proxy.config.diagnostics.diagnostics import InvalidSecret, InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.addresses import host_and_port
-from proxy.config.values.base import JsonSchema, ValueType, or_reference, string_schema
+from proxy.config.values.base import JsonSchema, PatternText, ValueType, or_reference, string_schema
 
 _PORT = 6379
 _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -137,22 +138,14 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
 
 
-class Username(ValueType[str]):
+class Username(PatternText):
     """The user name with which the proxy authenticates to a store."""
 
     noun = "name of a user"
     example = "holdfast"
-
-    def read(self, scalar: Scalar) -> str:
-        if not re.fullmatch(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+", scalar.text):
-            raise InvalidValue(f"{scalar.shown} is no name of a user, write {self.example} (say)")
-        return scalar.text
-
-    def masked(self, value: str) -> str:  # noqa: ARG002 - a user name is half of a credential
-        return "***"
-
-    def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number"], "minLength": 1}
+    pattern = r"[^\s\x00-\x1f\x7f\ud800-\udfff]+"
+    is_hidden = True  # a user name is half of a credential
+    schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
 
 
 class Password(ValueType[str]):
@@ -160,6 +153,8 @@ class Password(ValueType[str]):
 
     noun = "password"
     example = "${REDIS_PASSWORD}"
+    is_hidden = True  # nothing of a secret may be shown
+    schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
 
     def read(self, scalar: Scalar) -> str:
         if not scalar.text:
@@ -172,29 +167,15 @@ class Password(ValueType[str]):
             raise InvalidSecret("the password is not UTF-8 text, write another") from None
         return scalar.text
 
-    def masked(self, value: str) -> str:  # noqa: ARG002 - nothing of a secret may be shown
-        return "***"
 
-    def json_schema(self) -> JsonSchema:
-        return {"type": ["string", "number"], "minLength": 1}
-
-
-class KeyPrefix(ValueType[str]):
+class KeyPrefix(PatternText):
     """The prefix of all keys in a store."""
 
     noun = "prefix"
     example = "holdfast"
-
-    def read(self, scalar: Scalar) -> str:
-        if not re.fullmatch(_PREFIX, scalar.text):
-            raise InvalidValue(
-                f"{scalar.shown} is no prefix, write up to 128 ASCII letters, digits and signs "
-                f"(no spaces, no quotes)"
-            )
-        return scalar.text
-
-    def json_schema(self) -> JsonSchema:
-        return or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
+    pattern = _PREFIX
+    instead = "up to 128 ASCII letters, digits and signs (no spaces, no quotes)"
+    schema = or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
 
 
 def _sqlite_path(scalar: Scalar) -> str:

@@ -5,8 +5,16 @@ from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping, Scalar
-from proxy.config.values.base import Choice, Integer, JsonSchema, ValueType, string_schema
+from proxy.config.values.base import (
+    Choice,
+    CountOrWord,
+    Integer,
+    JsonSchema,
+    ValueType,
+    string_schema,
+)
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
@@ -17,76 +25,45 @@ CLIENT_IP_SYNONYMS = frozenset(
     | {"remote_addr", "remote_address", "$remote_addr", "$binary_remote_addr"}
 )
 """Words of other products for the address of the client."""
-SOURCE_SYNONYMS = {
-    "header": "header",
-    "headers": "header",
-    "hdr": "header",
-    "http": "header",
-    "query": "query",
-    "param": "query",
-    "arg": "query",
-}
+SOURCE_SYNONYMS = by_other_word({"header": "header headers hdr http", "query": "query param arg"})
 """Words of other products for ``header`` and ``query``, where the caller's name is found."""
 
 ALGORITHM = Choice(
     *RateAlgorithm,
     synonyms={
-        "token_bucket": "gcra, and burst for the size of the bucket",
-        "leaky_bucket": "gcra",
-        "sliding_window": "window",
-        "sliding_window_log": "window",
-        "sliding_window_counter": "window",
-        "fixed_window": "window (at most so many in any such time)",
+        "gcra, and burst for the size of the bucket": "token_bucket",
+        "gcra": "leaky_bucket",
+        "window": "sliding_window sliding_window_log sliding_window_counter",
+        "window (at most so many in any such time)": "fixed_window",
     },
 )
 """The rate limit algorithm."""
 
+OPEN_AND_CLOSED_SYNONYMS = {
+    "open": "fail_open fail-open allow",
+    "closed": "fail_closed fail-closed deny",
+}
+"""Words of other products for what is done while the store does not answer."""
+
 ON_STORE_ERROR = Choice(
-    *ThrottleWithoutStore,
-    synonyms={
-        "fail_open": "open",
-        "fail-open": "open",
-        "allow": "open",
-        "fail_closed": "closed",
-        "fail-closed": "closed",
-        "deny": "closed",
-        "memory": "local",
-    },
+    *ThrottleWithoutStore, synonyms={**OPEN_AND_CLOSED_SYNONYMS, "local": "memory"}
 )
 """How calls are limited while the store does not answer."""
 
 _QUERY_NAME = r"[A-Za-z0-9._~$:@!\[\]-]+"
 
 
-@dataclass(frozen=True, slots=True)
-class CountOrNone(ValueType[int | None]):
+class CountOrNone(CountOrWord):
     """A number of calls; None is ``none``: there is no such limit."""
 
-    thing: str
-    """The noun for what ``none`` switches off, for messages."""
-    none = True
     noun = "whole number in range"
     example = "20"
+    word = "none"
 
-    def read(self, scalar: Scalar) -> int | None:
-        if scalar.text == "none":
-            return None
-        if not re.fullmatch(r"[-+]?[0-9]+", scalar.text):
-            raise InvalidValue(
-                f"{scalar.shown} is no whole number, write {self.example} (say) or none for no "
-                f"{self.thing}"
-            )
-        return self._number.read(scalar)
-
-    @property
-    def _number(self) -> Integer:
-        return Integer(1, zero=f"would let nothing through, write none for no {self.thing}")
-
-    def write(self, value: int | None) -> int | str:
-        return "none" if value is None else value
-
-    def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"const": "none"}, *self._number.json_schema()["anyOf"]]}
+    def __init__(self, thing: str) -> None:
+        """Take the noun for what ``none`` switches off, for messages."""
+        self.number = Integer(1, zero=f"would let nothing through, write none for no {thing}")
+        self.reason = f" or none for no {thing}"
 
 
 CONCURRENCY = CountOrNone("limit")
@@ -103,15 +80,13 @@ class DurationOrAuto(ValueType[float | None]):
     none = True
     noun = "duration in range"
     example = "auto"
+    schema = string_schema(f"^(auto|{DURATION_PATTERN})$")
 
     def read(self, scalar: Scalar) -> float | None:
         return None if scalar.text == "auto" else self.duration.read(scalar)
 
     def write(self, value: float | None) -> str:
         return "auto" if value is None else str(self.duration.write(value))
-
-    def json_schema(self) -> JsonSchema:
-        return string_schema(f"^(auto|{DURATION_PATTERN})$")
 
 
 class CallerKey(ValueType[ThrottleKey | None]):
@@ -130,14 +105,9 @@ class CallerKey(ValueType[ThrottleKey | None]):
         source, colon, name = text.partition(":")
         if not colon or source not in {"header", "query"}:
             raise InvalidValue(f"{scalar.shown} is no key, {_instead_of_key(text)}")
-        if name.strip() and name != name.strip() and not scalar.plain:
-            raise InvalidValue(f"{scalar.shown} has a space in it, write {source}:{name.strip()}")
-        if name != name.strip() or not name:
-            raise InvalidValue(two_keys_error(source, name.strip()))
+        refuse_spaces(scalar, before="key: ")
         if source == "header":
-            if not HEADER_NAME.fullmatch(name):
-                raise InvalidValue(f'"{name}" is no name of a header, write header:X-Tenant (say)')
-            return ThrottleKey(CallerSource.HEADER, name.lower())
+            return ThrottleKey(CallerSource.HEADER, caller_header(name, "header:X-Tenant"))
         if not re.fullmatch(_QUERY_NAME, name):
             raise InvalidValue(
                 f'"{name}" is no name of a query parameter, write query:tenant (say)'
@@ -160,19 +130,34 @@ class CallerKey(ValueType[ThrottleKey | None]):
 def joined_by_colon(mapping: Mapping, before: str) -> str:
     """Return the message for ``{header: X-Tenant}`` where ``header:X-Tenant`` belongs.
 
-    Empty if *mapping* does not look as if that were meant. *before* is as in two_keys_error.
+    Empty if *mapping* does not look as if that were meant. *before* is the text before the value in
+    the suggestion; empty for an item of a list.
     """
     entry = next(iter(mapping.entries.values()), None)
     if entry is None or not isinstance(entry.node, Scalar) or "$" in entry.node.text:
         return ""
-    return two_keys_error(entry.key, entry.node.text, before)
+    return _two_keys_error(entry.key, entry.node.text, before)
 
 
-def two_keys_error(source: str, name: str, before: str = "key: ") -> str:
-    """Return the message for ``key: header: X-Tenant``, in which the second space is too many.
+def refuse_spaces(scalar: Scalar, before: str) -> None:
+    """Refuse a space behind the colon, and an empty name; *before* as in joined_by_colon."""
+    source, _, name = scalar.text.partition(":")
+    bare = name.strip()
+    if bare and name != bare and not scalar.plain:
+        raise InvalidValue(f"{scalar.shown} has a space in it, write {source}:{bare}")
+    if name != bare or not name:
+        raise InvalidValue(_two_keys_error(source, bare, before))
 
-    *before* is the text before the value in the suggestion; empty for an item of a list.
-    """
+
+def caller_header(name: str, example: str) -> str:
+    """Return the name of a header field that distinguishes callers, in lower case."""
+    if not HEADER_NAME.fullmatch(name):
+        raise InvalidValue(f'"{name}" is no name of a header, write {example} (say)')
+    return name.lower()
+
+
+def _two_keys_error(source: str, name: str, before: str) -> str:
+    """Return the message for ``key: header: X-Tenant``, in which the second space is too many."""
     if not name:
         example = "X-Tenant" if source == "header" else "tenant"
         return f'"{source}:" names none, write {before}{source}:{example} (say)'

@@ -19,8 +19,6 @@ _ROUNDING = 1e-9
 class Budget:
     """The retry budget of one upstream."""
 
-    __slots__ = ("_firsts", "_reserve", "_retries", "first", "settings")
-
     def __init__(self, settings: BudgetSettings) -> None:
         self.settings = settings
         self._reserve = settings.min_per_second * settings.window

@@ -76,8 +76,6 @@ class RouteTable:
     the file; only their methods and remaining headers are checked one by one.
     """
 
-    __slots__ = ("_conditions", "_header_names", "_host_dots", "_indexes", "_only_index")
-
     def __init__(self, matches: tuple[Match, ...]) -> None:
         conditions: list[tuple[frozenset[str], tuple[_Header, ...]] | None] = []
         patterns: dict[tuple[str | None, _Header | None], list[tuple[str, int]]] = {}
@@ -94,7 +92,8 @@ class RouteTable:
         self._conditions = tuple(conditions)
         certain = frozenset(number for number, left in enumerate(conditions) if left is None)
         self._indexes = {key: PathIndex(entry, certain) for key, entry in patterns.items()}
-        # speed: the usual file has conditions on neither hosts nor headers.
+        # speed: same as what _candidates() finds where no match has a host or a header, held by
+        # tests/policy/routing/test_match.py; saves 5 of 13 calls
         self._only_index = self._indexes.get((None, None)) if len(self._indexes) == 1 else None
         self._header_names = frozenset(header[0].encode() for _, header in patterns if header)
         self._host_dots = max(

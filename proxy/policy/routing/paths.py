@@ -71,8 +71,6 @@ class PathIndex:
     in another that begins alike, both children are followed.
     """
 
-    __slots__ = ("_any_path", "_depth", "_literal", "_root")
-
     def __init__(self, patterns: Iterable[tuple[str, int]], certain: frozenset[int]) -> None:
         """Index *patterns*; the routes numbered in *certain* have no condition but their path."""
         self._root = _Node()

@@ -117,6 +117,14 @@ def test_slots_are_read_by_names_of_our_own() -> None:
     """Aliases of the descriptors: a read is no call."""
     assert vars(AiohttpConnection)["queued_messages"] is vars(RequestHandler)["_messages"]
     assert vars(AiohttpConnection)["has_upgraded"] is vars(BaseProtocol)["_upgraded"]
+    assert vars(AiohttpConnection)["writing_paused"] is vars(BaseProtocol)["_paused"]
+
+
+async def test_the_property_of_the_parent_returns_the_slot() -> None:
+    parent = BaseProtocol(asyncio.get_running_loop())
+    assert parent.writing_paused is False
+    parent.pause_writing()
+    assert parent.writing_paused is parent._paused is True
 
 
 # The server and its connection.
