@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.units import format_duration
+from proxy.config.values.rates import CallRate
+from proxy.config.values.throttling import CallerKey
 from proxy.policy.settings import Rate, Settings, ThrottleSettings
 from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
 
@@ -51,13 +53,11 @@ def _throttles(settings: Settings) -> Iterator[tuple[str, ThrottleSettings]]:
 
 
 def _most_in_window(of: str, throttle: ThrottleSettings, rate: Rate, life: float) -> MostInWindow:
-    window = format_duration(rate.period)
-    key = throttle.key
     return MostInWindow(
         of=of,
-        rate=f"{rate.count}/{window.removeprefix('1') if window[1:].isalpha() else window}",
+        rate=CallRate().write(rate),
         most=most_in_window(rate, throttle.burst),
-        window=window,
+        window=format_duration(rate.period),
         used=part_used(throttle, rate, life),
-        key="" if key is None else f"{key.source}:{key.name}" if key.name else key.source,
+        key="" if throttle.key is None else CallerKey().write(throttle.key),
     )
