@@ -25,7 +25,8 @@ from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
-from proxy.pipeline.throttle.throttle import OpenBucket, Throttle
+from proxy.pipeline.throttle.async_limiter import OpenBucket
+from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
 from proxy.policy.failure_category import transient_statuses

@@ -16,8 +16,8 @@ _SHORTEST_TIMER = 0.001
 _STORE_ROUND_TRIP = 0.005
 """Seconds that asking a store for permits may take before it counts as a wait."""
 
-MakeLimiters = Callable[[ThrottleSettings, LimiterListener], Limiters]
-"""Makes the limiters behind a queue: of this process, or of a store that others share."""
+OpenBucket = Callable[[str, ThrottleSettings, LimiterListener], Limiters]
+"""Makes the limiters of the bucket with that name: of this process, or of a store."""
 
 
 class AsyncLimiter:
@@ -27,8 +27,9 @@ class AsyncLimiter:
 
     def __init__(
         self,
+        bucket: str,
         settings: ThrottleSettings,
-        make_limiters: MakeLimiters,
+        open_bucket: OpenBucket,
         recorder: ThrottleRecorder,
         clock: Clock,
     ) -> None:
@@ -38,7 +39,9 @@ class AsyncLimiter:
         self.recorder = recorder
         self.is_known = False
         """Whether the limiter is that of one caller that is known (``caller_table.py``)."""
-        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiters(settings, self))
+        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(
+            settings, open_bucket(bucket, settings, self)
+        )
 
     def __repr__(self) -> str:
         return f"<limiter {self.queue!r}>"

@@ -6,17 +6,13 @@ from collections.abc import Callable, Iterator
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleRecorder, ThrottleState
-from proxy.pipeline.throttle.async_limiter import AsyncLimiter
+from proxy.pipeline.throttle.async_limiter import AsyncLimiter, OpenBucket
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.caller_key import digest, value_of
 from proxy.policy.throttle.caller_table import CallerTable
-from proxy.policy.throttle.limiter import LimiterListener, Limiters
 
 _SWEEP_EVERY = 10.0
 """Seconds between two searches for idle callers whose limiters can be forgotten."""
-
-OpenBucket = Callable[[str, ThrottleSettings, LimiterListener], Limiters]
-"""Makes the limiters of the bucket with that name."""
 
 
 class Throttle:
@@ -65,12 +61,7 @@ class Throttle:
 
     def _create_limiter(self, key: str) -> AsyncLimiter:
         name = ":".join((*self.label, key)) if key else ":".join(self.label)
-        return AsyncLimiter(
-            self.settings,
-            lambda settings, listener: self._open_bucket(name, settings, listener),
-            self._recorder,
-            self._clock,
-        )
+        return AsyncLimiter(name, self.settings, self._open_bucket, self._recorder, self._clock)
 
     def _limiters(self) -> Iterator[AsyncLimiter]:
         yield self.common

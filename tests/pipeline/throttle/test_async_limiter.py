@@ -44,12 +44,12 @@ class Stage:
         self.decisions = Decisions()
         self._taken: list[Reservation] = []
 
-        def make(settings: ThrottleSettings, _: LimiterListener) -> Limiters:
+        def make(_: str, settings: ThrottleSettings, __: LimiterListener) -> Limiters:
             if rates is not None:
                 return Limiters(rates, LocalConcurrencyLimiter)
             return textbook_limiters(settings, self.clock.monotonic())
 
-        self.limiter = AsyncLimiter(settings, make, self.decisions, self.clock)
+        self.limiter = AsyncLimiter("bucket", settings, make, self.decisions, self.clock)
         self.queue = self.limiter.queue
 
     @property
@@ -501,11 +501,11 @@ async def test_permits_that_tell_us_to_look_while_we_look() -> None:
     hasty = HastyPermits()
     settings = ThrottleSettings((Rate(1, 1.0),), max_wait=None)
 
-    def make(_: ThrottleSettings, listener: LimiterListener) -> Limiters:
+    def make(_: str, __: ThrottleSettings, listener: LimiterListener) -> Limiters:
         hasty.listener = listener
         return Limiters(hasty, LocalConcurrencyLimiter)
 
-    limiter = AsyncLimiter(settings, make, Decisions(), SystemClock())
+    limiter = AsyncLimiter("bucket", settings, make, Decisions(), SystemClock())
     waiting = await begun(limiter.wait_in_queue(visitor(), math.inf))
     assert hasty.asked == [1, 1]
     assert timers() == 1
