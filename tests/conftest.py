@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -76,6 +77,17 @@ INTERPRETER = (
     "tests/upstream",
     "tests/weight",
 )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules of which ``-m`` would select nothing: to import all takes a while."""
+    word = config.option.markexpr.partition(" ")[0]
+    listed = {"alone": ALONE, "interpreter": INTERPRETER, "deep": ()}.get(word)
+    if listed is None or not collection_path.name.startswith("test_"):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    is_selected = path.startswith(listed) or f"mark.{word}" in collection_path.read_text()
+    return None if is_selected else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

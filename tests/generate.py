@@ -5,6 +5,7 @@ file                            made from
 ==============================  ===================================================
 ``config/schema.json``          what ``holdfast schema`` prints
 ``README.md``, tables of keys   the sections of the configuration (``readme/tables.py``)
+``README.md``, metrics          the table of metrics (``readme/metrics_table.py``)
 ``README.md``, performance      ``bench/results/published.json`` (``bench/readme.py``)
 ``bench/results/published.md``  the same
 ``docs/architecture.md``        the docstring of the exchange (``docs/exchange_table.py``)
@@ -25,6 +26,7 @@ from bench.report import markdown
 from bench.results import read
 from proxy.cli import main as holdfast
 from tests.docs.exchange_table import with_exchange_table
+from tests.readme.metrics_table import with_metrics
 from tests.readme.tables import with_tables
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +39,7 @@ def generated(root: Path) -> dict[Path, str]:
     run = read(results / "published.json")
     return {
         root / "config" / "schema.json": _schema(),
-        readme: with_section(with_tables(readme.read_text(encoding="utf-8")), run),
+        readme: with_section(with_metrics(with_tables(readme.read_text(encoding="utf-8"))), run),
         results / "published.md": markdown(run),
         architecture: with_exchange_table(architecture.read_text(encoding="utf-8")),
     }

@@ -102,7 +102,8 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "__init__": {"ports"},
         "memory": {"__init__", "ports"},
         "sqlite_file": {"__init__", "ports"},
-        "sqlite": {"__init__", "ports", "sqlite_file"},
+        # The file has the keys; limits are counted in memory.
+        "sqlite": {"__init__", "memory", "ports", "sqlite_file"},
         "dead_letters": {"__init__", "ports", "sqlite_file"},
         "redis": {"__init__", "ports"},
         "opening": {"__init__", "memory", "ports", "redis", "sqlite"},
@@ -117,7 +118,6 @@ ONLY_IN: dict[str, set[str]] = {
     "hiredis": {"stores"},
     "uvloop": {"runtime"},
     "yaml": {"config", "demo"},
-    "prometheus_client": {"observe"},
     "click": {"cli"},
     "rich": {"cli"},
     # Time and chance come from core's Clock, so that tests can say what they

@@ -17,12 +17,12 @@ from proxy.cli import main
 from proxy.config import load
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.observe.metrics.series import PHASES, WAIT_SOURCES
+from proxy.observe.metrics.families import PHASES, WAIT_SOURCES
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind
 from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
-from proxy.stores.redis import OPERATIONS
+from proxy.stores import redis, sqlite
 from tests.readme.blocks import as_pattern, blocks, code, commands, rows
 from tests.readme.session import Session, demo, masked
 from tests.readme.tables import README, SECTIONS, tables, with_tables
@@ -168,7 +168,7 @@ async def test_metrics() -> None:
         ("source", {*WAIT_SOURCES}),
         ("scope", {"route", "upstream"}),
         ("decision", {"passed", "delayed", "refused"}),
-        ("operation", {*OPERATIONS}),
+        ("operation", {*redis.OPERATIONS, *sqlite.OPERATIONS}),
         ("result", {"success", "failure"}),
         ("result", {*KeyResult}),
         ("result", {*ReplayResult}),

@@ -28,6 +28,8 @@ Dead letters (``dead_letters.py``), all with the token:
 =================================  ============================================
 
 ``access.py`` decides which requests are accepted, ``responses.py`` how responses look, and
-``site.py`` puts both together; ``keys.py`` has the handlers for keys, ``attempts.py`` the one for
-requests. May import ``core/``, ``policy/``, ``http/`` and ``net/``.
+``site.py`` puts both together. ``process.py``, ``keys.py`` and ``dead_letters.py`` declare each
+operation once (``declaration.py``): its endpoint, its handler, what it asks of the process, and how
+a supervisor has its workers answer. ``operations.py`` is the sum of these. May import ``core/``,
+``policy/``, ``http/`` and ``net/``.
 """

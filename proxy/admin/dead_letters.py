@@ -8,15 +8,17 @@ import asyncio
 import base64
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Protocol
 
 from aiohttp import hdrs, web
 
-from proxy.admin.operations import Operations, StoreSilent
+from proxy.admin.declaration import Endpoint, StoreSilent, WorkerRule
 from proxy.admin.responses import STREAMED, document, problem
 from proxy.http.fields import RawHeaders
+from proxy.http.target import readable_target
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterSummary,
@@ -67,20 +69,61 @@ _OBSTACLES = {
 }
 
 
+class DeadLetterOperations(Protocol):
+    """What an operator may do with dead letters, which all workers share.
+
+    All of it raises StoreSilent.
+    """
+
+    @WorkerRule(logged_as="page_of_letters")
+    async def list_dead_letters(
+        self, route: str | None, after: str, limit: int, *, newest: bool
+    ) -> list[DeadLetterSummary]:
+        """Return up to *limit* dead letters behind *after*, the oldest or the *newest* first."""
+
+    @WorkerRule(logged_as="find_letter")
+    async def find_dead_letter(self, name: str) -> DeadLetter | None:
+        """Return all of one dead letter; None if there is none."""
+
+    @WorkerRule(logged_as="drop_letter")
+    async def drop_dead_letter(self, name: str) -> bool | None:
+        """Delete a dead letter; False if it is being sent again, None if there is none."""
+
+    @WorkerRule(logged_as="drop_letters", takes_long=True)
+    async def drop_dead_letters(self, route: str | None, until: str) -> int:
+        """Delete those of a route, or all, except those being sent again; return how many.
+
+        Only up to the dead letter *until*; empty: up to the newest one.
+        """
+
+    @WorkerRule(logged_as="letter_obstacle")
+    async def replay_obstacle(
+        self, name: str, given: RawHeaders, *, force: bool
+    ) -> Obstacle | None:
+        """Say why :meth:`replay_dead_letter` would not send it now; None if it would."""
+
+    @WorkerRule(logged_as="replay_letter", takes_long=True)
+    async def replay_dead_letter(
+        self, name: str, given: RawHeaders, *, force: bool
+    ) -> Replayed | Obstacle:
+        """Send a dead letter again, with the header fields *given* in addition; or say why not."""
+
+
 class DeadLettersResource:
     """The handlers of ``/dead-letters``."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: DeadLetterOperations) -> None:
         self._operations = operations
 
-    def add_to(self, add: Any) -> None:  # noqa: ANN401 - a function of the site
-        """Add every handler with its method and path."""
-        add("GET", "/dead-letters", self._list)
-        add("DELETE", "/dead-letters", self._drop_all)
-        add("GET", "/dead-letters/export", self._export)
-        add("GET", "/dead-letters/{letter}", self._show)
-        add("DELETE", "/dead-letters/{letter}", self._drop)
-        add("POST", "/dead-letters/{letter}/replay", self._replay)
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield every endpoint of dead letters."""
+        one, all_ = "/dead-letters/{letter}", "/dead-letters"
+        yield Endpoint("GET", all_, self._list, "/dead-letters", has_head=False)
+        yield Endpoint("DELETE", all_, self._drop_all)
+        yield Endpoint("GET", "/dead-letters/export", self._export, has_head=False)
+        yield Endpoint("GET", one, self._show, has_head=False)
+        yield Endpoint("DELETE", one, self._drop)
+        yield Endpoint("POST", "/dead-letters/{letter}/replay", self._replay)
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         query = request.query
@@ -254,7 +297,7 @@ def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
         "expires": _date(summary.expires),
         "route": summary.route,
         "method": summary.method,
-        "target": _readable(summary.target),
+        "target": readable_target(summary.target),
         "request_id": summary.request_id,
         "error": summary.error,
         "category": summary.category.value,
@@ -324,11 +367,6 @@ def _replayed_json(replayed: Replayed) -> dict[str, object]:
 
 def _latin(value: bytes) -> str:
     return value.decode("latin-1")
-
-
-def _readable(target: str) -> str:
-    """Escape lone surrogates (bytes that are no UTF-8), which strict JSON readers refuse."""
-    return target.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _date(seconds: float) -> str:

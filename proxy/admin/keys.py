@@ -4,24 +4,51 @@ A key is asked for by the name of its record, which responses and the log show. 
 the key nor anything of its request or response is shown.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import ceil
+from typing import Protocol
 
 from aiohttp import hdrs, web
 
-from proxy.admin.operations import Operations, StoreSilent
+from proxy.admin.declaration import Endpoint, StoreSilent, WorkerRule
 from proxy.admin.responses import document, problem
 from proxy.policy.idempotency.key import read_record_name
-from proxy.policy.idempotency.record import RecordState, Shown
+from proxy.policy.idempotency.record import RecordState, Released, Shown
+
+
+class KeyOperations(Protocol):
+    """What an operator may do with keys. They are in a store that all workers share."""
+
+    @WorkerRule()
+    async def show_key(self, name: str) -> Shown | None:
+        """Return what is known of the key whose record is called *name*; None if nothing is.
+
+        Raises StoreSilent.
+        """
+
+    @WorkerRule()
+    async def release_key(self, name: str, *, force: bool) -> Released:
+        """Forget a key, unless a running request owns it; with *force* that request loses it.
+
+        The key is then treated as if the request's time were over: unstored if its response has
+        begun, else ``on_ambiguous`` decides; held if the request runs in another instance, since
+        this one cannot know. Raises StoreSilent; it may have been done all the same.
+        """
 
 
 class KeysResource:
     """The handlers of ``/keys/RECORD``."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: KeyOperations) -> None:
         self._operations = operations
 
-    async def show(self, request: web.Request) -> web.Response:
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield every endpoint of keys."""
+        yield Endpoint("GET", "/keys/{record}", self._show, "/keys/RECORD")
+        yield Endpoint("DELETE", "/keys/{record}", self._release)
+
+    async def _show(self, request: web.Request) -> web.Response:
         """Answer with what is known of a key."""
         record = read_record_name(request.match_info["record"])
         if record is None:
@@ -32,7 +59,7 @@ class KeysResource:
             return _no_store(record)
         return _unknown(record) if shown is None else document(_described(record, shown))
 
-    async def release(self, request: web.Request) -> web.Response:
+    async def _release(self, request: web.Request) -> web.Response:
         """Forget a key; ``force`` takes it from a request that is running."""
         record = read_record_name(request.match_info["record"])
         force = _FORCES.get(request.query.get("force", "false"))

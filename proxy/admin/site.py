@@ -1,21 +1,19 @@
 """The admin listener as an aiohttp application: an access check, then one handler per path."""
 
 import logging
-from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
 from proxy.admin.access import host_is_ours, origin_is_ours, token_is_right
-from proxy.admin.attempts import AttemptsResource
 from proxy.admin.dead_letters import DeadLettersResource
+from proxy.admin.declaration import Handler
 from proxy.admin.keys import KeysResource
 from proxy.admin.operations import Operations
-from proxy.admin.responses import data, document, problem
+from proxy.admin.process import ProcessResource
+from proxy.admin.responses import problem
 from proxy.policy.settings import Listen
 
 _log = logging.getLogger("holdfast.admin")
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LARGEST_BODY = 64 * 1024
 """Bytes of a request's body: only a replay has one, with a few header fields."""
@@ -27,9 +25,11 @@ class AdminSite:
     def __init__(self, operations: Operations, listen: Listen) -> None:
         self._operations = operations
         self._listen = listen
-        self._keys = KeysResource(operations)
-        self._attempts = AttemptsResource(operations)
-        self._dead_letters = DeadLettersResource(operations)
+        self._endpoints = (
+            *ProcessResource(operations).endpoints(),
+            *KeysResource(operations).endpoints(),
+            *DeadLettersResource(operations).endpoints(),
+        )
 
     def runner(self) -> web.AppRunner:
         """Make the runner of the site, with its time limits."""
@@ -49,24 +49,18 @@ class AdminSite:
         application = web.Application(
             middlewares=[self._check_access], client_max_size=_LARGEST_BODY
         )
-        application.router.add_get("/healthz", _healthz)
-        application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._metrics)
-        application.router.add_get("/status", self._with_token(self._status))
-        application.router.add_get("/attempts", self._with_token(self._attempts.show))
-        application.router.add_get("/config", self._with_token(self._config))
-        application.router.add_post("/-/reload", self._with_token(self._reload))
-        application.router.add_get("/keys/{record}", self._with_token(self._keys.show))
-        application.router.add_delete("/keys/{record}", self._with_token(self._keys.release))
-        self._dead_letters.add_to(
-            lambda method, path, handler: application.router.add_route(
-                method, path, self._with_token(handler)
-            )
-        )
+        for endpoint in self._endpoints:
+            handler = endpoint.handler
+            if endpoint.needs_token:
+                handler = self._with_token(handler)
+            if endpoint.method == hdrs.METH_GET:
+                application.router.add_get(endpoint.path, handler, allow_head=endpoint.has_head)
+            else:
+                application.router.add_route(endpoint.method, endpoint.path, handler)
         return application
 
     @web.middleware
-    async def _check_access(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse requests of other sites, and turn every error into a problem."""
         refusal = self._refusal(request)
         if refusal is not None:
@@ -77,8 +71,7 @@ class AdminSite:
             return problem(
                 404,
                 "not_found",
-                "See /status, /attempts?request_id=ID, /config, /metrics, /healthz, /readyz, "
-                "/keys/RECORD, /dead-letters.",
+                f"See {', '.join(endpoint.hint for endpoint in self._endpoints if endpoint.hint)}.",
             )
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
@@ -107,7 +100,7 @@ class AdminSite:
             return problem(403, "foreign_origin", "Pages of other sites have no access.")
         return None
 
-    def _with_token(self, handler: _Handler) -> _Handler:
+    def _with_token(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             token = self._operations.token()
             given = request.headers.get(hdrs.AUTHORIZATION, "")
@@ -122,34 +115,6 @@ class AdminSite:
 
         return guarded
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        reason = self._operations.not_ready()
-        if reason is None:
-            return document({"ready": True})
-        return document({"ready": False, "reason": reason}, status=503)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        accept = ",".join(request.headers.getall(hdrs.ACCEPT, []))
-        return data(*await self._operations.metrics(accept))
-
-    async def _status(self, _request: web.Request) -> web.Response:
-        return document(await self._operations.status())
-
-    async def _config(self, _request: web.Request) -> web.Response:
-        return document(self._operations.config())
-
-    async def _reload(self, _request: web.Request) -> web.Response:
-        in_force, lines = await self._operations.reload()
-        if in_force:
-            return document({"result": "reloaded", "warnings": list(lines)})
-        return problem(
-            422, "config", "The configuration before it stays in force.", faults=list(lines)
-        )
-
 
 def _too_large() -> web.Response:
     return problem(413, "body_too_large", "Send less, or no body.", {hdrs.CONNECTION: "close"})
-
-
-async def _healthz(_request: web.Request) -> web.Response:
-    return data(b"ok\n", "text/plain; charset=utf-8")

@@ -7,7 +7,7 @@ immutable :class:`~proxy.server.router.Router`; a reload builds another and swap
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy import __version__
@@ -18,8 +18,9 @@ from proxy.core.clock import Clock, SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.logs.line_writer import LineWriter
-from proxy.observe.metrics.recorders import Metrics, RouteRecorder
-from proxy.observe.metrics.snapshot import AddressState, ProcessSnapshot
+from proxy.observe.metrics import families
+from proxy.observe.metrics.recorders import UNMATCHED, Metrics, RouteRecorder
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.notable import hook
 from proxy.observe.recent import Recent
 from proxy.pipeline.generation import (
@@ -97,24 +98,12 @@ class App:
             version=__version__,
             parser=parser_name(),
             loaded_at=self._clock.wall(),
-            lost_lines=lambda: self._lines.dropped,
-            budgets=lambda: self._generation.budgets_left(self._clock.monotonic()),
-            breakers=lambda: self._generation.breaker_states(self._clock.monotonic()),
-            throttles=lambda: self._generation.throttle_states(self._clock.monotonic()),
-            store_state=lambda: None if self._store.shared is None else self._store.shared.state,
-            transient=lambda: transient_by_route(self.settings),
-            dead_letter_counts=lambda: self._dead_letters.counts,
-            dead_letters_counted=lambda: self._dead_letters.counted,
         )
         self._dead_letters = DeadLetterStore(self.settings.state_dir, self._clock, self._metrics)
         self._keeps_keys = any(map(has_idempotency, self.settings.routes))
         """Whether a configuration that was in force since the start had idempotency keys."""
         self._store = open_store(
-            self.settings.store,
-            self._clock,
-            new_recorder=self._metrics.store,
-            on_evicted=self._metrics.evicted,
-            keeps_keys=self._keeps_keys,
+            self.settings.store, self._clock, self._metrics, keeps_keys=self._keeps_keys
         )
         coalescer = WriteCoalescer()
         self._retry_waits = RetryWaits()
@@ -128,12 +117,12 @@ class App:
             self._clock,
             coalescer,
             self._retry_waits,
-            self._store.limiters.limiter,
+            self._store.limiters.open_bucket,
             self._store.limiters.digest_key,
             self._in_flight_keys,
             self._dead_letters,
         )
-        self._replays = ReplayService(self._dead_letters, self._clock, self._metrics.replayed)
+        self._replays = ReplayService(self._dead_letters, self._clock, self._metrics)
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.router, self._clock, coalescer)
         if worker is not None:
@@ -141,7 +130,6 @@ class App:
         self._put_in_force(built)
         self.operations = AppOperations(
             self,
-            metrics=self._metrics,
             recent=self._recent,
             in_flight_keys=self._in_flight_keys,
             dead_letters=self._dead_letters,
@@ -281,22 +269,22 @@ class App:
         settings = loaded.settings
         log = hook(settings.access_log, self._access_log, self._recent)
 
+        unmatched = self._metrics.unmatched(log)
+
         def recorder(route: RouteSettings) -> RouteRecorder:
-            retries = makes_verdicts(route)
-            keys = has_idempotency(route)
             return self._metrics.route(
                 route.name,
                 upstreams_of(route),
                 log,
-                retries=retries,
-                keys=keys,
+                retries=makes_verdicts(route),
+                keys=has_idempotency(route),
                 dead_letters=has_dead_letters(route),
             )
 
         generation = self._builder.build(
             settings, contexts, self._generation, recorder, self._metrics.throttle
         )
-        router = Router(settings, generation.routes, self._metrics.unmatched(log))
+        router = Router(settings, generation.routes, unmatched)
         return _Built(loaded, generation, router)
 
     def _put_in_force(self, built: "_Built") -> None:
@@ -318,42 +306,42 @@ class App:
 
     def _drop_unused_series(self) -> None:
         """Show the metrics of what is configured, and of nothing else."""
+
+        def named(routes: Iterable[RouteSettings]) -> set[tuple[str, ...]]:
+            return {(route.name,) for route in routes}
+
         routes = self.settings.routes
         self._metrics.keep_only(
-            routes=[route.name for route in routes],
-            retrying=[route.name for route in routes if makes_verdicts(route)],
-            upstreams=[upstream.name for upstream in self.settings.upstreams],
-            throttles=self._generation.throttles.keys(),
-            with_keys=[route.name for route in routes if has_idempotency(route)],
-            with_dead_letters=[route.name for route in routes if has_dead_letters(route)],
+            {
+                families.ROUTE: {(UNMATCHED,)} | named(routes),
+                families.RETRYING_ROUTE: named(filter(makes_verdicts, routes)),
+                families.KEYED_ROUTE: named(filter(has_idempotency, routes)),
+                families.DEAD_LETTER_ROUTE: named(filter(has_dead_letters, routes)),
+                families.UPSTREAM: {(upstream.name,) for upstream in self.settings.upstreams},
+                families.THROTTLE: self._generation.throttles.keys(),
+            }
         )
 
     # What goes on.
 
     def snapshot(self) -> ProcessSnapshot:
         """Return what was counted and what goes on at this moment."""
-        now = self._clock.monotonic()
-        return ProcessSnapshot(
-            metrics=self._metrics.snapshot(),
-            connections=self._listener.server.open_connections,
-            keys_in_flight=len(self._in_flight_keys),
-            keys_waiting=self._in_flight_keys.waiting,
-            keys_known=None
-            if self._in_flight_keys.immediate is None
-            else self._in_flight_keys.immediate.known(),
-            addresses={
-                upstream.settings.name: [
-                    AddressState(
-                        address=pool.label,
-                        open=pool.open_connections,
-                        idle=pool.idle_connections,
-                        failing=pool.just_failed(now),
-                        breaker=None if pool.breaker is None else pool.breaker.state(now),
-                    )
-                    for pool in upstream.endpoints.pools
-                ]
-                for upstream in self._generation.upstreams.values()
-            },
+        now, generation = self._clock.monotonic(), self._generation
+        store, immediate = self._store.shared, self._in_flight_keys.immediate
+        return self._metrics.snapshot(
+            families.WORKERS.reading(1),
+            families.LOST_LINES.reading(self._lines.dropped),
+            families.BUDGETS.reading(generation.budgets_left(now)),
+            families.BREAKERS.reading(generation.breaker_states(now)),
+            families.THROTTLES.reading(generation.throttle_states(now)),
+            families.ADDRESSES.reading(generation.address_states(now)),
+            families.TRANSIENT.reading(transient_by_route(self.settings)),
+            families.DEAD_LETTERS.reading((self._dead_letters.counted, self._dead_letters.counts)),
+            families.STORE_STATE.reading(None if store is None else store.state),
+            families.CONNECTIONS.reading(self._listener.server.open_connections),
+            families.KEYS_IN_FLIGHT.reading(len(self._in_flight_keys)),
+            families.KEYS_WAITING.reading(self._in_flight_keys.waiting),
+            families.KEYS_KNOWN.reading(None if immediate is None else immediate.known()),
         )
 
     # Hot reload.

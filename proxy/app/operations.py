@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from proxy import __version__
-from proxy.admin.operations import StoreSilent
+from proxy.admin.declaration import StoreSilent
 from proxy.config import Loaded
 from proxy.http.fields import RawHeaders
-from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.recent import Recent
 from proxy.observe.status import process_status
@@ -57,7 +57,6 @@ class AppOperations:
         self,
         app: RunningApp,
         *,
-        metrics: Metrics,
         recent: Recent,
         in_flight_keys: InFlightKeys,
         dead_letters: DeadLetterStore,
@@ -66,7 +65,6 @@ class AppOperations:
     ) -> None:
         """*router* gives the routes in force, by which a dead letter is sent again."""
         self._app = app
-        self._metrics = metrics
         self._recent = recent
         self._in_flight_keys = in_flight_keys
         self._dead_letters = dead_letters
@@ -85,7 +83,7 @@ class AppOperations:
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics, in the format that *accept* asks for."""
-        return await self._metrics.exposition(accept)
+        return await expose(self._app.snapshot(), accept)
 
     async def status(self) -> dict[str, object]:
         """Return what goes on, for a person."""

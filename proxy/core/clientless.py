@@ -52,9 +52,7 @@ class CompleteBody:
             raise Refused(_TOO_LARGE_TO_KEEP)
         return self._data
 
-    def kept(self) -> bytes | None:
-        """Return the whole body, if it can be sent twice."""
-        return self.whole()
+    kept = whole
 
     async def rest(self) -> bytes | None:
         """Return the whole body, if it can be sent twice: there is nothing to wait for."""

@@ -1,10 +1,23 @@
-"""The recorder ports of throttles and stores: what they report to the metrics.
+"""The recorder ports of throttles, stores and all else: what they report to the metrics.
 
 A route's recorder is :class:`proxy.core.route.Recorder`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
+
+from proxy.policy.breaker import BreakerState
+
+
+class Meter(Protocol):
+    """Counts what is about no route in use and no throttle. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics), called by ``stores`` and ``replay``.
+    """
+
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        """Add to the series that has these *labels*, of a counter in the table of metrics."""
 
 
 class ThrottleRecorder(Protocol):
@@ -42,6 +55,24 @@ class ThrottleState:
     """Seconds until the last pause of a bucket ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class AddressState:
+    """The connection pool and the breaker of one address of an upstream.
+
+    Read by ``pipeline`` (generation), shown by ``observe`` (status).
+    """
+
+    address: str
+    open: int
+    """Connections that are open."""
+    idle: int
+    """Open connections that wait in the pool."""
+    failing: bool
+    """Whether the last attempt to connect failed."""
+    breaker: BreakerState | None
+    """None without a breaker."""
+
+
 class StoreRecorder(Protocol):
     """Records how a shared store does. Must not raise and must not wait.
 
@@ -54,3 +85,13 @@ class StoreRecorder(Protocol):
 
     def failed(self, operation: str) -> None:
         """Count an *operation* that the store did not answer, or not in time."""
+
+
+class StoreMeter(Meter, Protocol):
+    """Counts what the store does. Must not raise and must not wait.
+
+    Implemented by ``observe`` (metrics), called by ``stores`` when the store is opened.
+    """
+
+    def store(self, operations: Iterable[str]) -> StoreRecorder:
+        """Make the recorder of a shared store; *operations* are the names of all that it does."""

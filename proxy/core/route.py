@@ -8,7 +8,7 @@ from proxy.http.refusal import Refusal
 from proxy.policy.attempt import Attempt, RetryDelay
 from proxy.policy.caller_fields import SingleFields
 from proxy.policy.reasons import KeyResult, VerdictReason
-from proxy.policy.settings import RouteSettings
+from proxy.policy.settings import RouteSettings, UnsafeRetries
 
 if TYPE_CHECKING:
     # The one cycle of this package: an exchange has its route, and a route handles exchanges.
@@ -37,11 +37,8 @@ class Recorder(Protocol):
     def keyed(self, result: KeyResult) -> None:
         """Count what an idempotency key meant for a request."""
 
-    def dead_lettered(self, *, kept: bool) -> None:
-        """Count a request that failed for good: *kept* as a dead letter, or lost."""
-
-    def disconnected(self, phase: str) -> None:
-        """Count a client that left during *phase*: body, queue, backoff, upstream or response."""
+    def count(self, metric: str, label: str = "") -> None:
+        """Count one more under a counter of routes in the table of metrics, and its *label*."""
 
     def finished(self, exchange: "Exchange") -> None:
         """Record a request that has ended; its ``code`` and ``attempts`` are final."""
@@ -75,7 +72,7 @@ class Route:
         self.settings = settings
         self.single_fields = single_fields
         """Fields and parameters that its requests must not repeat; None if there are none."""
-        self.unsafe = "auto" if settings.retry is None else settings.retry.unsafe
+        self.unsafe = UnsafeRetries.AUTO if settings.retry is None else settings.retry.unsafe
         retries = settings.retry is not None and settings.retry.attempts > 1
         falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
         self.keeps_bodies = retries or falls_back or settings.dead_letter is not None

@@ -213,19 +213,16 @@ def _chance(text: str) -> float:
 
 
 def _duration(text: str) -> float:
-    seconds = _quantity(text, "ms|s")
-    if seconds is not None and seconds <= MAX_DELAY:
-        return seconds
-    raise web.HTTPBadRequest(text="a duration looks like 250ms or 2s, at most 60s\n")
+    return _quantity(text, "ms|s", MAX_DELAY, "a duration looks like 250ms or 2s, at most 60s")
 
 
 def _size(text: str) -> int:
-    size = _quantity(text, "B|KiB|MiB|GiB")
-    if size is not None and size <= MAX_BYTES:
-        return int(size)
-    raise web.HTTPBadRequest(text="a size looks like 512B, 64KiB or 1MiB, at most 1GiB\n")
+    expected = "a size looks like 512B, 64KiB or 1MiB, at most 1GiB"
+    return int(_quantity(text, "B|KiB|MiB|GiB", MAX_BYTES, expected))
 
 
-def _quantity(text: str, units: str) -> float | None:
+def _quantity(text: str, units: str, most: float, expected: str) -> float:
     match = re.fullmatch(rf"([0-9]{{1,9}})({units})", text)
-    return int(match[1]) * _UNITS[match[2]] if match else None
+    if match and (quantity := int(match[1]) * _UNITS[match[2]]) <= most:
+        return quantity
+    raise web.HTTPBadRequest(text=f"{expected}\n")

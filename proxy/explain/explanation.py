@@ -20,7 +20,7 @@ from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import RepeatPermission, RepeatRules, longest_attempt
 from proxy.policy.retry.hints import read_hint
 from proxy.policy.routing.match import RouteTable, mismatch
-from proxy.policy.settings import RouteSettings, Settings, ThrottleSettings
+from proxy.policy.settings import CallerSource, RouteSettings, Settings, ThrottleSettings
 from proxy.policy.throttle.caller_key import value_of
 from proxy.policy.throttle.pacing import most_in_window
 from proxy.simulation.scripted_peer import ScriptedOutcome
@@ -351,7 +351,7 @@ def _throttle_text(settings: ThrottleSettings, request: ParsedRequest) -> str:
     if settings.concurrency is not None:
         parts.append(f"{settings.concurrency} at a time")
     key = settings.key
-    if key is not None and key.source == "client_ip":
+    if key is not None and key.source is CallerSource.CLIENT_IP:
         parts.append("one bucket for each client address")
     elif key is not None:
         has_value = value_of(key, request.head.raw, request.target, "") is not None

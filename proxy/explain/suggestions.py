@@ -12,7 +12,7 @@ from proxy.policy.caller_fields import display_name
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import MAY_CARRY_KEY, status_may_have_run
 from proxy.policy.retry.verdict import MISDIRECTED, TOO_EARLY
-from proxy.policy.settings import HonouredKey
+from proxy.policy.settings import HonouredKey, UnsafeRetries
 
 _NAMEABLE = frozenset(
     {FailureKind.CONNECT, FailureKind.RESET, FailureKind.TIMEOUT, FailureKind.PROTOCOL}
@@ -104,7 +104,7 @@ def _name_the_kind(last: LastAttempt) -> list[str]:
 def _make_it_repeatable(last: LastAttempt) -> list[str]:
     subject, attempt = last.subject, last.attempt
     upstream, retry = subject.upstream, subject.route.retry
-    is_never = retry is not None and retry.unsafe == "never"
+    is_never = retry is not None and retry.unsafe is UnsafeRetries.NEVER
     auto = "write unsafe: auto and " if is_never else ""
     endings = []
     listed = attempt.kind is None and attempt.status in upstream.refused

@@ -77,6 +77,9 @@ _FIELDS: dict[bytes, int] = {
     b"x_request_id": _DROP,
 }
 
+_OF_EARLIER_HOPS = (_FORWARDED_FOR, _FORWARDED_PROTO, _FORWARDED_HOST, _FORWARDED)
+"""In the order of the attributes of :class:`ForwardedFields`."""
+
 _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 
 _EMPTY: frozenset[bytes] = frozenset()
@@ -220,7 +223,8 @@ def read_request_head(  # noqa: C901, PLR0912, PLR0915 - one flat pass is the po
             forwarded = forwarded or {}
             forwarded.setdefault(field, []).append(value)
     if forwarded is not None:
-        head.forwarded_fields = _forwarded_fields(forwarded)
+        values = (tuple(forwarded.get(field, ())) for field in _OF_EARLIER_HOPS)
+        head.forwarded_fields = ForwardedFields(*values)
     if connection:
         _apply_connection(head, connection)
     else:
@@ -253,15 +257,6 @@ def _apply_connection(head: RequestHead, connection: list[bytes]) -> None:
         head.lines = head.lines_without(_EMPTY)
     if head.upgrade and not has_option(connection, b"upgrade"):
         head.upgrade = b""
-
-
-def _forwarded_fields(found: dict[int, list[bytes]]) -> ForwardedFields:
-    return ForwardedFields(
-        forwarded_for=tuple(found.get(_FORWARDED_FOR, ())),
-        proto=tuple(found.get(_FORWARDED_PROTO, ())),
-        host=tuple(found.get(_FORWARDED_HOST, ())),
-        forwarded=tuple(found.get(_FORWARDED, ())),
-    )
 
 
 def _loop(hop: Hop) -> Refusal:

@@ -116,3 +116,8 @@ def rewrite_target(target: str, strip_prefix: str, base_path: str) -> str:
     if base_path:
         target = base_path + target
     return target if target[:1] == "/" else f"/{target}"
+
+
+def readable_target(target: str) -> str:
+    """Escape lone surrogates, which strict JSON readers refuse: bytes that are no UTF-8."""
+    return target.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

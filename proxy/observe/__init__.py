@@ -2,12 +2,11 @@
 
 Three streams, kept apart because three kinds of reader want them:
 
-* ``metrics/``: numbers, for dashboards and alerts. A route's recorder (``recorders.py``) adds to
-  plain integers (``series.py``, all of them in ``snapshot.py``); only a scrape
-  turns those into Prometheus families (``collector.py``) and text
-  (``exposition.py``). So a request pays for a few additions, and for no text. ``aggregate.py``
-  and ``totals.py`` add up the numbers of several workers. ``status.py`` condenses them
-  for a person.
+* ``metrics/``: numbers, for dashboards and alerts. ``families.py`` lists every one of them. A
+  route's recorder (``recorders.py``) adds to plain integers (``series.py``); only a scrape turns
+  those into text (``exposition.py``). So a request pays for a few additions, and for no text.
+  ``aggregate.py`` and ``totals.py`` add up the numbers of several workers. ``status.py`` condenses
+  them for a person.
 * ``logs/access_log.py``: one JSON line per client request on stdout, for the person
   who asks what became of *that* call. ``logs/line_writer.py`` carries the lines out;
   it may lose some, and counts them, but it never keeps a request waiting. ``notable.py`` decides

@@ -8,13 +8,16 @@ The records have what a line of the access log has, under the same names, and no
 that is not in one: no header, no query, no body.
 """
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from proxy.core.attempt_json import attempt_json, start_in_request
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
-from proxy.observe.logs.attempt_json import attempt_json, milliseconds
+from proxy.http.target import readable_target
 from proxy.policy.attempt import Attempt
 
 LONGEST = 1000
@@ -30,7 +33,9 @@ class Recent:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._requests: deque[_RecentRequest] = deque(maxlen=LONGEST)
+        self._requests: deque[tuple[dict[str, Any], float, tuple[Attempt, ...]]]
+        self._requests = deque(maxlen=LONGEST)
+        """Each with when it started, and its attempts, which are never changed."""
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -40,83 +45,54 @@ class Recent:
 
     def keep(self, route: str, exchange: Exchange) -> None:
         """Remember a request that is over, without the exchange itself, which is much larger."""
-        self._requests.append(_RecentRequest(route, exchange, self._clock.wall()))
+        attempts, left_out = _clipped(exchange.attempts)
+        content: dict[str, Any] = {
+            "time": self._clock.wall(),
+            "request_id": exchange.request_id,
+            "route": route,
+            "method": exchange.method[:_LONGEST_TEXT],
+            "path": exchange.target.partition("?")[0][:_LONGEST_TEXT],
+            "code": exchange.code,
+            "duration_ms": exchange.duration,
+        }
+        refusal = exchange.refusal
+        if refusal is not None:
+            # Only the reason: the text of a refusal may quote what the client sent.
+            content["refusal"] = refusal.reason
+            if refusal.cause:
+                content["cause"] = refusal.cause
+        if exchange.fallback:
+            content["fallback"] = True
+        if exchange.key_result is not None:
+            content["idempotency"] = exchange.key_result
+        if exchange.record:
+            content["record"] = exchange.record
+        if left_out:
+            content["attempts_left_out"] = left_out
+        self._requests.append((content, exchange.started, attempts))
 
     def of(self, request_id: str) -> list[dict[str, object]]:
         """Return all requests with this id, which a client may use again; the oldest first.
 
         The values are those that JSON can carry.
         """
-        return [kept.to_json() for kept in self._requests if kept.request_id == request_id]
+        return [_shown(*kept) for kept in self._requests if kept[0]["request_id"] == request_id]
 
 
-class _RecentRequest:
-    """What is kept of a request. Attempts are never changed, so they are kept as they are."""
-
-    __slots__ = (
-        "_attempts",
-        "_cause",
-        "_code",
-        "_duration",
-        "_ended",
-        "_fallback",
-        "_key_result",
-        "_left_out",
-        "_method",
-        "_path",
-        "_reason",
-        "_record",
-        "_route",
-        "_started",
-        "request_id",
-    )
-
-    def __init__(self, route: str, exchange: Exchange, ended: float) -> None:
-        self.request_id = exchange.request_id
-        self._route = route
-        self._method = exchange.method[:_LONGEST_TEXT]
-        self._path = exchange.target.partition("?")[0][:_LONGEST_TEXT]
-        self._code = exchange.code
-        self._started = exchange.started
-        self._duration = exchange.duration
-        self._ended = ended
-        refusal = exchange.refusal
-        # Only the reason: the text of a refusal may quote what the client sent.
-        self._reason = None if refusal is None else refusal.reason
-        self._cause = "" if refusal is None else refusal.cause
-        self._fallback = exchange.fallback
-        self._key_result = exchange.key_result
-        self._record = exchange.record
-        self._attempts, self._left_out = _clipped(exchange.attempts)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the request and its attempts in values that JSON can carry."""
-        content: dict[str, object] = {
-            "time": _date(self._ended),
-            "request_id": self.request_id,
-            "route": self._route,
-            "method": self._method,
-            # Bytes that are no UTF-8 came in as lone surrogates, which strict readers refuse.
-            "path": self._path.encode("utf-8", "surrogateescape").decode(
-                "utf-8", "backslashreplace"
-            ),
-            "code": self._code,
-            "duration_ms": milliseconds(self._duration),
-        }
-        if self._reason is not None:
-            content["refusal"] = self._reason.value
-        if self._cause:
-            content["cause"] = self._cause
-        if self._fallback:
-            content["fallback"] = True
-        if self._key_result is not None:
-            content["idempotency"] = self._key_result.value
-        if self._record:
-            content["record"] = self._record
-        if self._left_out:
-            content["attempts_left_out"] = self._left_out
-        content["attempts"] = [attempt_json(attempt, self._started) for attempt in self._attempts]
-        return content
+def _shown(
+    content: dict[str, Any], started: float, attempts: Sequence[Attempt]
+) -> dict[str, object]:
+    """Return a request and its attempts in values that JSON can carry."""
+    return {
+        **content,
+        "time": _date(content["time"]),
+        "path": readable_target(content["path"]),
+        "duration_ms": round(content["duration_ms"] * 1000, 3),
+        "attempts": [
+            json.loads(attempt_json(attempt, start_in_request(attempt, started)))
+            for attempt in attempts
+        ],
+    }
 
 
 def _clipped(attempts: Sequence[Attempt]) -> tuple[tuple[Attempt, ...], int]:

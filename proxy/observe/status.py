@@ -5,39 +5,35 @@ Quantiles are estimates from the histogram's buckets.
 """
 
 from collections import Counter
+from typing import TypeVar
 
-from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics.series import (
-    DeadLetterSeries,
-    Histogram,
-    RetrySeries,
-    RouteSeries,
-    StoreSeries,
-    ThrottleSeries,
-)
-from proxy.observe.metrics.snapshot import (
-    AddressState,
-    MetricsSnapshot,
-    ProcessSnapshot,
-    ThrottleName,
-)
-from proxy.policy.dead_letter import DeadLetterCounts
-from proxy.policy.failure_category import FailureCategory
+from proxy.core.recorders import AddressState, ThrottleState
+from proxy.observe.metrics import families
+from proxy.observe.metrics.family import Counted
+from proxy.observe.metrics.series import Histogram
+from proxy.observe.metrics.snapshot import ProcessSnapshot, ThrottleName
+from proxy.policy.attempt import outcome_label
+from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.record import KnownKeys
-from proxy.policy.reasons import KeyResult, VerdictReason
+from proxy.policy.reasons import VerdictReason
+
+SeriesT = TypeVar("SeriesT")
 
 
 def process_status(process: ProcessSnapshot) -> dict[str, object]:
     """Return the part of ``/status`` that is about requests, in values that JSON can carry."""
     return {
-        "connections": process.connections,
-        "keys": {"in_flight": process.keys_in_flight, "waiting": process.keys_waiting},
-        **_known_keys(process.keys_known),
+        "connections": process[families.CONNECTIONS],
+        "keys": {
+            "in_flight": process[families.KEYS_IN_FLIGHT],
+            "waiting": process[families.KEYS_WAITING],
+        },
+        **_known_keys(process[families.KEYS_KNOWN]),
         "addresses": {
             upstream: [_address(state) for state in states]
-            for upstream, states in process.addresses.items()
+            for upstream, states in process[families.ADDRESSES].items()
         },
-        **summary(process.metrics),
+        **summary(process),
     }
 
 
@@ -58,28 +54,24 @@ def _address(state: AddressState) -> dict[str, object]:
     }
 
 
-def summary(snapshot: MetricsSnapshot) -> dict[str, object]:
+def summary(snapshot: ProcessSnapshot) -> dict[str, object]:
     """Condense the metrics per route and per upstream, in plain values that JSON can carry."""
-    attempts: dict[str, Counter[str]] = {}
-    for route, _, outcomes in snapshot.outcomes():
-        attempts.setdefault(route, Counter()).update(outcomes)
-    upstreams = _upstreams(snapshot)
-    failures = _failures(snapshot)
-    budgets, breakers = snapshot.budgets(), snapshot.breakers()
+    budgets, breakers = snapshot[families.BUDGETS], snapshot[families.BREAKERS]
     throttles = _throttles(snapshot)
-    counts = snapshot.dead_letter_counts()
+    upstreams = _upstreams(snapshot)
+    attempts, failures = _attempts(snapshot), _failures(snapshot)
     return {
         "routes": {
             name: {
-                **_route(series, attempts.get(name, Counter())),
+                **_route(snapshot, name, attempts.get(name, Counter())),
                 **({"upstreams": upstreams[name]} if name in upstreams else {}),
                 "failures": failures.get(name, _no_failures()),
-                **_retries(snapshot.retries.get(name)),
+                **_retries(snapshot, name),
                 **throttles.get(("route", name), {}),
-                **_keys(snapshot.keys.get(name)),
-                **_dead_letters(snapshot.dead_letters.get(name), counts.get(name)),
+                **_keys(snapshot, name),
+                **_dead_letters(snapshot, name),
             }
-            for name, series in snapshot.routes.items()
+            for (name,) in snapshot[families.REQUESTS]
         },
         "upstreams": {
             name: {
@@ -89,32 +81,42 @@ def summary(snapshot: MetricsSnapshot) -> dict[str, object]:
                 **({"breaker": breakers[name].word} if name in breakers else {}),
                 **throttles.get(("upstream", name), {}),
             }
-            for name, histogram in snapshot.upstreams.items()
+            for (name,), histogram in snapshot[families.ATTEMPT_DURATION].items()
         },
-        **_store(snapshot.store, snapshot.store_state()),
-        "reloads": dict(snapshot.reloads),
-        "access_log_dropped": snapshot.lost_lines(),
+        **_store(snapshot),
+        "reloads": dict(snapshot[families.RELOADS][()]),
+        "access_log_dropped": snapshot[families.LOST_LINES],
     }
 
 
-def _route(series: RouteSeries, attempts: Counter[str]) -> dict[str, object]:
+def _route(snapshot: ProcessSnapshot, name: str, attempts: Counter[str]) -> dict[str, object]:
     classes: Counter[str] = Counter()
-    for (_method, code), count in series.requests.items():
+    for (_method, code), count in snapshot[families.REQUESTS][name,].items():
         classes[f"{code // 100}xx"] += count
     return {
         "requests": dict(sorted(classes.items())),
         "errors": classes["5xx"],
-        "in_flight": series.in_flight,
-        "disconnects": dict(series.disconnects),
+        "in_flight": snapshot[families.IN_FLIGHT][name,].value,
+        "disconnects": dict(snapshot[families.DISCONNECTS][name,]),
         "attempts": dict(sorted(attempts.items())),
-        "duration_ms": _milliseconds(series.duration),
+        "duration_ms": _milliseconds(snapshot[families.DURATION][name,]),
     }
 
 
-def _upstreams(snapshot: MetricsSnapshot) -> dict[str, list[str]]:
+def _attempts(snapshot: ProcessSnapshot) -> dict[str, Counter[str]]:
+    """Count the attempts of each route by their outcome."""
+    found: dict[str, Counter[str]] = {}
+    for (route, _), endings in snapshot[families.ATTEMPTS].items():
+        outcomes = found.setdefault(route, Counter())
+        for ending, count in endings.items():
+            outcomes[outcome_label(ending)] += count
+    return found
+
+
+def _upstreams(snapshot: ProcessSnapshot) -> dict[str, list[str]]:
     """List where the requests of each route may go: its own upstream, then its fallback's."""
     found: dict[str, list[str]] = {}
-    for route, upstream in snapshot.attempts:
+    for route, upstream in snapshot[families.ATTEMPTS]:
         found.setdefault(route, []).append(upstream)
     return found
 
@@ -127,65 +129,79 @@ def _no_failures() -> _Failures:
     return {category.value: {} for category in FailureCategory}
 
 
-def _failures(snapshot: MetricsSnapshot) -> dict[str, _Failures]:
+def _failures(snapshot: ProcessSnapshot) -> dict[str, _Failures]:
     """Count the attempts of each route that failed, those that a retry saved included."""
+    transient = snapshot[families.TRANSIENT]
     found: dict[str, _Failures] = {}
-    for route, category, ending, count in snapshot.failures():
-        endings = found.setdefault(route, _no_failures())[category]
-        endings[ending] = endings.get(ending, 0) + count
+    for (route, upstream), endings in snapshot[families.ATTEMPTS].items():
+        statuses = transient.get((route, upstream), frozenset())
+        for ending, count in endings.items():
+            of = category(ending, statuses)
+            if of is not None:
+                counts = found.setdefault(route, _no_failures())[of]
+                counts[str(ending)] = counts.get(str(ending), 0) + count
     return found
 
 
-def _retries(series: RetrySeries | None) -> dict[str, object]:
+def _retries(snapshot: ProcessSnapshot, route: str) -> dict[str, object]:
     """Return what is shown in addition of a route that retries."""
-    if series is None:
+    if (route,) not in snapshot[families.VERDICTS]:
         return {}
+    verdicts, waits = snapshot[families.VERDICTS][route,], snapshot[families.RETRY_WAITS][route,]
     return {
-        "retries": series.verdicts[VerdictReason.RETRIED],
-        "recovered": series.verdicts[VerdictReason.RECOVERED],
-        "verdicts": {reason.value: count for reason, count in series.verdicts.items() if count},
-        "wait_ms": _milliseconds(Histogram.sum_of(tuple(series.waits.values()))),
+        "retries": verdicts[VerdictReason.RETRIED],
+        "recovered": verdicts[VerdictReason.RECOVERED],
+        "verdicts": {reason.value: count for reason, count in verdicts.items() if count},
+        "wait_ms": _milliseconds(Histogram.sum_of(tuple(waits.values()))),
     }
 
 
-def _keys(results: dict[KeyResult, int] | None) -> dict[str, object]:
+def _keys(snapshot: ProcessSnapshot, route: str) -> dict[str, object]:
     """Return what is shown in addition of a route with idempotency keys."""
+    results = snapshot[families.KEY_RESULTS].get((route,))
     return {} if results is None else {"idempotency": dict(results)}
 
 
-def _dead_letters(
-    series: DeadLetterSeries | None, counts: DeadLetterCounts | None
-) -> dict[str, object]:
+def _dead_letters(snapshot: ProcessSnapshot, route: str) -> dict[str, object]:
     """Return what is shown in addition of a route that keeps dead letters, or has left some."""
-    if series is None and counts is None:
+    counts = snapshot[families.DEAD_LETTERS][1].get(route)
+    if counts is None and (route,) not in snapshot[families.LETTERS_KEPT]:
         return {}
-    series = series or DeadLetterSeries()
+    dropped = _series(snapshot, families.LETTERS_DROPPED, route)
+    replays = _series(snapshot, families.REPLAYS, route)
     return {
         "dead_letters": {
             "waiting": 0 if counts is None else counts.waiting,
             "replayable": 0 if counts is None else counts.replayable,
             "bytes": 0 if counts is None else counts.size,
             "oldest": None if counts is None else round(counts.oldest, 3),
-            "kept": series.kept,
-            "lost": series.lost,
-            "expired": series.expired,
-            "replays": dict(series.replays),
+            "kept": _series(snapshot, families.LETTERS_KEPT, route).value,
+            "lost": dropped["lost"],
+            "expired": dropped["expired"],
+            "replays": dict(replays),
         }
     }
 
 
-def _throttles(snapshot: MetricsSnapshot) -> dict[ThrottleName, dict[str, object]]:
+def _series(snapshot: ProcessSnapshot, metric: Counted[SeriesT], *subject: str) -> SeriesT:
+    """Return what was counted; zero if nothing was."""
+    return snapshot[metric].get(subject) or metric.new()
+
+
+def _throttles(snapshot: ProcessSnapshot) -> dict[ThrottleName, dict[str, object]]:
     """Return what is shown in addition of each route and upstream that has a throttle."""
-    states = snapshot.throttle_states()
+    states, waits = snapshot[families.THROTTLES], snapshot[families.THROTTLE_WAITS]
     return {
-        label: {"throttle": {**_decisions(series), **_throttle_state(states[label])}}
-        for label, series in snapshot.throttles.items()
-        if label in states
+        (scope, name): {
+            "throttle": {
+                **decisions,
+                "wait_ms": _milliseconds(waits[scope, name]),
+                **_throttle_state(states[scope, name]),
+            }
+        }
+        for (scope, name), decisions in snapshot[families.THROTTLE_DECISIONS].items()
+        if (scope, name) in states
     }
-
-
-def _decisions(series: ThrottleSeries) -> dict[str, object]:
-    return {**series.decisions(), "wait_ms": _milliseconds(series.waits)}
 
 
 def _throttle_state(state: ThrottleState) -> dict[str, object]:
@@ -198,17 +214,17 @@ def _throttle_state(state: ThrottleState) -> dict[str, object]:
     }
 
 
-def _store(series: StoreSeries | None, state: str | None) -> dict[str, object]:
+def _store(snapshot: ProcessSnapshot) -> dict[str, object]:
     """Return what is shown of a shared store, where there is one."""
-    if series is None:
+    if () not in snapshot[families.STORE_ERRORS]:
         return {}
     return {
         "store": {
-            "state": state,
-            "errors": dict(series.errors),
+            "state": snapshot[families.STORE_STATE],
+            "errors": dict(snapshot[families.STORE_ERRORS][()]),
             "duration_ms": {
                 operation: _milliseconds(durations)
-                for operation, durations in series.durations.items()
+                for operation, durations in snapshot[families.STORE_DURATIONS][()].items()
             },
         }
     }

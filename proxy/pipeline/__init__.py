@@ -41,7 +41,7 @@ from proxy.pipeline.throttle.chain import ThrottleChain
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules
-from proxy.policy.settings import RetrySettings, RouteSettings
+from proxy.policy.settings import RetrySettings, RouteSettings, UnsafeRetries
 from proxy.upstream.load_balancing import Endpoints
 from proxy.upstream.upstream import Upstream
 
@@ -137,7 +137,7 @@ def _single_attempt(
         services.deadlines(NO_LIMIT if settings.timeout is None else settings.timeout),
         RepeatRules(
             upstream.settings,
-            "auto" if retry is None else retry.unsafe,
+            UnsafeRetries.AUTO if retry is None else retry.unsafe,
             longest_attempt(settings),
             [other.settings for other in _targets(settings, services)],
         ),

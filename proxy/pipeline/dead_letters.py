@@ -19,10 +19,11 @@ any further meanwhile (back-pressure).
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Container, Mapping
-from typing import Any
 
+from proxy.core.attempt_json import attempt_json, start_by_date
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.ids import new_dead_letter_id
@@ -213,7 +214,10 @@ class DeadLetterWriter:
             )
         except Exception:  # noqa: BLE001 - the client gets its answer whatever our fault is
             _log.exception("request %s could not be kept as a dead letter", exchange.request_id)
-        exchange.route.recorder.dead_lettered(kept=kept)
+        if kept:
+            exchange.route.recorder.count("holdfast_dead_letters_total")
+        else:
+            exchange.route.recorder.count("holdfast_dead_letters_dropped_total", "lost")
 
     def _dead_letter(
         self, exchange: Exchange, error: "_Error", body: bytes | None, fallback: str
@@ -469,37 +473,17 @@ def _category(error: _Error) -> FailureCategory:
 
 def attempt_records(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
     """Return each attempt as in the access log, but with the date at which it began."""
-    wall, now = clock.wall(), clock.monotonic()
+    now = clock.monotonic()
+    offset = clock.wall() - now
     return tuple(
-        _attempt_record(attempt, wall - now, now, is_last=attempt is attempts[-1])
+        json.loads(
+            attempt_json(
+                attempt,
+                start_by_date(attempt, offset),
+                # The last attempt may be under way: its response is withheld until this is written.
+                now - attempt.started,
+                None if attempt is attempts[-1] else VerdictReason.RETRIED,
+            )
+        )
         for attempt in attempts
     )
-
-
-def _attempt_record(
-    attempt: Attempt, offset: float, now: float, *, is_last: bool
-) -> Mapping[str, object]:
-    # The last attempt may be under way: its response is withheld until this is written.
-    duration = attempt.duration or now - attempt.started
-    reason = attempt.verdict or ("" if is_last else VerdictReason.RETRIED)
-    record: dict[str, Any] = {
-        "n": attempt.number,
-        "upstream": attempt.upstream,
-        "address": attempt.address,
-        "url": attempt.url,
-        "start": round(offset + attempt.started, 6),
-        "ms": round(duration * 1000, 3),
-        "outcome": attempt.outcome,
-        "status": attempt.status or None,
-        "sent": attempt.sent,
-        "received": attempt.received,
-        "reused": attempt.reused,
-    }
-    if attempt.delay is not None:
-        record["wait_ms"] = round(attempt.delay.seconds * 1000, 3)
-        record["wait_for"] = attempt.delay.source
-    if attempt.queued:
-        record["queue_ms"] = round(attempt.queued * 1000, 3)
-    if reason:
-        record["why"] = str(reason)
-    return record

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from proxy.core.clock import Clock
 from proxy.core.ports import DeadLetterSink
-from proxy.core.recorders import ThrottleRecorder, ThrottleState
+from proxy.core.recorders import AddressState, ThrottleRecorder, ThrottleState
 from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
@@ -25,7 +25,7 @@ from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
-from proxy.pipeline.throttle.throttle import NewLimiter, Throttle
+from proxy.pipeline.throttle.throttle import OpenBucket, Throttle
 from proxy.policy.breaker import BreakerState
 from proxy.policy.caller_fields import SingleFields, single_fields
 from proxy.policy.failure_category import transient_statuses
@@ -119,6 +119,22 @@ class Generation:
             if upstream.endpoints.breakers is not None
         }
 
+    def address_states(self, now: float) -> dict[str, list[AddressState]]:
+        """Return, for each upstream, its addresses with their connections and breakers."""
+        return {
+            upstream.settings.name: [
+                AddressState(
+                    address=pool.label,
+                    open=pool.open_connections,
+                    idle=pool.idle_connections,
+                    failing=pool.just_failed(now),
+                    breaker=None if pool.breaker is None else pool.breaker.state(now),
+                )
+                for pool in upstream.endpoints.pools
+            ]
+            for upstream in self.upstreams.values()
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationBuilder:
@@ -127,7 +143,7 @@ class GenerationBuilder:
     clock: Clock
     coalescer: WriteCoalescer
     retry_waits: RetryWaits
-    new_limiter: NewLimiter
+    open_bucket: OpenBucket
     digest_key: bytes
     """The key of the digests of callers' values, in the names of their buckets."""
     in_flight_keys: InFlightKeys
@@ -162,7 +178,7 @@ class GenerationBuilder:
             or Throttle(
                 label,
                 limit,
-                self.new_limiter,
+                self.open_bucket,
                 throttle_recorder(*label),
                 self.clock,
                 digest_key=self.digest_key,

@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from proxy.http.fields import PROTECTED, RawHeaders
 from proxy.http.hop import Hop
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.policy.settings import Match, RouteSettings, Settings, ThrottleKey, UpstreamSettings
+from proxy.policy.settings import (
+    CallerSource,
+    Match,
+    RouteSettings,
+    Settings,
+    ThrottleKey,
+    UpstreamSettings,
+)
 from proxy.policy.throttle.caller_key import count_of_parameter
 
 LIST_FIELDS = frozenset(
@@ -103,8 +110,8 @@ def single_fields(
     """
     throttles = [route.throttle, *(upstream.throttle for upstream in upstreams)]
     keys = [throttle.key for throttle in throttles if throttle is not None]
-    names = [*exact_fields(route.match), *_named(keys, "header")]
-    parameters = _named(keys, "query")
+    names = [*exact_fields(route.match), *_named(keys, CallerSource.HEADER)]
+    parameters = _named(keys, CallerSource.QUERY)
     return SingleFields(names, parameters) if names or parameters else None
 
 
@@ -113,8 +120,8 @@ def exact_fields(match: Match) -> list[str]:
     return [name for name, value in match.headers if not value.endswith("*")]
 
 
-def _named(keys: Iterable[ThrottleKey | None], source: str) -> list[str]:
-    return [key.name for key in keys if key is not None and key.source == source]
+def _named(keys: Iterable[ThrottleKey | None], source: CallerSource) -> list[str]:
+    return [key.name for key in keys if key is not None and key.source is source]
 
 
 def hop_for(settings: Settings) -> Hop:
@@ -127,7 +134,7 @@ def hop_for(settings: Settings) -> Hop:
     throttles = [route.throttle for route in settings.routes]
     throttles += [upstream.throttle for upstream in settings.upstreams]
     keys = [throttle.key for throttle in throttles if throttle is not None]
-    names = {key.name for key in keys if key is not None and key.source == "header"}
+    names = set(_named(keys, CallerSource.HEADER))
     honoured = [upstream.honours_key for upstream in settings.upstreams]
     names.update(key.header for key in honoured if key is not None)
     for route in settings.routes:

@@ -48,14 +48,14 @@ class FairShare(Generic[Caller]):
         """Return what *caller* uses."""
         return self._used_by.get(caller, 0)
 
-    # speed: take() and give_back() run for every request that keeps something: no calls in them.
-
     def take(self, caller: Caller, size: int, limit: int) -> bool:
         """Give *caller* *size* more of a capacity of *limit*; False, and nothing, if unfair.
 
         That is unfair if the capacity is used up, or if *caller* would use more than half while
         others use anything.
         """
+        # speed: same as used_by() and add(), held by tests/policy/test_fair_share.py; saves 5 of 6
+        # calls for every request that keeps something
         used_by = self._used_by
         own = used_by[caller] + size if caller in used_by else size
         used = self.used + size

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from proxy.policy.attempt import FIRST_SERVER_ERROR, Attempt
 from proxy.policy.reasons import VerdictReason
-from proxy.policy.settings import RouteSettings, UpstreamSettings
+from proxy.policy.settings import RouteSettings, UnsafeRetries, UpstreamSettings
 
 # RFC 9110 9.2.2. TRACE is idempotent too, but is never forwarded.
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
@@ -32,19 +32,21 @@ REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 MAY_CARRY_KEY = frozenset({"POST", "PATCH"})
 """Methods that an honoured key makes repeatable."""
 
+_ALWAYS, _NEVER = UnsafeRetries.ALWAYS, UnsafeRetries.NEVER
+
 _REJECTED = frozenset({501, 505})
 """Server errors that reject the message itself: its method, or its version of HTTP."""
 
 
-def is_repeatable(method: str, unsafe: str, *, carries_honoured_key: bool) -> bool:
+def is_repeatable(method: str, unsafe: UnsafeRetries, *, carries_honoured_key: bool) -> bool:
     """Whether a request does no harm if it runs twice.
 
     *unsafe* is the route's setting: ``auto`` goes by the method and the key,
     ``never`` by the method alone, and ``always`` lets all of them run twice.
     """
-    if method in REPEATABLE_METHODS or unsafe == "always":
+    if method in REPEATABLE_METHODS or unsafe == _ALWAYS:
         return True
-    return carries_honoured_key and method in MAY_CARRY_KEY and unsafe != "never"
+    return carries_honoured_key and method in MAY_CARRY_KEY and unsafe != _NEVER
 
 
 def did_not_run(attempt: Attempt, refused: frozenset[int]) -> bool:
@@ -104,7 +106,7 @@ class RepeatRules:
     def __init__(
         self,
         upstream: UpstreamSettings,
-        unsafe: str,
+        unsafe: UnsafeRetries,
         attempt_time: float | None,
         others: Iterable[UpstreamSettings] = (),
     ) -> None:
@@ -115,10 +117,10 @@ class RepeatRules:
         self._upstream = upstream.name
         self._urls = frozenset(map(str, upstream.origins))
         self._unsafe = unsafe
-        self._key = upstream.honours_key if unsafe != "never" else None
+        self._key = upstream.honours_key if unsafe != _NEVER else None
         self._header = b"" if self._key is None else self._key.header.encode()
         # ``unsafe: never`` does not accept an upstream's refusal as a proof.
-        asked = () if unsafe == "never" else (upstream, *others)
+        asked = () if unsafe == _NEVER else (upstream, *others)
         self._proofs = {up.name: up.refused for up in asked}
         """By upstream, the statuses by which it says that it did not do the work."""
         self._attempt_time = attempt_time

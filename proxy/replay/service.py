@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
 from proxy.core.ports import Refused
+from proxy.core.recorders import Meter
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
@@ -59,13 +60,10 @@ class ReplayRequest:
 class ReplayService:
     """All dead letters that this process is replaying."""
 
-    def __init__(
-        self, store: DeadLetterStore, clock: Clock, count: Callable[[str, ReplayResult], None]
-    ) -> None:
-        """*count* is told of each replay that began: its route, and how it ended."""
+    def __init__(self, store: DeadLetterStore, clock: Clock, meter: Meter) -> None:
         self._store = store
         self._clock = clock
-        self._count = count
+        self._meter = meter
         self._tasks: dict[asyncio.Task[Replayed | Obstacle], ReplayExchange | None] = {}
         self._is_over = False
 
@@ -121,7 +119,9 @@ class ReplayService:
             return exchange
         replayed = await self._send(exchange, dead_letter, request.settings)
         await self._record_result(exchange, ticket, replayed)
-        self._count(dead_letter.summary.route, replayed.result)
+        self._meter.count(
+            "holdfast_dead_letter_replays_total", dead_letter.summary.route, replayed.result
+        )
         if replayed.attempts:
             _log.info("dead letter %s was sent again: %s", dead_letter_id, replayed.result)
         elif replayed.result is ReplayResult.SUCCEEDED:

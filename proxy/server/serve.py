@@ -85,5 +85,6 @@ def _cut_by_us(exchange: ClientExchange) -> bool:
 def _record_disconnect(exchange: ClientExchange, phase: str = "") -> None:
     if exchange.code == _SWITCHING or exchange.is_answered:
         return  # the usual end of a tunnel, or all was sent
-    exchange.route.recorder.disconnected(phase or exchange.left_during or exchange.phase)
+    phase = phase or exchange.left_during or exchange.phase
+    exchange.route.recorder.count("holdfast_client_disconnects_total", phase)
     exchange.code = _CLIENT_LEFT

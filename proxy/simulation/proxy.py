@@ -8,7 +8,7 @@ from proxy.core.clientless import ClientlessExchange
 from proxy.core.clock import Clock
 from proxy.core.memory_transport import Address, MemoryServer
 from proxy.core.ports import Refused
-from proxy.core.recorders import ThrottleRecorder
+from proxy.core.recorders import Meter, ThrottleRecorder
 from proxy.core.route import Recorder, Route
 from proxy.core.virtual_time import VirtualLoop
 from proxy.net.write_coalescer import WriteCoalescer
@@ -35,7 +35,11 @@ class SimulatedProxy:
         self._loop = loop
         self.settings = settings
         self._servers: list[MemoryServer] = []
-        self.store = MemoryIdempotencyStore(MemorySettings(), clock, _ignore)
+        self.store = MemoryIdempotencyStore(
+            MemorySettings(),
+            clock,
+            SilentMeter(),  # type: ignore[abstract]  # an empty body is all that it needs
+        )
         self.dead_letters = SimulatedDeadLetters()
         self._in_flight = InFlightKeys(self.store, clock, _UnboundedMemory())
         limiters = MemoryLimiterStore(clock)
@@ -43,7 +47,7 @@ class SimulatedProxy:
             clock,
             WriteCoalescer(),
             RetryWaits(grain=0.0),
-            limiters.limiter,
+            limiters.open_bucket,
             limiters.digest_key,
             self._in_flight,
             self.dead_letters,
@@ -126,5 +130,5 @@ class SilentRecorder(Recorder, ThrottleRecorder):
     """
 
 
-def _ignore() -> None:
-    pass
+class SilentMeter(Meter):
+    """Counts nothing of a store, as its port does."""

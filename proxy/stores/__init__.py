@@ -2,10 +2,10 @@
 
 Only these modules keep state in files or in Redis: ``memory/`` (one process), ``sqlite/`` (the
 processes of one machine), ``redis/`` (any number of instances), ``dead_letters/`` (a file, always);
-``sqlite_file/`` is what the two that use SQLite share. ``opening.py`` opens the store that is
-configured. ``ports.py`` has the protocols that the pipeline sees, exported here. The modules may
-import ``core/``, ``policy/``, ``http/`` and ``net/``; this one imports none of the stores, so that
-the drivers are loaded only where they are configured.
+``sqlite_file/`` is what the two that use SQLite share. Each store opens itself, and ``opening.py``
+knows which one is configured. ``ports.py`` has the protocols that the pipeline sees, exported here.
+The modules may import ``core/``, ``policy/``, ``http/`` and ``net/``; this one imports none of the
+stores, so that the drivers are loaded only where they are configured.
 """
 
 from proxy.stores.ports import (
@@ -15,6 +15,7 @@ from proxy.stores.ports import (
     IdempotencyStore,
     ImmediateIdempotencyStore,
     LimiterStore,
+    OpenedStore,
     SharedStore,
     StoreError,
     StoreRefusal,
@@ -28,6 +29,7 @@ __all__ = [
     "IdempotencyStore",
     "ImmediateIdempotencyStore",
     "LimiterStore",
+    "OpenedStore",
     "SharedStore",
     "StoreError",
     "StoreRefusal",

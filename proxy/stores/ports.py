@@ -1,18 +1,20 @@
 """The protocols of a store: rate limits, and the records of idempotency keys.
 
 A limiter answers within the request's own step of the event loop, so its users never
-wait for a store: ``take`` returns at once, and a listener is told of permits that came later.
+wait for a store: ``take`` returns at once, and a listener is told of what is allowed later.
 Claims of idempotency keys are awaited: a request of which it is not known whether it has run
 before must not be sent.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
+from proxy.core.recorders import StoreRecorder
 from proxy.policy.idempotency.record import Claim, Claimed, Ending, KnownKeys, Shown
 from proxy.policy.settings import ThrottleSettings
-from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.limiter import LimiterListener, Limiters
 
 LARGE = 4096
 """Bytes of a result beyond which it is sent apart from commands: nothing that is urgent waits
@@ -61,19 +63,19 @@ class SharedStore(Protocol):
 
 
 class LimiterStore(Protocol):
-    """Has the limiter of every bucket."""
+    """Has the limiters of every bucket."""
 
     @property
     def digest_key(self) -> bytes:
         """The key of the digests of callers' values: the same wherever the buckets are."""
 
-    def limiter(
+    def open_bucket(
         self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
-    ) -> Limiter:
-        """Return the limiter of *bucket*, such as ``route:charges``: one object at a time for each.
+    ) -> Limiters:
+        """Return the limiters of *bucket*, such as ``route:charges``: used by one queue at a time.
 
-        A caller that dropped the object may ask for it again; if it was not idle when it was
-        dropped, its usage may be lost.
+        A caller that dropped them may ask for them again; if they were not idle when they were
+        dropped, their usage may be lost.
         """
 
 
@@ -138,3 +140,17 @@ class IdempotencyStore(Protocol):
 
     async def revoke(self, name: str) -> bool:
         """Take a key from its owner, so that it is held; False if no owner that is alive has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """Where limits and idempotency keys are kept, and what of it other processes share."""
+
+    limiters: LimiterStore
+    keys: IdempotencyStore
+    shared: SharedStore | None = None
+    """The store that has to be started and closed; None if all is in this process's memory."""
+    recorder: StoreRecorder | None = None
+    """Where the operations of the shared store are counted; None without one."""
+    on_first_key_route: Callable[[], None] | None = None
+    """Called when a reload first configures idempotency; None if the store needs no call."""

@@ -135,10 +135,6 @@ class Call:
         self.is_relaying = True
         self.exchange.relay_tunnel(head, tail)
 
-    def pause_client_reading(self, *, blocked: bool) -> None:
-        """Apply back-pressure to the client of a tunnel, or lift it."""
-        self.exchange.pause_client_reading(paused=blocked)
-
     def closed(self, kind: FailureKind | None) -> None:
         """End the call: the connection is gone. *kind* says why, None that all had arrived."""
         if self.is_over:

@@ -94,9 +94,6 @@ class ActiveCall(Protocol):
     def switch(self, head: ResponseHead, tail: bytes) -> None:
         """Take the head of a 101, and what came behind it."""
 
-    def pause_client_reading(self, *, blocked: bool) -> None:
-        """Stop or resume reading from the client of a tunnel (back-pressure)."""
-
     def closed(self, kind: FailureKind | None) -> None:
         """End the call: the connection is gone."""
 
@@ -258,14 +255,14 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.pause_client_reading(blocked=True)
+            self._call.exchange.pause_client_reading(paused=True)
 
     def resume_writing(self) -> None:
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
         if self._mode == _TUNNEL and self._call is not None:
-            self._call.pause_client_reading(blocked=False)
+            self._call.exchange.pause_client_reading(paused=False)
 
     # Receiving.
 
@@ -456,7 +453,10 @@ class UpstreamConnection(asyncio.Protocol):
             if self._call is not None:
                 self._take_back(self._call, transport)
             self._owner.lost(self)
-        self._end_call(FailureKind.TRUNCATED if self._is_relaying() else FailureKind.RESET)
+        kind = FailureKind.TRUNCATED if self._is_relaying() else FailureKind.RESET
+        call, self._call = self._call, None
+        if call is not None:
+            call.closed(None if self._mode == _TUNNEL else kind)
 
     def abandon(self) -> None:
         """Close at once, without telling the call."""
@@ -500,11 +500,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.abandon()
         if call is not None:
             call.closed(kind)
-
-    def _end_call(self, kind: FailureKind) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call.closed(None if self._mode == _TUNNEL else kind)
 
     def _finish(self, head: ResponseHead, *, clean: bool) -> None:
         """Return to the pool after a complete response, or close.

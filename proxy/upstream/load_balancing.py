@@ -17,7 +17,7 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.attempt import FailureKind
 from proxy.policy.breaker import BreakerState
-from proxy.policy.settings import Origin, UpstreamSettings
+from proxy.policy.settings import LoadBalancing, Origin, UpstreamSettings
 from proxy.upstream.breakers import BreakerReport, Breakers
 from proxy.upstream.call import Call
 from proxy.upstream.connection import UpstreamConnection
@@ -40,6 +40,7 @@ class Endpoints:
         """The only address, if the upstream has one that can never change; else None."""
         self.breakers = breakers
         self._settings = settings
+        self._rotates = settings.balance is LoadBalancing.ROUND_ROBIN
         self._tls = tls
         self._clock = clock
         self._coalescer = coalescer
@@ -110,7 +111,7 @@ class Endpoints:
         if not order:
             return None
         start = 0
-        if self._settings.balance == "round_robin":
+        if self._rotates:
             # First attempts and retries rotate separately. If retries advanced the rotation of
             # first attempts, then with one of two addresses down every request would begin there.
             start = next(self._retry_rotation if avoid else self._first_rotation)

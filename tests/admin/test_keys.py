@@ -166,7 +166,7 @@ class TestRelease:
             claims = claims_of(proxy)
             assert isinstance(claims, MemoryIdempotencyStore)
             proxy.app._in_flight_keys.store = Overtaken(
-                claims._settings, claims._clock, lambda: None
+                claims._settings, claims._clock, claims._meter
             )
             assert (await proxy.admin("DELETE", PATH)).status == status
 

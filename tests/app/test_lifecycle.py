@@ -11,6 +11,7 @@ import pytest
 
 from proxy.app.lifecycle import App
 from proxy.config import Loaded, load
+from proxy.observe.metrics.families import ADDRESSES
 from proxy.policy.settings import RouteSettings, Settings
 from tests.support import (
     Certificates,
@@ -198,4 +199,4 @@ async def served(port: int, tls: ssl.SSLContext) -> bool:
 
 def parts_of(app: App) -> object:
     """What a reload may replace."""
-    return app.settings, app.operations.config(), app.snapshot().addresses
+    return app.settings, app.operations.config(), app.snapshot()[ADDRESSES]

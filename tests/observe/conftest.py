@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import pytest
@@ -6,12 +6,30 @@ import pytest
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleState
 from proxy.http.refusal import Refusal
-from proxy.observe.metrics.recorders import Metrics
+from proxy.observe.metrics import families
+from proxy.observe.metrics.exposition import expose
+from proxy.observe.metrics.recorders import UNMATCHED, Metrics
+from proxy.observe.metrics.snapshot import ProcessSnapshot, Reading
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts
 from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.support.exchanges import UnservedExchange
+
+
+class AppMetrics(Metrics):
+    """The metrics of an app that has these values; change the mappings to change them."""
+
+    def __init__(self, readings: Callable[[], Iterable[Reading]]) -> None:
+        super().__init__(version="1.2.3", parser="c", loaded_at=1700000000.5)
+        self._readings = readings
+        self.unmatched()
+
+    def snapshot(self, *readings: Reading) -> ProcessSnapshot:
+        return super().snapshot(*self._readings(), *readings)
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        return await expose(self.snapshot(), accept)
 
 
 def metrics_of(
@@ -22,19 +40,44 @@ def metrics_of(
     throttles: Mapping[tuple[str, str], ThrottleState] | None = None,
     store_state: str | None = None,
     transient: Mapping[tuple[str, str], frozenset[int]] | None = None,
-) -> Metrics:
+) -> AppMetrics:
     """Metrics that ask for these values; change the mappings to change the answers."""
-    return Metrics(
-        version="1.2.3",
-        parser="c",
-        loaded_at=1700000000.5,
-        lost_lines=lambda: lost_lines,
-        budgets=lambda: budgets or {},
-        breakers=lambda: {name: BreakerState(value) for name, value in (breakers or {}).items()},
-        throttles=lambda: throttles or {},
-        store_state=lambda: store_state,
-        transient=lambda: transient or {},
-        dead_letter_counts=lambda: {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)},
+
+    def readings() -> Iterator[Reading]:
+        states = {name: BreakerState(value) for name, value in (breakers or {}).items()}
+        yield families.WORKERS.reading(1)
+        yield families.LOST_LINES.reading(lost_lines)
+        yield families.BUDGETS.reading(budgets or {})
+        yield families.BREAKERS.reading(states)
+        yield families.THROTTLES.reading(throttles or {})
+        yield families.STORE_STATE.reading(store_state)
+        yield families.TRANSIENT.reading(transient or {})
+        counts = {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)}
+        yield families.DEAD_LETTERS.reading((0.0, counts))
+
+    return AppMetrics(readings)
+
+
+def keep_only(
+    metrics: Metrics,
+    *,
+    routes: Iterable[str],
+    retrying: Iterable[str],
+    upstreams: Iterable[str],
+    throttles: Iterable[tuple[str, str]],
+    with_keys: Iterable[str] = (),
+    with_dead_letters: Iterable[str] = (),
+) -> None:
+    """Put a configuration in force that has these."""
+    metrics.keep_only(
+        {
+            families.ROUTE: {(UNMATCHED,), *((name,) for name in routes)},
+            families.RETRYING_ROUTE: {(name,) for name in retrying},
+            families.KEYED_ROUTE: {(name,) for name in with_keys},
+            families.DEAD_LETTER_ROUTE: {(name,) for name in with_dead_letters},
+            families.UPSTREAM: {(name,) for name in upstreams},
+            families.THROTTLE: set(throttles),
+        }
     )
 
 

@@ -19,7 +19,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
         recorder.attempted(attempt(status=status, kind=kind, duration=0.02))
         recorder.finished(exchange(code=code, duration=0.04))
     recorder.started()
-    recorder.disconnected("body")
+    recorder.count("holdfast_client_disconnects_total", "body")
     metrics.reload_failed()
 
     snapshot = summary(metrics.snapshot())

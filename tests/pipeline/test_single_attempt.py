@@ -8,6 +8,7 @@ import pytest
 from proxy import pipeline
 from proxy.core.clock import SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.observe.metrics.recorders import Metrics
 from proxy.pipeline.deadlines import Deadlines
 from proxy.pipeline.idempotency.in_flight import InFlightKeys, ResultMemory
 from proxy.pipeline.retry_waits import RetryWaits
@@ -23,7 +24,6 @@ from proxy.policy.settings import (
     UpstreamSettings,
 )
 from proxy.stores.dead_letters import DeadLetterStore
-from proxy.stores.dead_letters.store import DeadLetterLosses
 from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.twins import outcomes
@@ -70,8 +70,10 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         asked.append(seconds)
         return Deadlines(seconds, clock)
 
-    dead_letters = DeadLetterStore("nowhere", clock, cast("DeadLetterLosses", None))
-    store = MemoryIdempotencyStore(MemorySettings(), clock, lambda: None)
+    dead_letters = DeadLetterStore("nowhere", clock, Metrics(version="", parser="", loaded_at=0.0))
+    store = MemoryIdempotencyStore(
+        MemorySettings(), clock, Metrics(version="", parser="", loaded_at=0.0)
+    )
     in_flight = InFlightKeys(store, clock, cast("ResultMemory", None))
     services = RouteServices(
         {"a": upstream}, {}, deadlines, {}, (), in_flight, dead_letters, RetryWaits(), clock

@@ -22,10 +22,12 @@ from proxy.policy.settings import (
     Origin,
     RetrySettings,
     RouteSettings,
+    UnsafeRetries,
     UpstreamSettings,
 )
 
 A, B = "http://a.example", "http://b.example/base"
+AUTO, NEVER, ALWAYS = UnsafeRetries
 URLS = (Origin("http", "a.example", 80), Origin("http", "b.example", 80, "/base"))
 UPSTREAM = UpstreamSettings("up", URLS, honours_key=HonouredKey(remembered_for=100.0))
 SHARED = replace(UPSTREAM, honours_key=HonouredKey(remembered_for=100.0, is_shared=True))
@@ -63,7 +65,7 @@ def leave(
     *attempts: Attempt,
     upstream: UpstreamSettings = UPSTREAM,
     asked: Asked | None = None,
-    unsafe: str = "auto",
+    unsafe: UnsafeRetries = AUTO,
     now: float = 1.0,
     attempt_time: float | None = 10.0,
     earlier: tuple[Attempt, ...] = (),
@@ -111,23 +113,23 @@ def test_what_was_not_sent_did_not_run() -> None:
 @pytest.mark.parametrize(
     ("method", "carries_key", "unsafe", "expected"),
     [
-        *((method, False, "never", True) for method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")),
-        ("POST", False, "auto", False),
-        ("POST", True, "auto", True),
-        ("PATCH", False, "auto", False),
-        ("PATCH", True, "auto", True),
-        ("POST", True, "never", False),
-        ("PATCH", True, "never", False),
-        ("POST", False, "always", True),
-        ("PURGE", False, "auto", False),
-        ("PURGE", True, "auto", False),
-        ("PURGE", False, "always", True),
-        ("post", True, "auto", False),
-        ("get", False, "auto", False),
+        *((method, False, NEVER, True) for method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")),
+        ("POST", False, AUTO, False),
+        ("POST", True, AUTO, True),
+        ("PATCH", False, AUTO, False),
+        ("PATCH", True, AUTO, True),
+        ("POST", True, NEVER, False),
+        ("PATCH", True, NEVER, False),
+        ("POST", False, ALWAYS, True),
+        ("PURGE", False, AUTO, False),
+        ("PURGE", True, AUTO, False),
+        ("PURGE", False, ALWAYS, True),
+        ("post", True, AUTO, False),
+        ("get", False, AUTO, False),
     ],
 )
 def test_what_does_no_harm_if_it_runs_twice(
-    method: str, unsafe: str, *, carries_key: bool, expected: bool
+    method: str, unsafe: UnsafeRetries, *, carries_key: bool, expected: bool
 ) -> None:
     assert is_repeatable(method, unsafe, carries_honoured_key=carries_key) is expected
 
@@ -160,11 +162,11 @@ SECONDS_LEFT = 100.0 - 10.0 - 1.0
             [IN_DOUBT], {"asked": Asked("PURGE")}, VerdictReason.NOT_REPEATABLE, id="no method"
         ),
         pytest.param([IN_DOUBT], {"asked": Asked("PUT", has_key=False)}, ANYWHERE, id="PUT"),
-        pytest.param([IN_DOUBT], {"unsafe": "never"}, VerdictReason.NOT_REPEATABLE, id="never"),
+        pytest.param([IN_DOUBT], {"unsafe": NEVER}, VerdictReason.NOT_REPEATABLE, id=NEVER),
         pytest.param(
-            [made(429)], {"unsafe": "never"}, VerdictReason.NOT_REPEATABLE, id="not even refused"
+            [made(429)], {"unsafe": NEVER}, VerdictReason.NOT_REPEATABLE, id="not even refused"
         ),
-        pytest.param([IN_DOUBT], {"unsafe": "always", "upstream": PLAIN}, ANYWHERE, id="by order"),
+        pytest.param([IN_DOUBT], {"unsafe": ALWAYS, "upstream": PLAIN}, ANYWHERE, id="by order"),
         pytest.param(
             [IN_DOUBT], {}, RepeatPermission(A, SECONDS_LEFT), id="where the key is known"
         ),
@@ -264,23 +266,23 @@ def test_a_letter_that_a_person_sends_again(
 @pytest.mark.parametrize(
     ("attempts", "asked", "unsafe", "expected"),
     [
-        pytest.param([made(429)], Asked(), "auto", True, id="refused"),
-        pytest.param([made(429)], Asked(), "never", False, id="which is not believed"),
-        pytest.param([made(503)], Asked(), "auto", False, id="a key is unknown there"),
-        pytest.param([made(503)], Asked("PUT"), "auto", True, id="a method is one everywhere"),
-        pytest.param([made(503)], Asked(), "always", True, id="by order"),
-        pytest.param([made(503), made(429)], Asked(), "auto", False, id="all of them count"),
+        pytest.param([made(429)], Asked(), AUTO, True, id="refused"),
+        pytest.param([made(429)], Asked(), NEVER, False, id="which is not believed"),
+        pytest.param([made(503)], Asked(), AUTO, False, id="a key is unknown there"),
+        pytest.param([made(503)], Asked("PUT"), AUTO, True, id="a method is one everywhere"),
+        pytest.param([made(503)], Asked(), ALWAYS, True, id="by order"),
+        pytest.param([made(503), made(429)], Asked(), AUTO, False, id="all of them count"),
     ],
 )
 def test_to_another_upstream(
-    attempts: list[Attempt], asked: Asked, unsafe: str, *, expected: bool
+    attempts: list[Attempt], asked: Asked, unsafe: UnsafeRetries, *, expected: bool
 ) -> None:
     assert RepeatRules(SHARED, unsafe, 10.0).may_go_elsewhere(asked, attempts) is expected
 
 
 def test_each_upstream_speaks_for_itself() -> None:
     other = UpstreamSettings("other", URLS, refused=frozenset({503}))
-    rules = RepeatRules(PLAIN, "auto", 1.0, [other])
+    rules = RepeatRules(PLAIN, AUTO, 1.0, [other])
     assert rules.permission(Asked(), [made(503, upstream="other")], 0.0) == ANYWHERE
     assert rules.permission(Asked(), [made(503)], 0.0) is VerdictReason.NOT_REPEATABLE
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 from redis.asyncio import Redis
 
 from proxy.core.clock import Clock
+from proxy.observe.metrics.recorders import Metrics
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
 from proxy.policy.settings import MemorySettings, SqliteSettings
 from proxy.stores import IdempotencyStore
@@ -87,7 +88,9 @@ class MemoryKeyStore(KeyStore):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self._store = MemoryIdempotencyStore(MemorySettings(), self.clock, lambda: None)
+        self._store = MemoryIdempotencyStore(
+            MemorySettings(), self.clock, Metrics(version="", parser="", loaded_at=0.0)
+        )
 
     async def open(self) -> IdempotencyStore:
         return self._store

@@ -10,6 +10,7 @@ import pytest
 from proxy.core.clock import Clock, SystemClock
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import Limiter
+from proxy.policy.throttle.wait_queue import Reservation, Waiter, WaitQueue
 from proxy.stores import LimiterStore
 from proxy.stores.redis import OPERATIONS, RedisStore
 from tests.support.redis_server import SERVERS, program_name
@@ -64,8 +65,9 @@ async def running_store(
 class Callers:
     """Callers in a closed loop: each makes a call, and the next when that is over.
 
-    The class does what a wait queue does: it takes the permits there are, asks when there is none,
-    and tries again when it is notified that there may be some, or at the time that ``wait`` says.
+    Those that wait do so before a real queue, and not in it: they take the permits there are, ask
+    when there is none, and try again when they are notified that there may be some, or at the time
+    that ``wait`` says.
     """
 
     def __init__(
@@ -88,10 +90,44 @@ class Callers:
         """How often permits changed."""
         self.is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.TimerHandle] = set()
-        self.limiter: Limiter = store.limiter(bucket, settings, self)
+        self.calls: list[Reservation] = []
+        """Calls under way, the oldest first."""
+        self.bucket: WaitQueue[Waiter] = WaitQueue(
+            settings, store.open_bucket(bucket, settings, self)
+        )
         if callers:
             self.serve()
+
+    @property
+    def rates(self) -> Limiter:
+        return self.bucket.rates
+
+    @property
+    def slots(self) -> Limiter:
+        assert self.bucket.concurrency is not None
+        return self.bucket.concurrency
+
+    def has(self, count: int, now: float) -> bool:
+        """Whether so many calls could go out."""
+        free = self.bucket.concurrency is None or self.slots.wait(now, count) <= 0
+        return free and self.rates.wait(now, count) <= 0
+
+    def ask(self, now: float, waiting: int) -> bool:
+        """Ask the store for what *waiting* calls need; whether it may answer something new."""
+        if self.bucket.concurrency is not None and self.slots.wait(now, 1) > 0:
+            return self.slots.ask(now, waiting)
+        return self.rates.ask(now, waiting)
+
+    def take(self, now: float) -> bool:
+        """Let a call out, if that can be."""
+        call = self.bucket.take(now)
+        if call is not None:
+            self.calls.append(call)
+        return call is not None
+
+    def finish(self) -> None:
+        """End the oldest call."""
+        self.calls.pop(0).close()
 
     def permits_changed(self) -> None:
         self.changes += 1
@@ -110,22 +146,23 @@ class Callers:
             return
         loop = asyncio.get_running_loop()
         now = CLOCK.monotonic()
-        while self.waiting and self.limiter.take(now, 0):
+        while self.waiting and self.take(now):
             self.waiting -= 1
             self.under_way += 1
             self.sent.append(now)
             loop.call_later(self.lasts, self._over)
         if not self.waiting:
             return
-        self.limiter.ask(now, self.waiting)
+        self.ask(now, self.waiting)
         if self._timer is not None:
             self._timer.cancel()
-        wait = self.limiter.wait(now, 1) if self.limiter.has_capacity() else 1.0
+        has_slot = self.bucket.concurrency is None or self.slots.wait(now, 1) <= 0
+        wait = self.rates.wait(now, 1) if has_slot else 1.0
         self._timer = loop.call_later(min(wait, 1.0), self.serve)
 
     def _over(self) -> None:
         self.under_way -= 1
-        self.limiter.vacate()
+        self.finish()
         self.call()
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ def leftovers(proxy: RunningProxy) -> dict[str, int]:
         "waits": len(app._retry_waits),
         "requests in the queue": sum(limiter.queue.waiting for limiter in limiters),
         "slots in throttles": sum(limiter.queue.under_way for limiter in limiters),
-        "permits reserved": sum(limiter.queue._reserved for limiter in limiters),
+        "permits reserved": sum(limiter.queue.reserved for limiter in limiters),
         "deadlines": sum(deadlines.watched for deadlines in app._generation.deadlines.values()),
         "bytes kept for another attempt": app._listener.server.replay_memory.used,
         "keys in flight": len(app._in_flight_keys),

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.app.lifecycle import App
 from proxy.config import load
 from proxy.core.clock import Clock
+from proxy.observe.metrics import families
 from proxy.observe.status import process_status
 from tests.support.client import RawClient
 from tests.support.messages import Response
@@ -190,7 +191,7 @@ class RunningProxy(ServedBy):
     @property
     def client_connections(self) -> int:
         """Connections of clients."""
-        return self.app.snapshot().connections
+        return self.app.snapshot()[families.CONNECTIONS]
 
 
 @asynccontextmanager

@@ -2,8 +2,8 @@
 
 Time would tell more and mean less: it varies by half from one minute to the next. A case that
 has become lighter deserves a lower bound, and one that must become heavier a word in the commit.
-Counted with Python 3.11; others make calls of their own, and get some room for them. Memory
-is that of a request at its height, above where it began.
+Memory is that of a request at its height, above where it began. The bounds are those of Python 3.11;
+3.12 and 3.13 make as many calls, counted, and their objects are a little larger.
 
 The calls are those of the lightest request: into the others timers may fall, and the more the
 longer they take. On a busy machine that is most of them.
@@ -22,8 +22,9 @@ from tests.bounds.weighing import light_upstream
 from tests.support import RawClient, one_route, request, subprocess_proxy
 
 WARM_UP, COUNTED = 100, 101
-ALLOWANCE = 0 if sys.version_info < (3, 12) else 15
-"""Calls that another Python may make besides."""
+LARGER = {(3, 12): 0.2, (3, 13): 0.3}.get(sys.version_info[:2], 0.0)
+"""KiB that a request takes besides on this Python: 0.16 at most were counted with 3.12, 0.22 with
+3.13."""
 
 POLICIES = "defaults: {retry: true, throttle: 1000000/s}"
 KEYS = "store: {url: memory, entries: 1000000, bytes: 1GiB}\ndefaults: {idempotency: true}"
@@ -55,10 +56,10 @@ TIMERS = 5
 CASES = {
     "bare GET": Case("", "GET", 139, 3.7),
     "bare POST": Case("", "POST", 161, 5.2),
-    "GET, policies": Case(POLICIES, "GET", 159, 4.0),
-    "POST, policies": Case(POLICIES, "POST", 185, 5.5),
+    "GET, policies": Case(POLICIES, "GET", 158, 4.0),
+    "POST, policies": Case(POLICIES, "POST", 184, 5.5),
     "POST with a key": Case(KEYS, "POST", 245, 7.3, key=True),
-    "POST with a key, policies": Case(EVERYTHING, "POST", 265, 7.6, key=True),
+    "POST with a key, policies": Case(EVERYTHING, "POST", 264, 7.6, key=True),
 }
 
 
@@ -82,7 +83,7 @@ async def test_request_takes_no_more_than_it_did(case: Case, tmp_path: Path) -> 
     assert len(counted) == WARM_UP + COUNTED
     calls = min(calls for calls, _ in counted[WARM_UP:])
     kibibytes = median(size for _, size in counted[WARM_UP:]) / 1024
-    assert calls <= case.calls + ALLOWANCE
+    assert calls <= case.calls
     # Most requests are as light, but for timers that fall into them.
-    assert median(calls for calls, _ in counted[WARM_UP:]) <= case.calls + ALLOWANCE + TIMERS
-    assert kibibytes <= case.kibibytes
+    assert median(calls for calls, _ in counted[WARM_UP:]) <= case.calls + TIMERS
+    assert kibibytes <= case.kibibytes + LARGER

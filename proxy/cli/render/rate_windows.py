@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.units import format_duration
-from proxy.policy.settings import Rate, RedisSettings, Settings, ThrottleSettings
+from proxy.policy.settings import Rate, Settings, ThrottleSettings
 from proxy.policy.throttle.pacing import life_of, most_in_window, part_used
 
 
@@ -34,10 +34,9 @@ class MostInWindow:
 def most_in_windows(settings: Settings) -> list[MostInWindow]:
     """Return the most calls in a window for each rate of each upstream and route, in file order."""
     store = settings.store
-    shared = store if isinstance(store, RedisSettings) else None
     found: list[MostInWindow] = []
     for of, throttle in _throttles(settings):
-        life = life_of(throttle.rates, shared.permit_life) if shared else 0.0
+        life = life_of(throttle.rates, store.permit_life) if store.shares_limits else 0.0
         found += (_most_in_window(of, throttle, rate, life) for rate in throttle.rates)
     return found
 

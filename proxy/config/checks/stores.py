@@ -10,7 +10,6 @@ from proxy.config.source.files import is_folder
 from proxy.config.values.stores import RedisUrl, SqliteFile
 
 _FOR_MEMORY = ("entries", "bytes")
-_FOR_REDIS = ("username", "password", "prefix", "permit_life", "tls")
 
 
 def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
@@ -19,13 +18,14 @@ def check_store(file: TypedMapping, diagnostics: Diagnostics) -> None:
     url = store.scalar("url") if store else None
     if store is None or url is None:
         return
+    match url.value:
+        case RedisUrl():
+            _check_credentials(store, url.value, diagnostics)
+        case SqliteFile():
+            _check_folder(url, diagnostics)
     # Keys for redis are allowed beside `memory`: another environment may use redis.
-    if isinstance(url.value, RedisUrl):
-        _check_credentials(store, url.value, diagnostics)
-        _check_unused(store, url, _FOR_MEMORY, diagnostics)
-    elif isinstance(url.value, SqliteFile):
-        _check_folder(url, diagnostics)
-        _check_unused(store, url, (*_FOR_MEMORY, *_FOR_REDIS), diagnostics)
+    if url.value is not None:
+        _check_unused(store, url, url.value.unused_keys, diagnostics)
     tls = store.mapping("tls")
     if tls is None or not tls.entries:
         return

@@ -9,7 +9,7 @@ from proxy.config.diagnostics.rounding import rounded_down
 from proxy.config.diagnostics.units import format_duration, format_in_seconds
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import TypedMapping, TypedScalar, key_of
-from proxy.config.values.stores import RedisUrl
+from proxy.config.values.stores import store_kind
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.pacing import pace
 
@@ -55,7 +55,7 @@ def _check_hidden_rates(
         return
     settings = ThrottleSettings(burst=burst)
     slowest = min(rates, key=lambda scalar: scalar.value.count / scalar.value.period)
-    is_shared = store is None or isinstance(store.value, RedisUrl)
+    is_shared = store is None or store_kind(store.value).shares_limits
     instead = "remove it" if is_shared else "remove it or write algorithm: window to have both"
     at_once = pace(settings, slowest.value).burst
     for scalar in rates:
@@ -88,7 +88,7 @@ def _check_window(
     algorithm, rates = section.scalar("throttle.algorithm"), section.scalars("throttle.rate")
     if algorithm is None or algorithm.value != "window" or not rates:
         return
-    if store is not None and isinstance(store.value, RedisUrl):
+    if store is not None and store_kind(store.value).shares_limits:
         diagnostics.fault(
             algorithm,
             "a window is counted in one process and cannot be shared over redis, write algorithm: "

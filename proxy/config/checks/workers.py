@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import TypedScalar
-from proxy.config.values.stores import RedisUrl, SqliteFile
+from proxy.config.values.stores import store_kind
 
 _MOST_NAMED = 3
 """The number of paths that a message names."""
@@ -29,14 +29,14 @@ def check_workers(
     if workers.value is None:
         several = "auto may be several workers, which"
     limited = _paths_with("throttle", (*routes, *upstreams))
-    if limited and not isinstance(store.value, RedisUrl):
+    if limited and not store_kind(store.value).shares_limits:
         diagnostics.fault(
             workers,
             f"{several} cannot share a limit in memory ({_named(limited)}), write store: "
             f"redis://…, or workers: 1",
         )
     keyed = _paths_with("idempotency", routes)
-    if keyed and not isinstance(store.value, RedisUrl | SqliteFile):
+    if keyed and not store_kind(store.value).shares_keys:
         diagnostics.fault(
             workers,
             f"{several} cannot share idempotency keys in memory ({_named(keyed)}), write store: "

@@ -6,7 +6,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar, scalars
 from proxy.config.values.base import Token
 from proxy.config.values.headers import HeaderValue, looks_secret
-from proxy.config.values.stores import Password, RedisUrl, StoreUrl
+from proxy.config.values.stores import Password, StoreUrl
 
 
 def check_secrets(file: TypedMapping, diagnostics: Diagnostics) -> None:
@@ -38,7 +38,7 @@ def _is_secret(key: str, scalar: TypedScalar) -> bool:
     if isinstance(scalar.value_type, HeaderValue):
         return looks_secret(key, scalar.value)
     if isinstance(scalar.value_type, StoreUrl):
-        return isinstance(scalar.value, RedisUrl) and scalar.value.password is not None
+        return scalar.value is not None and scalar.value.password is not None
     return isinstance(scalar.value_type, Token | Password)
 
 

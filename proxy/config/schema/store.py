@@ -1,49 +1,22 @@
 """Keys of the store."""
 
-from typing import Any
+from typing import get_args
 
 from proxy.config.schema.section import REQUIRED, Key, Section
 from proxy.config.schema.shorthands import SetsKey
 from proxy.config.schema.upstream import UPSTREAM_TLS
 from proxy.config.values.base import Integer
 from proxy.config.values.quantities import Duration, Size
-from proxy.config.values.stores import KeyPrefix, Password, RedisUrl, SqliteFile, StoreUrl, Username
+from proxy.config.values.stores import KeyPrefix, Password, StoreUrl, Username, store_settings
 from proxy.config.values.throttling import DurationOrAuto
-from proxy.policy.settings import (
-    MemorySettings,
-    RedisSettings,
-    SqliteSettings,
-    StoreSettings,
-    UpstreamTls,
-)
-
-
-def _store(url: RedisUrl | SqliteFile | None, **given: Any) -> StoreSettings:  # noqa: ANN401 - fields of any type
-    """Make the settings of the store that *url* names; the keys of others have no effect."""
-    if url is None:
-        return MemorySettings(**_only(given, MemorySettings))
-    if isinstance(url, SqliteFile):
-        # Of the same name as a key, but for the memory store:
-        given.pop("bytes", None)
-        return SqliteSettings(url.path, **_only(given, SqliteSettings))
-    in_url = {"username": url.username, "password": url.password, "tls": UpstreamTls()}
-    given = in_url | given
-    if not url.is_encrypted:
-        given["tls"] = None
-    return RedisSettings(url.host, url.port, url.database, **_only(given, RedisSettings))
-
-
-def _only(given: dict[str, Any], settings: type[Any]) -> dict[str, Any]:
-    """Return those of the fields *given* that *settings* have."""
-    return {name: value for name, value in given.items() if name in settings.__dataclass_fields__}
-
+from proxy.policy.settings import StoreSettings
 
 STORE = Section(
     "StoreKeys",
     "Where limits are counted and idempotency keys are kept.",
     belongs_to="store",
-    settings=(MemorySettings, RedisSettings, SqliteSettings),
-    make=_store,
+    settings=get_args(StoreSettings),
+    make=store_settings,
     shorthands=(SetsKey("url"),),
     keys={
         "url": Key(

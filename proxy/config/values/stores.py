@@ -1,14 +1,21 @@
 """Value types of the store: its URL (memory, SQLite file or Redis), credentials and key prefix."""
 
 import re
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from proxy.config.diagnostics.diagnostics import InvalidSecret, InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.addresses import host_and_port
 from proxy.config.values.base import JsonSchema, PatternText, ValueType, or_reference, string_schema
+from proxy.policy.settings import (
+    MemorySettings,
+    RedisSettings,
+    SqliteSettings,
+    StoreSettings,
+    UpstreamTls,
+)
 
 _PORT = 6379
 _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -44,6 +51,8 @@ _SCHEMES = {
 class RedisUrl:
     """The parts of a URL of a Redis server."""
 
+    kind: ClassVar[type[StoreSettings]] = RedisSettings
+    unused_keys: ClassVar[tuple[str, ...]] = ("entries", "bytes")
     host: str
     port: int = _PORT
     database: int = 0
@@ -52,22 +61,62 @@ class RedisUrl:
     is_encrypted: bool = False
     """Whether the scheme is ``rediss``."""
 
+    def settings(self, given: dict[str, Any]) -> RedisSettings:
+        """Make the settings of this server from the other keys that are *given*."""
+        in_url = {"username": self.username, "password": self.password, "tls": UpstreamTls()}
+        given = in_url | given
+        if not self.is_encrypted:
+            given["tls"] = None
+        return RedisSettings(self.host, self.port, self.database, **_only(given, RedisSettings))
+
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
     """An SQLite file on this machine."""
 
+    kind: ClassVar[type[StoreSettings]] = SqliteSettings
+    password: ClassVar[str | None] = None
+    unused_keys: ClassVar[tuple[str, ...]] = (
+        *("entries", "bytes"),
+        *("username", "password", "prefix", "permit_life", "tls"),
+    )
     path: str
 
+    def settings(self, given: dict[str, Any]) -> SqliteSettings:
+        """Make the settings of this file from the other keys that are *given*."""
+        # The key `bytes` is for memory; the field of the same name is not to be configured.
+        given = {key: value for key, value in given.items() if key not in self.unused_keys}
+        return SqliteSettings(self.path, **_only(given, SqliteSettings))
 
-class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
+
+StoreLocation = RedisUrl | SqliteFile | None
+"""What the URL of a store says; None for ``memory``, which is in no other place."""
+
+
+def store_kind(location: StoreLocation) -> type[StoreSettings]:
+    """Return the settings of the store at *location*: they say what it can do."""
+    return MemorySettings if location is None else location.kind
+
+
+def store_settings(url: StoreLocation, **given: Any) -> StoreSettings:  # noqa: ANN401 - fields of any type
+    """Make the settings of the store that *url* names; keys *given* for others have no effect."""
+    return MemorySettings(**_only(given, MemorySettings)) if url is None else url.settings(given)
+
+
+def _only(given: dict[str, Any], settings: type[StoreSettings]) -> dict[str, Any]:
+    """Return those of the keys *given* that are fields of *settings*."""
+    known = {field.name for field in fields(settings)}
+    return {key: value for key, value in given.items() if key in known}
+
+
+class StoreUrl(ValueType[StoreLocation]):
     """The store: ``memory`` (None), ``sqlite:PATH`` or ``redis://user:password@host/database``."""
 
     none = True
     noun = "store"
     example = "redis://127.0.0.1:6379"
 
-    def read(self, scalar: Scalar) -> RedisUrl | SqliteFile | None:
+    def read(self, scalar: Scalar) -> StoreLocation:
         text = scalar.text
         if text == "memory":
             return None
@@ -119,7 +168,7 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
             return f'{problem} it as a key of its own: {{url: redis://…, password: "${{…}}"}}'
         return f'{problem} %2F for "/", %40 for "@", %23 for "#"'
 
-    def write(self, value: RedisUrl | SqliteFile | None) -> str:
+    def write(self, value: StoreLocation) -> str:
         if value is None:
             return "memory"
         if isinstance(value, SqliteFile):
@@ -129,7 +178,7 @@ class StoreUrl(ValueType[RedisUrl | SqliteFile | None]):
         hidden = "***@" if value.username or value.password else ""
         return f"{scheme}://{hidden}{host}:{value.port}/{value.database}"
 
-    def masked(self, value: RedisUrl | SqliteFile | None) -> str:
+    def masked(self, value: StoreLocation) -> str:
         # A path that was interpolated may contain a secret.
         return "sqlite:***" if isinstance(value, SqliteFile) else self.write(value)
 

@@ -1,8 +1,9 @@
-"""Prometheus metrics: series, their recorders, snapshots, aggregation over workers, exposition.
+"""Prometheus metrics: the table of families, recorders, snapshots, aggregation, exposition.
 
-The numbers are in ``series.py``, fed by ``recorders.py``; ``snapshot.py`` has all of them,
-``aggregate.py`` and ``totals.py`` add up those of several processes; ``collector.py`` names the
-families, ``process.py`` those of the process itself, and ``exposition.py`` writes them as text. May
-import ``core/`` and ``policy/``, and nothing of ``observe/`` above it: ``status.py`` reads a
-snapshot, never the other way round.
+``families.py`` is the table: a row per metric, with its name, text, labels, source and rule over
+workers; ``family.py`` has what a row consists of. ``recorders.py`` counts into ``series.py``,
+``process.py`` reads what the system knows of the process, and ``snapshot.py`` has all of it at one
+moment. ``aggregate.py`` and ``totals.py`` add up those of several processes, and ``exposition.py``
+writes them as text. May import ``core/`` and ``policy/``, and nothing of ``observe/`` above it:
+``status.py`` reads a snapshot, never the other way round.
 """

@@ -6,37 +6,33 @@ recorder that they began with. The series of a route that is gone are dropped, s
 requests count into numbers that no scrape shows any more.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
 from proxy.core.exchange import Exchange
-from proxy.core.recorders import StoreRecorder, ThrottleRecorder, ThrottleState
-from proxy.observe.metrics.aggregate import snapshot
-from proxy.observe.metrics.collector import SeriesCollector
-from proxy.observe.metrics.exposition import expose
-from proxy.observe.metrics.process import ProcessMetrics
-from proxy.observe.metrics.series import (
-    LATENCY_BOUNDS,
-    DeadLetterSeries,
-    Histogram,
-    RetrySeries,
-    RouteSeries,
-    StoreSeries,
-    ThrottleSeries,
-    key_series,
-)
-from proxy.observe.metrics.snapshot import MetricsSnapshot, ThrottleName
+from proxy.core.recorders import StoreRecorder, ThrottleRecorder
+from proxy.observe.metrics import families
+from proxy.observe.metrics.family import Counted, MetricSubject
+from proxy.observe.metrics.process import ProcessNumbers
+from proxy.observe.metrics.series import Histogram, Tally
+from proxy.observe.metrics.snapshot import ProcessSnapshot, Reading
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
-from proxy.policy.breaker import BreakerState
-from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
+
+KNOWN_METHODS = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "CONNECT", "TRACE"}
+)
+OTHER_METHOD = "_OTHER"
+"""Stands for every method that a client made up: labels come from closed sets."""
 
 UNMATCHED = "_unmatched"
 """The route label of requests that no route took, unreadable ones included."""
 
 LogLine = Callable[[str, Exchange], None]
 """Called with a route's name and a request of it that is over."""
+
+
+SeriesT = TypeVar("SeriesT")
 
 
 class RouteRecorder:
@@ -47,10 +43,12 @@ class RouteRecorder:
     """
 
     __slots__ = (
-        "_dead_letters",
+        "_duration",
+        "_in_flight",
         "_keys",
         "_log",
         "_name",
+        "_requests",
         "_series",
         "_upstreams",
         "_verdicts",
@@ -60,30 +58,31 @@ class RouteRecorder:
     def __init__(
         self,
         name: str,
-        series: RouteSeries,
+        series: Mapping[str, Any],
         upstreams: Mapping[str, tuple[dict[FailureKind | int, int], Histogram]],
-        retries: RetrySeries,
         log: LogLine | None,
-        *,
-        keys: dict[KeyResult, int],
-        dead_letters: DeadLetterSeries | None = None,
     ) -> None:
-        """*upstreams* says where the attempts at each upstream of the route are counted."""
+        """*series* are all of the route, by the names of their metrics.
+
+        *upstreams* says where the attempts at each upstream of the route are counted.
+        """
         self._name = name
         self._series = series
+        self._in_flight: Tally = series[families.IN_FLIGHT.name]
+        self._requests: dict[tuple[str, int], int] = series[families.REQUESTS.name]
+        self._duration: Histogram = series[families.DURATION.name]
         self._upstreams = upstreams
-        self._verdicts = retries.verdicts
-        self._waits = retries.waits
-        self._keys = keys
-        self._dead_letters = dead_letters
+        self._verdicts: dict[VerdictReason, int] = series[families.VERDICTS.name]
+        self._waits: dict[str, Histogram] = series[families.RETRY_WAITS.name]
+        self._keys: dict[KeyResult, int] = series[families.KEY_RESULTS.name]
         self._log = log
 
     def __repr__(self) -> str:
-        return f"<recorder {self._name}, {self._series.in_flight} in flight>"
+        return f"<recorder {self._name}, {self._in_flight.value} in flight>"
 
     def started(self) -> None:
         """Count a request that was matched to this route."""
-        self._series.in_flight += 1
+        self._in_flight.value += 1
 
     def attempted(self, attempt: Attempt) -> None:
         """Count an attempt that has ended."""
@@ -107,92 +106,121 @@ class RouteRecorder:
         """Count what an idempotency key meant for a request."""
         self._keys[result] += 1
 
-    def dead_lettered(self, *, kept: bool) -> None:
-        """Count a request that failed for good and was kept as a dead letter, or could not be."""
-        if self._dead_letters is not None:
-            self._dead_letters.kept += kept
-            self._dead_letters.lost += not kept
+    def count(self, metric: str, label: str = "") -> None:
+        """Count one more under the route's *metric* of this name, and under *label* if it has one.
 
-    def disconnected(self, phase: str) -> None:
-        """Count a client that left during *phase*."""
-        disconnects = self._series.disconnects
-        disconnects[phase] = disconnects.get(phase, 0) + 1
+        A request that began before a reload counts where it began, seen by a scrape or not.
+        """
+        _add(self._series[metric], label, 1)
 
     def finished(self, exchange: Exchange) -> None:
         """Count a request that is over, and log it where the route does."""
-        series = self._series
-        series.in_flight -= 1
+        self._in_flight.value -= 1
         try:
-            series.requests[exchange.method, exchange.code] += 1
+            self._requests[exchange.method, exchange.code] += 1
         except KeyError:
-            series.count_unusual(exchange.method, exchange.code)
-        series.duration.observe(exchange.duration)
+            self._count_unusual(exchange.method, exchange.code)
+        self._duration.observe(exchange.duration)
         if self._log is not None:
             self._log(self._name, exchange)
+
+    def _count_unusual(self, method: str, code: int) -> None:
+        """Count the first request with this method and code, or one with an unknown method."""
+        key = (method if method in KNOWN_METHODS else OTHER_METHOD, code)
+        self._requests[key] = self._requests.get(key, 0) + 1
+
+
+class ThrottleSeries:
+    """Counts what one throttle decided. To let pass costs one addition.
+
+    Implements :class:`proxy.core.recorders.ThrottleRecorder`.
+    """
+
+    __slots__ = ("_decisions", "_waits")
+
+    def __init__(self, decisions: dict[str, int], waits: Histogram) -> None:
+        self._decisions = decisions
+        self._waits = waits
+
+    def __repr__(self) -> str:
+        counted = ", ".join(f"{count} {word}" for word, count in self._decisions.items())
+        return f"<throttle: {counted}>"
+
+    def admitted(self) -> None:
+        """Count an attempt that went through at once."""
+        self._decisions["passed"] += 1
+
+    def delayed(self, seconds: float) -> None:
+        """Count an attempt that went through after a wait."""
+        self._decisions["delayed"] += 1
+        self._waits.observe(seconds)
+
+    def refused(self) -> None:
+        """Count an attempt that was refused."""
+        self._decisions["refused"] += 1
+
+
+class StoreSeries:
+    """Counts how a shared store does, operation by operation.
+
+    Implements :class:`proxy.core.recorders.StoreRecorder`.
+    """
+
+    __slots__ = ("_durations", "_errors")
+
+    def __init__(self, durations: dict[str, Histogram], errors: dict[str, int]) -> None:
+        self._durations = durations
+        """Durations of the operations that were answered."""
+        self._errors = errors
+
+    def __repr__(self) -> str:
+        return f"<store: {sum(self._errors.values())} errors>"
+
+    def operated(self, operation: str, seconds: float) -> None:
+        """Count an operation that the store answered."""
+        self._durations[operation].observe(seconds)
+
+    def failed(self, operation: str) -> None:
+        """Count an operation that the store did not answer, or not in time."""
+        self._errors[operation] += 1
 
 
 class Metrics:
     """Everything that is counted in this process.
 
-    The registry is our own: importing or starting Holdfast changes nothing for
-    other users of ``prometheus_client`` in the same interpreter.
+    Implements :class:`proxy.core.recorders.Meter`.
     """
 
-    def __init__(
-        self,
-        *,
-        version: str,
-        parser: str,
-        loaded_at: float,
-        lost_lines: Callable[[], int],
-        budgets: Callable[[], Mapping[str, float]],
-        breakers: Callable[[], Mapping[str, BreakerState]],
-        throttles: Callable[[], Mapping[ThrottleName, ThrottleState]],
-        store_state: Callable[[], str | None],
-        transient: Callable[[], Mapping[tuple[str, str], frozenset[int]]],
-        dead_letter_counts: Callable[[], Mapping[str, DeadLetterCounts]] = dict,
-        dead_letters_counted: Callable[[], float] = lambda: 0.0,
-    ) -> None:
+    def __init__(self, *, version: str, parser: str, loaded_at: float) -> None:
         """Start from zero.
 
         *parser* is the name of the HTTP parser in use, and *loaded_at* when (seconds
-        since the epoch) the configuration was first read. The others are called anew
-        each time: *lost_lines* says how many lines the access log had to drop, *budgets*
-        how many retries each upstream with a budget would allow now, *breakers* the
-        state of the best address of each upstream with a breaker, *throttles* what
-        goes on at each throttle in force, *store_state* whether the shared store is
-        ``up`` or ``down`` (None where there is none), *transient* after which
-        statuses of an upstream a route may hope that the next attempt ends better,
-        *dead_letter_counts* how many dead letters each route has, and
-        *dead_letters_counted* when they were counted.
+        since the epoch) the configuration was first read.
         """
-        process = ProcessMetrics()
-        self._live = MetricsSnapshot(
-            version=version,
-            parser=parser,
-            last_reload=loaded_at,
-            lost_lines=lost_lines,
-            budgets=budgets,
-            breakers=breakers,
-            throttle_states=throttles,
-            store_state=store_state,
-            transient=transient,
-            dead_letter_counts=dead_letter_counts,
-            dead_letters_counted=dead_letters_counted,
-            process=process.values,
-        )
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(SeriesCollector(self._live))
-        self._registry.register(process)
-        self._unmatched = self._live.routes[UNMATCHED] = RouteSeries()
+        self._build = families.BUILD.reading((version, parser))
+        self._process = ProcessNumbers()
+        self._counted: dict[str, dict[tuple[str, ...], Any]] = {
+            name: {} for name in families.COUNTED
+        }
+        for metric in families.COUNTED.values():
+            if metric.subject is families.PROCESS:
+                self._series(metric)
+        self._series(families.LAST_RELOAD).value = loaded_at
+
+    def _series(self, metric: Counted[SeriesT], *subject: str) -> SeriesT:
+        """Return what *subject* counts into under *metric*, from zero if that is new."""
+        counted: dict[tuple[str, ...], SeriesT] = self._counted[metric.name]
+        if subject not in counted:
+            counted[subject] = metric.new()
+        return counted[subject]
 
     def route(
         self,
         name: str,
-        upstreams: Sequence[str],
+        upstreams: Iterable[str],
         log: LogLine | None = None,
         *,
-        retries: bool,
+        retries: bool = False,
         keys: bool = False,
         dead_letters: bool = False,
     ) -> RouteRecorder:
@@ -203,112 +231,113 @@ class Metrics:
         without *retries* shows no verdicts and no waits, one without *keys* no results of
         keys, one without *dead_letters* none of those.
         """
-        live = self._live
-        return RouteRecorder(
-            name,
-            live.routes.setdefault(name, RouteSeries()),
-            {
-                upstream: (
-                    live.attempts.setdefault((name, upstream), {}),
-                    live.upstreams.setdefault(upstream, Histogram(LATENCY_BOUNDS)),
-                )
-                for upstream in upstreams
-            },
-            live.retries.setdefault(name, RetrySeries()) if retries else RetrySeries(),
-            log,
-            keys=live.keys.setdefault(name, key_series()) if keys else {},
-            dead_letters=live.dead_letters.setdefault(name, DeadLetterSeries())
-            if dead_letters
-            else None,
-        )
+        is_shown: dict[MetricSubject, bool] = {
+            families.ROUTE: True,
+            families.RETRYING_ROUTE: retries,
+            families.KEYED_ROUTE: keys,
+            families.DEAD_LETTER_ROUTE: dead_letters,
+        }
+        series = {
+            metric.name: self._series(metric, name) if is_shown[metric.subject] else metric.new()
+            for metric in families.COUNTED.values()
+            if metric.subject in is_shown
+        }
+        attempts = {
+            upstream: (
+                self._series(families.ATTEMPTS, name, upstream),
+                self._series(families.ATTEMPT_DURATION, upstream),
+            )
+            for upstream in upstreams
+        }
+        return RouteRecorder(name, series, attempts, log)
 
     def unmatched(self, log: LogLine | None = None) -> RouteRecorder:
         """Make the recorder of requests that belong to no route; they make no attempts."""
-        return RouteRecorder(UNMATCHED, self._unmatched, {}, RetrySeries(), log, keys={})
+        return self.route(UNMATCHED, (), log)
 
     def throttle(self, scope: str, name: str) -> ThrottleRecorder:
         """Return the recorder of the throttle of one ``route`` or ``upstream``.
 
-        A reload keeps the recorder, whatever became of the throttle's settings.
+        It goes on with the series of the throttle, whatever became of its settings.
         """
-        return self._live.throttles.setdefault((scope, name), ThrottleSeries())
+        return ThrottleSeries(
+            self._series(families.THROTTLE_DECISIONS, scope, name),
+            self._series(families.THROTTLE_WAITS, scope, name),
+        )
 
     def store(self, operations: Iterable[str]) -> StoreRecorder:
         """Make the recorder of the shared store.
 
-        *operations* are the names of all that the store does. A reload cannot change the
-        store, so this is called once.
+        *operations* are the names of all that the store does: they are labels. A reload cannot
+        change the store, so this is called once.
         """
-        series = self._live.store = StoreSeries(operations)
-        return series
+        durations, errors = (
+            self._series(families.STORE_DURATIONS),
+            self._series(families.STORE_ERRORS),
+        )
+        for operation in operations:
+            durations.setdefault(operation, Histogram(families.STORE_DURATIONS.bounds))
+            errors.setdefault(operation, 0)
+        return StoreSeries(durations, errors)
 
-    def expired(self, route: str, count: int) -> None:
-        """Count dead letters of *route* that expired (stores.dead_letters.DeadLetterLosses)."""
-        self._live.dead_letters.setdefault(route, DeadLetterSeries()).expired += count
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        """Add to the series of *metric* that has these *labels*.
 
-    def replayed(self, route: str, result: ReplayResult) -> None:
-        """Count a dead letter that was sent again."""
-        self._live.dead_letters.setdefault(route, DeadLetterSeries()).replays[result] += 1
-
-    def evicted(self) -> None:
-        """Count the record of a key that was given up before its time."""
-        self._live.evictions += 1
-
-    def keep_only(
-        self,
-        *,
-        routes: Collection[str],
-        retrying: Collection[str],
-        upstreams: Collection[str],
-        throttles: Collection[ThrottleName],
-        with_keys: Collection[str] = (),
-        with_dead_letters: Collection[str] = (),
-    ) -> None:
-        """Drop the series of every other route, upstream and throttle, after a reload.
-
-        *retrying* are the routes whose verdicts and waits are kept too, *with_keys* those
-        that have idempotency keys, *with_dead_letters* those that keep dead letters.
+        A route that is not configured any more, but has left something, gets all its series anew.
         """
-        live = self._live
-        live.routes = {
-            name: series
-            for name, series in live.routes.items()
-            if name in routes or name == UNMATCHED
-        }
-        live.retries = {name: series for name, series in live.retries.items() if name in retrying}
-        live.keys = {name: series for name, series in live.keys.items() if name in with_keys}
-        live.dead_letters = {
-            name: series for name, series in live.dead_letters.items() if name in with_dead_letters
-        }
-        live.upstreams = {
-            name: series for name, series in live.upstreams.items() if name in upstreams
-        }
-        live.attempts = {
-            (route, upstream): endings
-            for (route, upstream), endings in live.attempts.items()
-            if route in routes and upstream in upstreams
-        }
-        live.throttles = {
-            label: series for label, series in live.throttles.items() if label in throttles
-        }
+        kind = families.COUNTED[metric].subject
+        subject, label = labels[: len(kind.labels)], "".join(labels[len(kind.labels) :])
+        counted = self._counted[metric]
+        if subject not in counted:
+            for other in families.COUNTED.values():
+                if other.subject is kind:
+                    self._series(other, *subject)
+        _add(counted[subject], label, by)
+
+    def keep_only(self, configured: Mapping[MetricSubject, Collection[tuple[str, ...]]]) -> None:
+        """Drop the series of all subjects but those *configured*, after a reload.
+
+        What is not about a kind of subject that is named there stays.
+        """
+        for metric in families.COUNTED.values():
+            kinds = metric.subject.parts or (metric.subject,)
+            if all(kind in configured for kind in kinds):
+                self._counted[metric.name] = {
+                    subject: series
+                    for subject, series in self._counted[metric.name].items()
+                    if _is_kept(metric.subject, subject, configured)
+                }
 
     def reload_succeeded(self, at: float) -> None:
         """Count a reload that is in force since *at*, seconds since the epoch."""
-        self._live.reloads["success"] += 1
-        self._live.last_reload = at
+        self._series(families.RELOADS)["success"] += 1
+        self._series(families.LAST_RELOAD).value = at
 
     def reload_failed(self) -> None:
         """Count a reload that was refused; the old configuration stays."""
-        self._live.reloads["failure"] += 1
+        self._series(families.RELOADS)["failure"] += 1
 
-    async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return what a scraper gets, and its content type.
+    def snapshot(self, *readings: Reading) -> ProcessSnapshot:
+        """Return all that is counted, and beside it *readings* of what goes on at this moment.
 
-        *accept* is the scraper's Accept field: OpenMetrics if it asks for that,
-        else the classic text format.
+        What is counted goes on counting, unless the snapshot is sent to another process.
         """
-        return await expose(self._registry, accept)
+        read = dict((*readings, *self._process.readings(), self._build))
+        return ProcessSnapshot({**self._counted, **read})
 
-    def snapshot(self) -> MetricsSnapshot:
-        """Copy all that is counted, as it is now, to be sent to another process."""
-        return snapshot(self._live)
+
+def _add(series: Any, label: str, number: int) -> None:  # noqa: ANN401 - of whatever is counted
+    if isinstance(series, Tally):
+        series.value += number
+    else:
+        series[label] += number
+
+
+def _is_kept(
+    kind: MetricSubject,
+    subject: tuple[str, ...],
+    configured: Mapping[MetricSubject, Collection[tuple[str, ...]]],
+) -> bool:
+    if not kind.parts:
+        return subject in configured[kind]
+    return all((name,) in configured[part] for part, name in zip(kind.parts, subject, strict=True))

@@ -46,7 +46,7 @@ from proxy.policy.idempotency.stored_response import (
     unpack,
 )
 from proxy.policy.reasons import KeyResult
-from proxy.policy.settings import RouteSettings
+from proxy.policy.settings import AmbiguousKeys, InFlightDuplicates, KeysWithoutStore, RouteSettings
 from proxy.stores import IdempotencyStore, StoreError
 
 _CLAIM_AGAIN = 1.0
@@ -118,10 +118,10 @@ class Idempotency:
         self._clock = clock
         self._reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         self._methods = keys.methods
-        takes_over = keys.on_ambiguous == "release"
+        takes_over = keys.on_ambiguous is AmbiguousKeys.RELEASE
         self._lease_terms = (settings.name, keys.lease, keys.ttl, takes_over)
         """The parts of a claim that do not depend on the request."""
-        self._waits = keys.in_flight == "wait"
+        self._waits = keys.in_flight is InFlightDuplicates.WAIT
         self._scope_required = keys.scope_required
         name = display_name(keys.header)
         self._missing = Refusal(
@@ -434,7 +434,7 @@ class Idempotency:
 
     async def _without_store(self, exchange: Exchange) -> Refusal | None:
         """Refuse or run a request of which the store cannot say whether it ran before."""
-        if self._settings.on_store_error == "closed":
+        if self._settings.on_store_error is KeysWithoutStore.CLOSED:
             return _NO_STORE
         self._count(exchange, KeyResult.BYPASSED)
         return await self._inner(exchange)

@@ -7,8 +7,8 @@ from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleRecorder
 from proxy.policy.settings import ThrottleSettings
-from proxy.policy.throttle.limiter import Limiter, LimiterListener
-from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
+from proxy.policy.throttle.limiter import LimiterListener, Limiters
+from proxy.policy.throttle.wait_queue import Reservation, ThrottleCause, Waiter, WaitQueue
 
 _SHORTEST_TIMER = 0.001
 """Seconds: no timer is set for less, since the loop counts in milliseconds."""
@@ -16,19 +16,19 @@ _SHORTEST_TIMER = 0.001
 _STORE_ROUND_TRIP = 0.005
 """Seconds that asking a store for permits may take before it counts as a wait."""
 
-MakeLimiter = Callable[[ThrottleSettings, LimiterListener], Limiter]
-"""Makes the limiter behind a queue: of this process, or of a store that others share."""
+MakeLimiters = Callable[[ThrottleSettings, LimiterListener], Limiters]
+"""Makes the limiters behind a queue: of this process, or of a store that others share."""
 
 
 class AsyncLimiter:
-    """One rate limiter (and concurrency limiter), and the requests that wait for it."""
+    """The limiters of one bucket, and the requests that wait for them."""
 
     __slots__ = ("_clock", "_loop", "_timer", "is_known", "queue", "recorder")
 
     def __init__(
         self,
         settings: ThrottleSettings,
-        make_limiter: MakeLimiter,
+        make_limiters: MakeLimiters,
         recorder: ThrottleRecorder,
         clock: Clock,
     ) -> None:
@@ -38,7 +38,7 @@ class AsyncLimiter:
         self.recorder = recorder
         self.is_known = False
         """Whether the limiter is that of one caller that is known (``caller_table.py``)."""
-        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiter(settings, self))
+        self.queue: WaitQueue[_AsyncWaiter] = WaitQueue(settings, make_limiters(settings, self))
 
     def __repr__(self) -> str:
         return f"<limiter {self.queue!r}>"
@@ -50,54 +50,62 @@ class AsyncLimiter:
 
     # Waiting.
 
-    async def wait_in_queue(self, exchange: Exchange, deadline: float) -> float | ThrottleCause:
-        """Wait in the queue; return the seconds that took, or why the request is refused.
+    async def wait_in_queue(
+        self, exchange: Exchange, deadline: float
+    ) -> tuple[Reservation, float] | ThrottleCause:
+        """Wait in the queue; return a reservation and the seconds that took, or why it is refused.
 
-        An admitted request has its concurrency slot, and its permit is reserved.
+        Its permit is reserved.
         """
         waiter = _AsyncWaiter(self._loop, self._clock.monotonic(), deadline)
         self.queue.join(waiter, waiter.entered)
         asks_store = waiter.is_guess
-        cause = await self._wait(exchange, waiter)
-        if cause is not None:
+        try:
+            decision = await self._wait(exchange, waiter)
+        except asyncio.CancelledError:
+            # It may have been admitted in the very moment in which it was cancelled.
+            reservation = waiter.admitted
+            if reservation is not None and reservation.close():
+                self.serve_queue()
+            raise
+        if isinstance(decision, ThrottleCause):
             self.recorder.refused()
-            return cause
+            return decision
         waited = self._clock.monotonic() - waiter.entered
         if asks_store and waited < _STORE_ROUND_TRIP:
             self.recorder.admitted()
-            return 0.0
+            return decision, 0.0
         self.recorder.delayed(waited)
-        return waited
+        return decision, waited
 
     async def wait_for_permit_again(
-        self, exchange: Exchange, deadline: float
+        self, reservation: Reservation, exchange: Exchange, deadline: float
     ) -> ThrottleCause | None:
-        """Wait for a new permit, with a request that was admitted before and kept its slot."""
+        """Wait for another permit for *reservation*, whose own is gone."""
         now = self._clock.monotonic()
-        if self.queue.reserve_again(now):
+        if self.queue.reserve_again(reservation, now):
             return None
-        waiter = _AsyncWaiter(self._loop, now, deadline, has_slot=True)
+        waiter = _AsyncWaiter(self._loop, now, deadline, reservation)
         if not self.queue.come_back(waiter):
             return ThrottleCause.PAUSED
-        return await self._wait(exchange, waiter)
+        decision = await self._wait(exchange, waiter)
+        return decision if isinstance(decision, ThrottleCause) else None
 
-    async def _wait(self, exchange: Exchange, waiter: "_AsyncWaiter") -> ThrottleCause | None:
+    async def _wait(
+        self, exchange: Exchange, waiter: "_AsyncWaiter"
+    ) -> Reservation | ThrottleCause:
         entry = exchange.queue_entry = _QueueEntry(self, waiter)
         exchange.begin_wait("queue")
         try:
             self.serve_queue()
-            cause = await waiter.decision
+            decision = await waiter.decision
         except asyncio.CancelledError:
-            if waiter.was_admitted:  # admitted in the very moment in which it was cancelled
-                self.queue.lapse()
-                if not waiter.has_slot:
-                    self.queue.vacate()
             entry.leave()
             raise
         finally:
             exchange.queue_entry = None
         exchange.end_wait()  # not after a cancellation: the log shall say what it waited for
-        return cause
+        return decision
 
     # Moving the queue.
 
@@ -108,8 +116,8 @@ class AsyncLimiter:
         if queue.waiting:
             now = self._clock.monotonic()
             served = queue.serve(now)
-            for waiter in served.out:
-                waiter.decide(None)
+            for waiter, reservation in served.out:
+                waiter.decide(reservation)
             for waiter, cause in served.refused:
                 waiter.decide(cause)
             next_look = queue.next_look(now)
@@ -153,20 +161,18 @@ class AsyncLimiter:
 class _AsyncWaiter(Waiter):
     """A request in the queue, which awaits the decision about it."""
 
-    __slots__ = ("decision", "has_slot")
+    __slots__ = ("decision",)
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         entered: float,
         deadline: float,
-        *,
-        has_slot: bool = False,
+        reservation: Reservation | None = None,
     ) -> None:
-        super().__init__(entered, deadline)
-        self.decision: asyncio.Future[ThrottleCause | None] = loop.create_future()
-        """None once the request is admitted, or why it is refused."""
-        self.has_slot = has_slot
+        super().__init__(entered, deadline, reservation)
+        self.decision: asyncio.Future[Reservation | ThrottleCause] = loop.create_future()
+        """The reservation of a request that is admitted, or why it is refused."""
 
     @property
     def is_gone(self) -> bool:
@@ -174,14 +180,17 @@ class _AsyncWaiter(Waiter):
         return self.decision.done()
 
     @property
-    def was_admitted(self) -> bool:
-        decision = self.decision
-        return decision.done() and not decision.cancelled() and decision.result() is None
+    def admitted(self) -> Reservation | None:
+        """The reservation, if one was given, whether it was fetched or not."""
+        if not self.decision.done() or self.decision.cancelled():
+            return None
+        decision = self.decision.result()
+        return decision if isinstance(decision, Reservation) else None
 
-    def decide(self, cause: ThrottleCause | None) -> None:
-        """Admit the waiter, or refuse it for a *cause*."""
+    def decide(self, decision: Reservation | ThrottleCause) -> None:
+        """Admit the waiter with its reservation, or refuse it for a cause."""
         if not self.decision.done():
-            self.decision.set_result(cause)
+            self.decision.set_result(decision)
 
 
 class _QueueEntry:

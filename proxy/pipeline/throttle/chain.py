@@ -22,7 +22,7 @@ from proxy.policy.failure_answers import DRAINING
 from proxy.policy.retry.hints import read_hint
 from proxy.policy.retry.verdict import LEAST_ATTEMPT
 from proxy.policy.throttle.limiter import NEVER
-from proxy.policy.throttle.wait_queue import ThrottleCause
+from proxy.policy.throttle.wait_queue import Reservation, ReservationState, ThrottleCause
 from proxy.upstream.call import Judge
 from proxy.upstream.upstream import Upstream
 
@@ -85,15 +85,19 @@ class ThrottleChain:
         )  # not earlier: a new limiter knows no time before its own start
         if self.upstream.endpoints.breakers is not None:
             self._check_breakers(now)
+        reservations: tuple[Reservation, ...] = ()
         for limiter in limiters:
-            if not limiter.queue.take(now):
+            reservation = limiter.queue.take(now)
+            if reservation is None:
                 break
+            reservations += (reservation,)
         else:
             for limiter in limiters:
                 limiter.recorder.admitted()
-            return self._new_permit(self, exchange, limiters)
-        for earlier in limiters[: limiters.index(limiter)]:
-            earlier.queue.undo(now)
+            return self._new_permit(self, exchange, limiters, reservations)
+        for reservation in reservations:
+            reservation.release()
+            reservation.close()
         return None
 
     async def acquire(
@@ -103,12 +107,12 @@ class ThrottleChain:
 
         Raises :class:`Refused` if a throttle refuses, or would admit only after *deadline*.
         """
-        permit = self._new_permit(self, exchange, [])
+        permit = self._new_permit(self, exchange, [], ())
         try:
             with self.retry_waits.watch(exchange) if is_retry else nullcontext():
                 for limiter in self._limiters_for(exchange):
                     await self._acquire_from(limiter, permit, exchange, deadline)
-                await permit.spend(deadline)
+                await permit.commit(deadline)
         except BaseException:
             permit.close()
             raise
@@ -124,10 +128,10 @@ class ThrottleChain:
     ) -> None:
         """Reserve a permit of one limiter for *permit*, waiting if need be."""
         now = self.clock.monotonic()
-        if limiter.queue.take(now):
-            limiter.queue.reserve(now)
+        reservation = limiter.queue.reserve(now)
+        if reservation is not None:
             limiter.recorder.admitted()
-            permit.add_reserved(limiter)
+            permit.add(limiter, reservation)
             return
         blocked = limiter.queue.refusal(now, deadline - now - LEAST_ATTEMPT)
         if blocked is not None:
@@ -138,11 +142,12 @@ class ThrottleChain:
             # callers share the queue, the route keeps its permits: with no more of its requests
             # in that queue than it may send at once, other routes are served as well.
             permit.release()
-        waited = await limiter.wait_in_queue(exchange, deadline - LEAST_ATTEMPT)
-        if isinstance(waited, ThrottleCause):
-            raise Refused(self.refusal(limiter, waited))
+        decision = await limiter.wait_in_queue(exchange, deadline - LEAST_ATTEMPT)
+        if isinstance(decision, ThrottleCause):
+            raise Refused(self.refusal(limiter, decision))
+        reservation, waited = decision
         permit.queued += waited
-        permit.add_reserved(limiter)
+        permit.add(limiter, reservation)
 
     def would_admit(self, exchange: Exchange, now: float, later: float, time_left: float) -> bool:
         """Say whether an attempt *later* seconds from now would be admitted or queued."""
@@ -164,7 +169,7 @@ class ThrottleChain:
             return _NO_STORE
         # A client that comes back then finds the present queue served.
         seconds = max(1, math.ceil(wait))
-        quotas = limiter.queue.limiter.quotas(now)
+        quotas = limiter.queue.quotas(now)
         if cause is ThrottleCause.PAUSED and all(quota.remaining for quota in quotas):
             # No rate limit tells the client of the pause, so a quota of its own does.
             pause = QuotaLeft("pause", limit=0, window=seconds, remaining=0, reset=seconds)
@@ -191,34 +196,33 @@ class ThrottleChain:
 class ChainPermit:
     """The permit of one attempt to send, from all throttles of its chain (core.ports.SendPermit).
 
-    A permit of each limiter is *spent*; or left to other attempts, while a connection is made for
-    this one, until it is needed again; or *reserved*, while the attempt waits for the others.
+    It has a reservation at each limiter. Their permits are *committed*; or left to other attempts,
+    while a connection is made for this one, until they are needed again; or *reserved*, while the
+    attempt waits for the others.
     """
 
     __slots__ = (
         "_chain",
         "_exchange",
-        "_is_connecting",
-        "_is_spent",
         "_limiters",
-        "_reserved",
+        "_reservations",
         "_timer",
         "next_judge",
         "queued",
     )
 
     def __init__(
-        self, throttle_chain: ThrottleChain, exchange: Exchange, limiters: list[AsyncLimiter]
+        self,
+        throttle_chain: ThrottleChain,
+        exchange: Exchange,
+        limiters: list[AsyncLimiter],
+        reservations: tuple[Reservation, ...],
     ) -> None:
-        """A permit of each of the *limiters* is spent."""
+        """There is one of the *reservations* for each of the *limiters*."""
         self._chain = throttle_chain
         self._exchange = exchange
         self._limiters = limiters
-        self._reserved: list[AsyncLimiter] = []
-        """The limiters whose permit is reserved."""
-        self._is_spent = True
-        self._is_connecting = False
-        """Whether a connection is being made for the attempt."""
+        self._reservations = reservations
         self._timer: asyncio.TimerHandle | None = None
         self.queued = 0.0
         self.next_judge: Judge | None = None
@@ -230,47 +234,26 @@ class ChainPermit:
             self._chain.pause_for_hint(head, self._limiters)
         return self.next_judge is not None and self.next_judge(attempt, head)
 
-    def add_reserved(self, limiter: AsyncLimiter) -> None:
-        """Add a limiter whose permit is reserved."""
-        self._is_spent = False
+    def add(self, limiter: AsyncLimiter, reservation: Reservation) -> None:
+        """Add the reservation at another limiter."""
         self._limiters.append(limiter)
-        self._reserved.append(limiter)
+        self._reservations += (reservation,)
 
     def reserve(self) -> None:
-        """Unspend the permits while a connection is made (core.ports.SendPermit)."""
-        if not self._is_spent:
-            return
-        self._is_spent = False
-        self._is_connecting = True
+        """Set the committed permits aside while a connection is made (core.ports.SendPermit)."""
         now = self._chain.clock.monotonic()
-        for limiter in self._limiters:
-            limiter.queue.set_aside(now)
-
-    def _end_connecting(self) -> None:
-        """Note that no connection is being made for the attempt any more."""
-        self._is_connecting = False
-        for limiter in self._limiters:
-            limiter.queue.rejoin()
-
-    def _unspend(self) -> None:
-        """Reserve again what was spent in this iteration of the loop and not used after all."""
-        self._is_spent = False
-        now = self._chain.clock.monotonic()
-        for limiter in self._limiters:
-            limiter.queue.reserve(now)
-        self._reserved = self._limiters.copy()
-
-    def _release_later(self) -> None:
-        if self._reserved and self._timer is None:
-            self._timer = self._chain.loop.call_later(_RESERVED_FOR, self.release)
+        for reservation in self._reservations:
+            reservation.set_aside(now)
 
     def release(self) -> None:
-        """Leave the reserved permits to other attempts; the concurrency slots stay taken."""
+        """Leave the permits to other attempts; the concurrency slots stay taken."""
         self._stop_timer()
-        reserved, self._reserved = self._reserved, []
-        for limiter in reserved:
-            limiter.queue.lapse()
-            limiter.serve_queue()
+        for reservation in self._reservations:
+            if reservation.release():
+                self._limiter_of(reservation).serve_queue()
+
+    def _limiter_of(self, reservation: Reservation) -> AsyncLimiter:
+        return self._limiters[self._reservations.index(reservation)]
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -278,51 +261,51 @@ class ChainPermit:
             self._timer = None
 
     async def use(self, deadline: float) -> None:
-        """Spend the permits for a send right now; wait if the limits forbid it meanwhile."""
-        if self._is_connecting:
-            self._end_connecting()
+        """Commit the permits for a send right now; wait if the limits forbid it meanwhile."""
+        for reservation in self._reservations:
+            reservation.release()  # they were aside: no connection is made any more
         is_retry = len(self._exchange.attempts) > 1  # the present one is on record
         with self._chain.retry_waits.watch(self._exchange) if is_retry else nullcontext():
-            await self.spend(deadline)
+            await self.commit(deadline)
 
-    async def spend(self, deadline: float) -> None:
-        """Wait where a permit has lapsed, until all permits can be spent."""
-        while not self._spend(self._chain.clock.monotonic()):
-            limiter = next(limiter for limiter in self._limiters if limiter not in self._reserved)
-            self._release_later()
-            cause = await limiter.wait_for_permit_again(self._exchange, deadline - LEAST_ATTEMPT)
+    async def commit(self, deadline: float) -> None:
+        """Commit all permits in one moment; wait where one is gone."""
+        while not self._commit(self._chain.clock.monotonic()):
+            reservation = next(filter(_has_no_permit, self._reservations))
+            limiter = self._limiter_of(reservation)
+            if self._timer is None and len(self._reservations) > 1:
+                self._timer = self._chain.loop.call_later(_RESERVED_FOR, self.release)
+            cause = await limiter.wait_for_permit_again(
+                reservation, self._exchange, deadline - LEAST_ATTEMPT
+            )
             if cause is not None:
                 raise Refused(self._chain.refusal(limiter, cause))
-            self._reserved.append(limiter)
         self._stop_timer()
 
-    def _spend(self, now: float) -> bool:
-        """Spend all permits in one moment, or none; return whether they were spent."""
-        if len(self._reserved) < len(self._limiters):
+    def _commit(self, now: float) -> bool:
+        """Commit all permits, or none; return whether they are committed."""
+        if any(map(_has_no_permit, self._reservations)):
             return False
-        spent: list[AsyncLimiter] = []
-        for limiter in self._limiters:
-            self._reserved.remove(limiter)
-            if not limiter.queue.spend(now):
-                for earlier in spent:
-                    earlier.queue.reserve(now)
-                    self._reserved.append(earlier)
+        for position, reservation in enumerate(self._reservations):
+            if not reservation.commit(now):
+                for earlier in self._reservations[:position]:
+                    earlier.release()
                 return False
-            spent.append(limiter)
-        self._is_spent = True
         return True
 
     def close(self, *, sent: bool = True) -> None:
         """Free the slots of an attempt that is over, and what it did not spend (core.ports)."""
-        if self._is_connecting:
-            self._end_connecting()
-        if not sent and self._is_spent:
-            self._unspend()
-        if self._reserved or self._timer is not None:
-            self.release()
-        for limiter in self._limiters:
-            if limiter.queue.vacate():
-                limiter.serve_queue()
+        if self._timer is not None:
+            self._stop_timer()
+        for reservation in self._reservations:
+            if not sent:
+                reservation.release()
+            if reservation.close():
+                self._limiter_of(reservation).serve_queue()
+
+
+def _has_no_permit(reservation: Reservation) -> bool:
+    return reservation.state is ReservationState.RELEASED
 
 
 class KeyedPermit(ChainPermit):

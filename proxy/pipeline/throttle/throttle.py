@@ -10,13 +10,13 @@ from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.caller_key import digest, value_of
 from proxy.policy.throttle.caller_table import CallerTable
-from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.limiter import LimiterListener, Limiters
 
 _SWEEP_EVERY = 10.0
 """Seconds between two searches for idle callers whose limiters can be forgotten."""
 
-NewLimiter = Callable[[str, ThrottleSettings, LimiterListener], Limiter]
-"""Makes the limiter with that name."""
+OpenBucket = Callable[[str, ThrottleSettings, LimiterListener], Limiters]
+"""Makes the limiters of the bucket with that name."""
 
 
 class Throttle:
@@ -27,7 +27,7 @@ class Throttle:
         "_clock",
         "_digest_key",
         "_loop",
-        "_make_limiter",
+        "_open_bucket",
         "_recorder",
         "_sweeper",
         "common",
@@ -39,7 +39,7 @@ class Throttle:
         self,
         label: tuple[str, str],
         settings: ThrottleSettings,
-        make_limiter: NewLimiter,
+        open_bucket: OpenBucket,
         recorder: ThrottleRecorder,
         clock: Clock,
         *,
@@ -49,7 +49,7 @@ class Throttle:
         self.label = label
         """The scope (``route`` or ``upstream``) and the name in the configuration."""
         self.settings = settings
-        self._make_limiter = make_limiter
+        self._open_bucket = open_bucket
         self._recorder = recorder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class Throttle:
         name = ":".join((*self.label, key)) if key else ":".join(self.label)
         return AsyncLimiter(
             self.settings,
-            lambda settings, limiter: self._make_limiter(name, settings, limiter),
+            lambda settings, listener: self._open_bucket(name, settings, listener),
             self._recorder,
             self._clock,
         )

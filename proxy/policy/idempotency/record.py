@@ -193,7 +193,8 @@ class Released:
 
 YOURS = Claimed(ClaimAnswer.NEW)
 
-# speed: with Python 3.11 to look up a member of an enum takes 900 instructions.
+# speed: a name of the module instead of a member of an enum, 12 instead of 102 ns each with Python
+# 3.11; no rule is said twice
 _IN_FLIGHT, _DONE = RecordState.IN_FLIGHT, RecordState.DONE
 
 

@@ -24,7 +24,7 @@ from proxy.policy.reasons import VerdictReason
 from proxy.policy.repeatable import ANYWHERE, RepeatPermission
 from proxy.policy.retry.backoff import backoff_delay, spread_hint
 from proxy.policy.retry.hints import NO_HINT, RetryHint
-from proxy.policy.settings import Outcomes, RetrySettings, UpstreamSettings
+from proxy.policy.settings import JitterStrategy, Outcomes, RetrySettings, UpstreamSettings
 
 LEAST_ATTEMPT = 0.01
 """Seconds that must be left for an attempt once the wait before it is over."""
@@ -33,6 +33,7 @@ MISDIRECTED = 421
 TOO_EARLY = 425
 _TOO_MANY = 429
 _LEAST_BASE_AFTER_429 = 1.0
+_NO_JITTER = JitterStrategy.NONE
 
 # Failure kinds for which the connection can still prove that nothing had been sent.
 _PROVABLY_UNSENT = frozenset({FailureKind.RESET, FailureKind.TIMEOUT})
@@ -186,7 +187,7 @@ class RetryRules:
             situation.roll,
             least_base=_LEAST_BASE_AFTER_429 if lacks_hint else 0.0,
         )
-        spread = 0.0 if retry.backoff.jitter == "none" else situation.roll
+        spread = 0.0 if retry.backoff.jitter is _NO_JITTER else situation.roll
         return choose_wait(
             backoff, hint, time_left=situation.time_left, longest=retry.longest_hint, roll=spread
         )

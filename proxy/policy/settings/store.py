@@ -1,14 +1,30 @@
 """Settings of the store, which keeps shared state: in memory, in a SQLite file, or in Redis."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from proxy.policy.settings.upstream import UpstreamTls
 from proxy.policy.settings.validation import FILLED, Validated, above, at_least, within
 
 
+class StoreCapabilities(Validated):
+    """What a store can do; each kind of settings says what is different for its store."""
+
+    __slots__ = ()
+
+    shares_limits: ClassVar[bool] = False
+    """Whether processes and instances count their calls together."""
+    shares_keys: ClassVar[bool] = False
+    """Whether processes know each other's idempotency keys."""
+
+    @property
+    def permit_life(self) -> float | None:
+        """Seconds for which a leased permit of a rate may be used; None: derived from the rate."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class MemorySettings(Validated):
+class MemorySettings(StoreCapabilities):
     """A store in the memory of this process, and how much it may take."""
 
     entries: Annotated[int, at_least(1)] = 100_000
@@ -18,8 +34,10 @@ class MemorySettings(Validated):
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteSettings(Validated):
+class SqliteSettings(StoreCapabilities):
     """A file in which idempotency keys outlive the process. Rate limits stay in memory."""
+
+    shares_keys: ClassVar[bool] = True
 
     path: Annotated[str, FILLED]
     timeout: Annotated[float, above(0)] = 0.2
@@ -29,8 +47,11 @@ class SqliteSettings(Validated):
 
 
 @dataclass(frozen=True, slots=True)
-class RedisSettings(Validated):
+class RedisSettings(StoreCapabilities):
     """A Redis server with the state that all instances share."""
+
+    shares_limits: ClassVar[bool] = True
+    shares_keys: ClassVar[bool] = True
 
     host: Annotated[str, FILLED]
     port: Annotated[int, within(1, 65535)] = 6379

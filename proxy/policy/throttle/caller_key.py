@@ -15,7 +15,9 @@ from hashlib import blake2b
 
 from proxy.http.fields import CREDENTIALS, comparable_credentials
 from proxy.policy.fair_share import network_of
-from proxy.policy.settings import ThrottleKey
+from proxy.policy.settings import CallerSource, ThrottleKey
+
+_HEADER, _QUERY = CallerSource.HEADER, CallerSource.QUERY
 
 
 def value_of(
@@ -25,13 +27,11 @@ def value_of(
 
     *target* is path and query as received; *client_ip* is empty where it is not known.
     """
-    match key.source:
-        case "header":
-            return _header(key.name.encode(), headers)
-        case "query":
-            return _parameter(key.name, target)
-        case _:
-            return network_of(client_ip).encode() if client_ip else None
+    if key.source is _HEADER:
+        return _header(key.name.encode(), headers)
+    if key.source is _QUERY:
+        return _parameter(key.name, target)
+    return network_of(client_ip).encode() if client_ip else None
 
 
 def digest(value: bytes, key: bytes = b"") -> bytes:

@@ -91,7 +91,8 @@ class Gcra:
         Where *cost* is above the burst, so many never go out together. The wait is then that of the
         last of them, one going out after the other.
         """
-        # speed: for every attempt on a throttled route 0.35 µs, of which round() takes a quarter.
+        # speed: same as _ticks(), max() and min(), held by tests/policy/throttle/test_gcra.py (the
+        # textbook in fractions); saves 4 of 6 calls, 3,900 instead of 6,900 instructions
         clock = round(now * 1e9) * self._count
         ahead = state - clock
         if ahead < 0:
@@ -210,14 +211,6 @@ class GcraMeter:
         """Undo the count of the last call."""
         self._state = self._rule.give_back(self._state)
         self._last = self._before
-
-    def spend(self, now: float) -> None:
-        """Count a call that goes out now, even if there is no permit."""
-        self._state, _ = self._rule.reserve(self._state, now)
-        self._before = self._last
-        self._last = now
-        if self._former:
-            self._count_on(now)
 
     def wait(self, now: float, count: int) -> float:
         """Return the seconds until the *count*-th call from now may go out."""

@@ -1,21 +1,19 @@
-"""The rate limiter of one bucket: its rates, and its concurrency.
+"""The limiters of one bucket: one of its rates, and one of its concurrency.
 
-A *permit* lets one call out; the rates decide when there is another one. A concurrency
-*slot* is taken by a call that is under way; ``concurrency`` decides how many there are.
+Both count calls behind the same protocol. A *permit* lets one call out; the rates decide when there
+is another one. A concurrency *slot* is taken by a call that is under way; ``concurrency`` decides
+how many there are.
 
-The wait queue (``wait_queue.py``) decides which waiter is next, and asks the limiter
-whether there is a permit for it. Nothing in here waits or remembers an order: a permit is
-spent in the moment in which its call is sent, so that no rate is ever exceeded, and
-a call that is not sent costs nothing.
-
-Between the release of a waiter and the moment of sending its permit may be *reserved*:
-while a connection is being made, say. The wait queue counts the reserved permits; here
-they are only an argument.
+The wait queue (``wait_queue.py``) decides which waiter is next, and reserves permits. A limiter
+neither waits nor remembers an order: it says whether a call may go out, and how long that takes.
+A call is counted in the moment in which it is sent, so that no rate is ever exceeded, and a call
+that is not sent costs nothing. Permits that are reserved until then are only an argument here.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import Rate, ThrottleSettings
@@ -24,64 +22,51 @@ from proxy.policy.throttle.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.throttle.sliding_window import SlidingWindow
 
 NEVER = math.inf
-"""The wait for a permit that will never come."""
+"""The wait for what no passing of time brings."""
 
 
 class Limiter(Protocol):
-    """The permits and concurrency slots of one bucket. Times are monotonic seconds."""
+    """Counts the calls that one limit allows. Times are monotonic seconds."""
 
     def take(self, now: float, reserved: int) -> bool:
-        """Let a call out now, if a permit besides the *reserved* ones and a slot are free.
+        """Count one more call, if the limit allows it now besides *reserved* others."""
 
-        The permit is spent and the slot is taken, or neither.
+    def give_back(self) -> None:
+        """Count one call less.
+
+        Of a rate, the call that was taken last: it is not sent after all. Only before the event
+        loop runs anything else. Of the concurrency, a call that is over.
         """
-
-    def undo(self, now: float) -> None:
-        """Undo the last :meth:`take`. Only before the event loop runs anything else."""
-
-    def reserve(self, now: float) -> None:
-        """Only reserve the permit taken or spent last; its slot stays taken. As :meth:`undo`."""
-
-    def spend(self, now: float) -> bool:
-        """Use a reserved permit now; False if it has lapsed, and another one is needed."""
-
-    def has_capacity(self) -> bool:
-        """Tell whether a slot is free for one more call."""
-
-    def occupy(self) -> None:
-        """Take a slot for a call whose permit is reserved."""
-
-    def vacate(self) -> None:
-        """Free the slot of a call that is over."""
 
     def wait(self, now: float, count: int) -> float:
-        """Return the seconds until the *count*-th call from now has a permit; 0: there is one.
+        """Return the seconds until the *count*-th call from now is allowed; 0: it is now.
 
-        Only the rates are considered: when a slot becomes free cannot be known. NEVER if no permit
-        will be given.
+        NEVER if that is no matter of time: all slots are in use, or there are no permits at all.
         """
 
-    def is_unsure(self, now: float) -> bool:
-        """Tell whether asking the store may bring permits; :meth:`wait` is a guess then."""
+    def ask(self, now: float, waiting: int) -> bool:
+        """Ask the store behind the limiter for what *waiting* calls need, which may be none.
 
-    def ask(self, now: float, waiting: int) -> None:
-        """Request permits or slots for *waiting* waiters, where a store has them."""
+        Tell whether its answer may allow more: then :meth:`wait` is a guess. A limiter without a
+        store knows everything.
+        """
 
-    def close_until(self, now: float, until: float) -> None:
-        """Give nothing out before *until*, and from then on at the rate, without a burst."""
+    def change(self, settings: ThrottleSettings, now: float, closed_until: float) -> None:
+        """Apply *settings* from now on; they count from the last call that was sent.
 
-    def change(self, settings: ThrottleSettings, now: float) -> None:
-        """Apply other limits from now on; they count from the last call that was sent."""
+        Until *closed_until* no call is allowed, and from then on calls at the rate, without a
+        burst.
+        """
 
     def is_idle(self, now: float) -> bool:
         """Tell whether a new limiter could replace this one without any caller noticing."""
 
     def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
-        """Return what is left, rate by rate, for the answer to a caller that was refused."""
+        """Return what is left, limit by limit, for the answer to a caller that was refused."""
 
 
 class LimiterListener(Protocol):
-    """Notified when permits change without a call: those of a shared store do."""
+    """Notified when a limiter allows more or less without a call: those of a shared store do."""
 
     def permits_changed(self) -> None:
         """Look again: there may be permits or slots now, or it is clear that there are none."""
@@ -90,96 +75,80 @@ class LimiterListener(Protocol):
         """Pause until that moment (monotonic), which the upstream has told another instance."""
 
 
+NewConcurrencyLimiter = Callable[[ThrottleSettings, int], Limiter]
+"""Makes the limiter of the concurrency in the settings, with so many calls under way."""
+
+
+class Limiters(NamedTuple):
+    """The limiters of one bucket."""
+
+    rates: Limiter
+    """For all rates; it is there without any, too, since a pause has no need of a rate."""
+    new_concurrency: NewConcurrencyLimiter
+    """For a bucket whose concurrency is limited, from the beginning or by a reload."""
+
+
+def local_limiters(settings: ThrottleSettings, now: float) -> Limiters:
+    """Return the limiters of a bucket that no other process shares."""
+    return Limiters(LocalRateLimiter(settings, now), LocalConcurrencyLimiter)
+
+
 _Meter = GcraMeter | SlidingWindow
 """What counts the calls of one rate."""
 
 
-class LocalLimiter:
-    """The rate limiter of one bucket that no other process shares.
+class LocalRateLimiter:
+    """The rates of one bucket that no other process shares.
 
-    Several rates apply together: a call is admitted if all of them admit it. Slots are counted even
-    where there is no limit to them, so that one can be set while calls are under way.
+    Several rates apply together: a call is admitted if all of them admit it.
     """
 
-    __slots__ = ("_closed_until", "_concurrency", "_meters", "_pacing", "_settings", "_under_way")
+    __slots__ = ("_closed_until", "_meters", "_pacing", "_settings")
 
     def __init__(self, settings: ThrottleSettings, now: float, pacing: Pacing = pace) -> None:
         self._settings = settings
         self._pacing = pacing
         self._meters = tuple(self._meter(rate, now) for rate in _rates(settings))
-        self._concurrency = _concurrency(settings)
-        self._under_way = 0
         self._closed_until = -math.inf
 
     def take(self, now: float, reserved: int) -> bool:
-        """Let a call out now, if all rates and the concurrency allow it."""
-        # speed: for every attempt, 0.6 µs with one rate.
-        if self._under_way >= self._concurrency:
-            return False
+        """Count one more call, if all rates allow it."""
         for meter in self._meters:
             if not meter.take(now, reserved):
                 for taken in self._meters:
                     if taken is meter:
                         return False
                     taken.take_back()
-        self._under_way += 1
         return True
 
-    def undo(self, now: float) -> None:
+    def give_back(self) -> None:
         """Undo the last take."""
-        self.reserve(now)
-        self._under_way -= 1
-
-    def reserve(self, now: float) -> None:  # noqa: ARG002 - the last take was at the same time
-        """Only reserve what the last take, or the last spend, has used."""
         for meter in self._meters:
             meter.take_back()
 
-    def spend(self, now: float) -> bool:
-        """Use a reserved permit now. It has been kept free, so there always is one."""
-        for meter in self._meters:
-            meter.spend(now)
-        return True
-
-    def has_capacity(self) -> bool:
-        """Tell whether a slot is free for one more call."""
-        return self._under_way < self._concurrency
-
-    def occupy(self) -> None:
-        """Take a slot for a call whose permit is reserved."""
-        self._under_way += 1
-
-    def vacate(self) -> None:
-        """Free the slot of a call that is over."""
-        self._under_way -= 1
-
     def wait(self, now: float, count: int) -> float:
-        """Return the seconds until the *count*-th call from now has a permit; 0: there is one.
+        """Return the seconds until the *count*-th call from now is allowed; 0: it is now.
 
         The rate that takes longest decides. Several windows can delay each other beyond that, from
         where the smallest of them begins anew: then it is the least to expect.
         """
         return max((meter.wait(now, count) for meter in self._meters), default=0.0)
 
-    def is_unsure(self, now: float) -> bool:  # noqa: ARG002 - never, at any time
+    def ask(self, now: float, waiting: int) -> bool:  # noqa: ARG002 - whatever is asked
         """Return False: a local limiter knows all its permits."""
         return False
 
-    def ask(self, now: float, waiting: int) -> None:
-        """Do nothing: a local limiter has no store to ask."""
-
     def close_until(self, now: float, until: float) -> None:
-        """Give nothing out before *until*, and from then on at the rate, without a burst."""
+        """Allow nothing before *until*, and from then on calls at the rate, without a burst."""
         self._closed_until = max(until, self._closed_until, now)
         for meter in self._meters:
             meter.close_until(now, self._closed_until)
 
-    def change(self, settings: ThrottleSettings, now: float) -> None:
+    def change(self, settings: ThrottleSettings, now: float, closed_until: float) -> None:
         """Apply other limits from now on; they count from the last call that was sent.
 
-        In windows that began before, no more goes out than the larger limit allows. Slots that are
-        in use stay in use, even if there are too many of them now. A pause that is longer than
-        allowed now is shortened.
+        In windows that began before, no more goes out than the larger limit allows. If the limiter
+        was closed for longer than until *closed_until*, that is shortened.
         """
         old, self._settings = self._settings, settings
         alike = _meaning(old) == _meaning(settings)
@@ -188,14 +157,13 @@ class LocalLimiter:
             known[rate] if rate in known else self._successor(rate, now)
             for rate in _rates(settings)
         )
-        self._concurrency = _concurrency(settings)
-        latest = now + (settings.longest_pause or 0.0)
-        if self._closed_until > latest:
-            self._closed_until = latest
+        opens = max(closed_until, now)
+        if self._closed_until > opens:
+            self._closed_until = opens
             for meter in self._meters:
-                meter.reopen(now, latest)
-        elif self._closed_until > now:
-            self.close_until(now, self._closed_until)
+                meter.reopen(now, opens)
+        elif opens > now:
+            self.close_until(now, opens)
 
     def _meter(self, rate: Rate, now: float) -> _Meter:
         sent = self._pacing(self._settings, rate)
@@ -225,28 +193,72 @@ class LocalLimiter:
 
     def is_idle(self, now: float) -> bool:
         """Tell whether a new limiter could replace this one without any caller noticing."""
-        return not self._under_way and all(meter.is_full(now) for meter in self._meters)
+        return all(meter.is_full(now) for meter in self._meters)
 
     def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
-        """Return what is left, rate by rate, and of the concurrency slots."""
-        quotas = [_quota(meter, now) for meter in self._meters]
-        most = self._settings.concurrency
-        if most is not None:
-            left = max(most - self._under_way, 0)
-            quotas.append(QuotaLeft("concurrency", most, None, left, None))
-        return tuple(quotas)
+        """Return what is left, rate by rate."""
+        return tuple(_quota(meter, now) for meter in self._meters)
 
     def __repr__(self) -> str:
-        return f"<permits {self._under_way} under way {self._meters}>"
+        return f"<rates {self._meters}>"
+
+
+class LocalConcurrencyLimiter:
+    """The concurrency slots of one bucket that no other process shares.
+
+    Slots that are in use stay in use, even if a reload leaves too few of them.
+    """
+
+    __slots__ = ("_most", "_under_way")
+
+    def __init__(self, settings: ThrottleSettings, under_way: int = 0) -> None:
+        """Limit by *settings*, with so many calls *under_way*."""
+        self._most = settings.concurrency or 0
+        self._under_way = under_way
+
+    def take(self, now: float, reserved: int) -> bool:  # noqa: ARG002 - slots depend on no time
+        """Take a slot, if one is free."""
+        if self._under_way + reserved >= self._most:
+            return False
+        self._under_way += 1
+        return True
+
+    def give_back(self) -> None:
+        """Free the slot of a call that is over."""
+        self._under_way -= 1
+
+    def wait(self, now: float, count: int) -> float:  # noqa: ARG002 - slots depend on no time
+        """Return 0 if so many slots are free, else NEVER: when calls end cannot be known."""
+        return 0.0 if self._under_way + count <= self._most else NEVER
+
+    def ask(self, now: float, waiting: int) -> bool:  # noqa: ARG002 - whatever is asked
+        """Return False: a local limiter knows all its slots."""
+        return False
+
+    def change(self, settings: ThrottleSettings, now: float, closed_until: float) -> None:  # noqa: ARG002 - a pause frees no slot
+        """Allow another number of calls to be under way."""
+        self._most = settings.concurrency or 0
+
+    def is_idle(self, now: float) -> bool:  # noqa: ARG002 - slots depend on no time
+        """Tell whether no slot is in use."""
+        return not self._under_way
+
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:  # noqa: ARG002 - slots depend on no time
+        """Return how many slots are free."""
+        return (concurrency_quota(self._most, self._most - self._under_way),)
+
+    def __repr__(self) -> str:
+        return f"<{self._under_way} of {self._most} slots>"
+
+
+def concurrency_quota(limit: int, free: int) -> QuotaLeft:
+    """Describe what is left of a concurrency limit; *free* may be less than none."""
+    return QuotaLeft("concurrency", limit, None, max(free, 0), None)
 
 
 def _rates(settings: ThrottleSettings) -> tuple[Rate, ...]:
     """Return each rate once: two meters for the same rate would count the same."""
     return tuple(dict.fromkeys(settings.rates))
-
-
-def _concurrency(settings: ThrottleSettings) -> float:
-    return math.inf if settings.concurrency is None else settings.concurrency
 
 
 def _meaning(settings: ThrottleSettings) -> tuple[object, ...]:

@@ -53,7 +53,10 @@ class SlidingWindow:
         clock = self._read(now)
         if self._free_at(clock, reserved + 1) > clock:
             return False
-        self._add(clock)
+        sent = self._sent
+        self._sent_since_closed += 1
+        self._dropped = sent.popleft() if len(sent) == self.rate.count else None
+        sent.append(clock)
         return True
 
     def take_back(self) -> None:
@@ -62,16 +65,6 @@ class SlidingWindow:
         self._sent.pop()
         if self._dropped is not None:
             self._sent.appendleft(self._dropped)
-
-    def spend(self, now: float) -> None:
-        """Count a call that goes out now, even if there is no permit."""
-        self._add(self._read(now))
-
-    def _add(self, clock: int) -> None:
-        sent = self._sent
-        self._sent_since_closed += 1
-        self._dropped = sent.popleft() if len(sent) == self.rate.count else None
-        sent.append(clock)
 
     def wait(self, now: float, count: int) -> float:
         """Return the seconds until the *count*-th call from now may go out."""

@@ -22,7 +22,8 @@ a sidecar has few connections and keeps them long: chance would leave one worker
 - ``worker_main.py`` is the entry point of a worker's process and ``worker.py`` its life;
   ``worker_process.py`` is what the supervisor knows of it, heartbeat included.
 - ``pool.py`` keeps as many workers alive as there should be; ``supervisor.py`` is what a user sees:
-  start, reload, graceful shutdown, and one admin listener for all workers.
+  start, reload, graceful shutdown, and one admin listener for all workers, which ``operations.py``
+  has answer.
 
 May import ``app/`` and the packages below it.
 """

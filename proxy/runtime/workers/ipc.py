@@ -41,7 +41,7 @@ class Ask:
 
     number: int
     operation: str
-    """One of the worker's ``OPERATIONS``, or ``SNAPSHOT``."""
+    """One of the admin operations that workers run, or ``SNAPSHOT``."""
     arguments: tuple[Any, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 

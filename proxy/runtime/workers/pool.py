@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from proxy.app.lifecycle import CannotStart
 from proxy.core.clock import Clock
@@ -37,6 +37,8 @@ _GRACE, _HASTE = 5.0, 2.0
 """Seconds beyond the drain timeout that a worker may take to end; and to stop at once."""
 
 _log = logging.getLogger("holdfast")
+
+_T = TypeVar("_T")
 
 
 class WorkerPool:
@@ -161,7 +163,7 @@ class WorkerPool:
             if self._ending.is_set() or not self._has_begun:
                 return
             soon = soon + 1 if self._clock.monotonic() - worker.started_at < _STEADY else 0
-            self._totals.restarts += 1
+            self._totals.own.count("holdfast_worker_restarts_total")
             _log.error(
                 "worker %d (process %d) %s%s: another takes its place%s",
                 number,
@@ -200,12 +202,12 @@ class WorkerPool:
 
     async def refresh(self) -> None:
         """Have all workers send a snapshot, as far as they do so in time."""
-        await _within(_SCRAPE_PATIENCE, [worker.refresh() for worker in self.serving])
+        await within(_SCRAPE_PATIENCE, [worker.refresh() for worker in self.serving])
 
     async def _keep_polling(self) -> None:
         while True:
             await asyncio.sleep(_POLL_EVERY)
-            await _within(_POLL_EVERY, [worker.refresh() for worker in self.serving])
+            await within(_POLL_EVERY, [worker.refresh() for worker in self.serving])
             for worker in self.serving:
                 worker.check_heartbeat()
 
@@ -273,11 +275,12 @@ def _describe_exit(status: int) -> str:
         return f"was ended by signal {-status}"
 
 
-async def _within(seconds: float, work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all of *work* concurrently, and cancel what is not done after *seconds*."""
+async def within(seconds: float, work: Sequence[Coroutine[Any, Any, _T]]) -> set[asyncio.Task[_T]]:
+    """Run all of *work* concurrently; return what is done after *seconds*, and cancel the rest."""
     tasks = [asyncio.ensure_future(part) for part in work]
     if not tasks:
-        return
-    _, pending = await asyncio.wait(tasks, timeout=seconds)
+        return set()
+    done, pending = await asyncio.wait(tasks, timeout=seconds)
     for task in pending:
         task.cancel()
+    return done

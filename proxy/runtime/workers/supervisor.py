@@ -5,44 +5,30 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
-from proxy.admin.operations import StoreSilent
 from proxy.app.lifecycle import needs_restart
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
-from proxy.http.fields import RawHeaders
+from proxy.observe.metrics.exposition import expose
+from proxy.observe.metrics.families import WORKER_RESTARTS
+from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
-from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
-from proxy.policy.idempotency.record import Released, Shown
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.bind import BoundAddresses
+from proxy.runtime.workers.operations import operations_of
 from proxy.runtime.workers.pool import WorkerPool
 from proxy.runtime.workers.shares import share_of
-from proxy.runtime.workers.worker_process import Launch, WorkerGone
+from proxy.runtime.workers.worker_process import Launch
 from proxy.server.aiohttp_adapter.parser import parser_name
-
-_ANSWER_PATIENCE = 10.0
-"""Seconds that a worker has to look something up."""
-
-_LOGGED_AS = {
-    "list_dead_letters": "page_of_letters",
-    "find_dead_letter": "find_letter",
-    "drop_dead_letter": "drop_letter",
-    "drop_dead_letters": "drop_letters",
-    "replay_obstacle": "letter_obstacle",
-    "replay_dead_letter": "replay_letter",
-}
-"""Operations that the log has always called otherwise: operators may search for these names."""
 
 _log = logging.getLogger("holdfast")
 
 
 class Supervisor:
-    """Serves through its workers, and implements the admin listener's operations for all."""
+    """Serves through its workers, and does for all of them what the admin listener asks for."""
 
     def __init__(
         self,
@@ -63,13 +49,16 @@ class Supervisor:
         self._started = self._clock.monotonic()
         self._state = "starting"
         self._reloading = asyncio.Lock()
-        self._totals = Totals(__version__, parser_name(), self._clock.wall())
+        self._totals = Totals(
+            Metrics(version=__version__, parser=parser_name(), loaded_at=self._clock.wall())
+        )
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_lock)
         self._pool = WorkerPool(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
-        self._admin = None if admin is None else AdminListener(self, admin)
+        operations = operations_of(self, self._pool)
+        self._admin = None if admin is None else AdminListener(operations, admin)
 
     def _share(self, worker: int) -> Settings:
         return share_of(self._loaded.settings, worker, self._workers)
@@ -133,7 +122,7 @@ class Supervisor:
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 
-    # What the admin listener may see and do (admin.Operations).
+    # What the admin listener may see and do, but for what workers are asked (operations.py).
 
     def token(self) -> str | None:
         """Return the admin token in force."""
@@ -148,12 +137,12 @@ class Supervisor:
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics of all workers, in the format that *accept* asks for."""
         await self._pool.refresh()
-        return await self._totals.exposition(self._totals.total(self._pool.snapshots()), accept)
+        return await expose(self._totals.total(self._pool.snapshots()), accept)
 
     async def status(self) -> dict[str, object]:
         """Return what goes on in all workers, for a person."""
         await self._pool.refresh()
-        now = self._clock.monotonic()
+        now, total = self._clock.monotonic(), self._totals.total(self._pool.snapshots())
         return {
             "version": __version__,
             "state": self._state,
@@ -168,22 +157,9 @@ class Supervisor:
                 }
                 for _, worker in sorted(self._pool.workers.items())
             ],
-            "worker_restarts": self._totals.restarts,
-            **process_status(self._totals.total(self._pool.snapshots())),
+            "worker_restarts": total[WORKER_RESTARTS][()].value,
+            **process_status(total),
         }
-
-    async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
-        """Return the recent notable requests with this id, whichever worker served them."""
-        workers = [worker for worker in self._pool.serving if not worker.is_silent]
-        tasks = [asyncio.create_task(worker.ask("find_attempts", request_id)) for worker in workers]
-        found: list[dict[str, object]] = []
-        if tasks:
-            done, pending = await asyncio.wait(tasks, timeout=_ANSWER_PATIENCE)
-            for task in pending:
-                task.cancel()
-            for task in done:
-                found += [] if isinstance(task.exception(), WorkerGone) else task.result()
-        return sorted(found, key=lambda request: str(request["time"]))
 
     def config(self) -> dict[str, object]:
         """Return the configuration in force, secrets masked."""
@@ -217,84 +193,10 @@ class Supervisor:
             return True, [str(warning) for warning in loaded.warnings]
 
     def _keep_old(self, lines: Sequence[str]) -> tuple[bool, Sequence[str]]:
-        self._totals.reload_failed()
+        self._totals.own.reload_failed()
         for line in lines:
             _log.error("reload refused: %s", line)
         return False, lines
-
-    # Keys and dead letters are in a store that all workers share: any worker can answer.
-
-    async def show_key(self, name: str) -> Shown | None:
-        """Return what is known of the key whose record is called *name*."""
-        shown: Shown | None = await self._ask_one("show_key", name)
-        return shown
-
-    async def release_key(self, name: str, *, force: bool) -> Released:
-        """Forget a key, unless a running request owns it; with *force* that request loses it."""
-        released: Released = await self._ask_one("release_key", name, force=force)
-        return released
-
-    async def list_dead_letters(
-        self, route: str | None, after: str, limit: int, *, newest: bool
-    ) -> list[DeadLetterSummary]:
-        """Return one page of dead letters, in their order."""
-        page: list[DeadLetterSummary] = await self._ask_one(
-            "list_dead_letters", route, after, limit, newest=newest
-        )
-        return page
-
-    async def find_dead_letter(self, name: str) -> DeadLetter | None:
-        """Return all of one dead letter; None if there is none."""
-        found: DeadLetter | None = await self._ask_one("find_dead_letter", name)
-        return found
-
-    async def drop_dead_letter(self, name: str) -> bool | None:
-        """Delete a dead letter; False if it is being sent again, None if there is none."""
-        dropped: bool | None = await self._ask_one("drop_dead_letter", name)
-        return dropped
-
-    async def drop_dead_letters(self, route: str | None, until: str) -> int:
-        """Delete those of a route, or all, except those being sent again: maybe very many."""
-        dropped: int = await self._ask_one("drop_dead_letters", route, until, patience=None)
-        return dropped
-
-    async def replay_obstacle(
-        self, name: str, given: RawHeaders, *, force: bool
-    ) -> Obstacle | None:
-        """Say why a dead letter would not be sent again now; None if it would."""
-        obstacle: Obstacle | None = await self._ask_one("replay_obstacle", name, given, force=force)
-        return obstacle
-
-    async def replay_dead_letter(
-        self, name: str, given: RawHeaders, *, force: bool
-    ) -> Replayed | Obstacle:
-        """Send a dead letter again through its route, as the route is now, without a time limit."""
-        replayed: Replayed | Obstacle = await self._ask_one(
-            "replay_dead_letter", name, given, patience=None, force=force
-        )
-        return replayed
-
-    async def _ask_one(
-        self,
-        operation: str,
-        *arguments: Any,  # noqa: ANN401 - of any operation
-        patience: float | None = _ANSWER_PATIENCE,
-        **options: Any,  # noqa: ANN401 - as above
-    ) -> Any:  # noqa: ANN401 - as above
-        """Have one worker run *operation*, and no other after it: it may have been done.
-
-        Raises StoreSilent if the worker does not answer, or there is none.
-        """
-        if not self._pool.serving:
-            raise StoreSilent
-        worker = self._pool.serving[0]
-        try:
-            async with asyncio.timeout(patience):
-                return await worker.ask(operation, *arguments, **options)
-        except (WorkerGone, TimeoutError):
-            name = _LOGGED_AS.get(operation, operation)
-            _log.warning("worker %d does not answer %s", worker.number, name)
-            raise StoreSilent from None
 
 
 def _worker_state(*, is_ready: bool, is_silent: bool) -> str:

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from proxy.admin.operations import StoreSilent
+from proxy.admin.declaration import StoreSilent
+from proxy.admin.operations import WORKER_RULES
 from proxy.app.lifecycle import App, CannotStart, WorkerRole
 from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
@@ -26,21 +27,6 @@ from proxy.runtime.workers.ipc import (
     Stop,
     WorkerReply,
 )
-
-OPERATIONS = frozenset(
-    {
-        "find_attempts",
-        "show_key",
-        "release_key",
-        "list_dead_letters",
-        "find_dead_letter",
-        "drop_dead_letter",
-        "drop_dead_letters",
-        "replay_obstacle",
-        "replay_dead_letter",
-    }
-)
-"""The admin operations that a worker runs for the supervisor."""
 
 _HANDSHAKE_GRACE = 0.05
 """Seconds that new connections have, at the end, to complete their handshake and be drained."""
@@ -184,7 +170,7 @@ class Worker:
 
     def _operation(self, name: str) -> Callable[..., Any]:
         assert self._app is not None  # noqa: S101 - for the type checker
-        if name not in OPERATIONS:
+        if name not in WORKER_RULES:
             raise ValueError(name)
         operation: Callable[..., Any] = getattr(self._app.operations, name)
         return operation

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from proxy.admin.operations import StoreSilent
+from proxy.admin.declaration import StoreSilent
 from proxy.core.clock import Clock
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings

@@ -8,10 +8,11 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
+from proxy.core.recorders import Meter
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterCounts,
@@ -53,13 +54,6 @@ _DIGEST = 8
 _T = TypeVar("_T")
 
 
-class DeadLetterLosses(Protocol):
-    """Notified of dead letters that are lost."""
-
-    def expired(self, route: str, count: int) -> None:
-        """Count dead letters of *route* that have expired before an operator saw to them."""
-
-
 class DeadLetterStore:
     """Has the dead letters of this machine."""
 
@@ -67,7 +61,7 @@ class DeadLetterStore:
         self,
         folder: str,
         clock: Clock,
-        losses: DeadLetterLosses,
+        meter: Meter,
         *,
         max_count: int = MAX_COUNT,
         max_bytes: int = MAX_BYTES,
@@ -77,7 +71,7 @@ class DeadLetterStore:
         self._folder = folder
         self._path = str(Path(folder) / FILE)
         self._clock = clock
-        self._losses = losses
+        self._meter = meter
         self._most = (max_count, max_bytes)
         self._patience = patience
         self._thread: FileThread[DeadLetterTable] | None = None
@@ -382,7 +376,7 @@ class DeadLetterStore:
                 gone = {}  # the failure was logged already
             for route, count in gone.items():
                 _log.warning("%d dead letters of route %s have expired", count, route)
-                self._losses.expired(route, count)
+                self._meter.count("holdfast_dead_letters_dropped_total", route, "expired", by=count)
                 self._changed.set()
             await asyncio.sleep(_SWEEP_ON if has_more else _SWEEP_EVERY)
 

@@ -54,8 +54,8 @@ Answer = Callable[[list[int], float], None]
 _T = TypeVar("_T")
 
 
-class LinkListener(Protocol):
-    """Notified when the state of the link changes."""
+class StoreListener(Protocol):
+    """Notified of the state of the link, and of what other instances publish (``pubsub.py``)."""
 
     def came_up(self) -> None:
         """Use the server from now on: the link is up."""
@@ -63,8 +63,11 @@ class LinkListener(Protocol):
     def went_down(self) -> None:
         """Do without the server: the link is down, and calls under way will not be answered."""
 
-    def beat(self) -> None:
-        """Do what is due once a second while the link is up."""
+    def heard(self, channel: str, message: str) -> None:
+        """Handle a message that an instance, maybe this one, has published."""
+
+    def missed(self) -> None:
+        """Ask for what may have been published while there was no subscription."""
 
 
 class Link:
@@ -76,7 +79,7 @@ class Link:
         instances_key: str,
         instance: str,
         *,
-        listener: LinkListener,
+        listener: StoreListener,
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
@@ -311,7 +314,6 @@ class Link:
                     await self._broken.wait()
             except TimeoutError:
                 self._send_heartbeat()
-                self._listener.beat()
                 every = _HEARTBEAT_EVERY
 
     async def _come_up(self) -> None:

@@ -10,32 +10,20 @@ published meanwhile are not repeated: so after each renewal the subscribers ask 
 
 import asyncio
 import logging
-from typing import Protocol
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreRecorder
 from proxy.stores.redis.connect import RedisConnector
 from proxy.stores.redis.connection import RedisConnection, Reply, StoreFailure
-from proxy.stores.redis.link import HEARTBEAT_TIMEOUT
+from proxy.stores.redis.link import HEARTBEAT_TIMEOUT, StoreListener
 
 _log = logging.getLogger("holdfast")
 
 _AGAIN_AFTER = 0.25
 _AGAIN_AT_MOST = 8.0
 """Seconds between two attempts to subscribe, the first and the longest."""
-
-
-class PubSubListener(Protocol):
-    """Called with the messages of other instances."""
-
-    def pause_heard(self, message: str, seconds: float) -> None:
-        """Handle a pause that an instance has published: *message* names it and the bucket."""
-
-    def key_heard(self, name: str) -> None:
-        """Handle the message that a key may be free."""
-
-    def messages_missed(self) -> None:
-        """Ask for what may have been published while there was no subscription."""
+_CHECK_EVERY = 1.0
+"""Seconds between two checks of a connection on which nothing may come."""
 
 
 class PubSub:
@@ -43,17 +31,15 @@ class PubSub:
 
     def __init__(
         self,
-        pauses: str,
-        keys: str,
+        channels: tuple[str, ...],
         connector: RedisConnector,
         *,
-        listener: PubSubListener,
+        listener: StoreListener,
         clock: Clock,
         recorder: StoreRecorder,
     ) -> None:
-        """Subscribe to the channels called *pauses* and *keys*."""
-        self._pauses = pauses
-        self._keys = keys
+        """Subscribe to *channels*."""
+        self._channels = channels
         self._connector = connector
         self._clock = clock
         self._recorder = recorder
@@ -83,11 +69,8 @@ class PubSub:
             await asyncio.wait([self._task])
             self._task = None
 
-    def beat(self) -> None:
+    def _check(self, connection: RedisConnection) -> None:
         """Check that a connection without messages is not dead."""
-        connection = self._connection
-        if connection is None:
-            return
         if self._clock.monotonic() - connection.heard > HEARTBEAT_TIMEOUT:
             connection.fail("silence")
         else:
@@ -112,13 +95,18 @@ class PubSub:
         self._lost.clear()
         began = self._clock.monotonic()
         async with asyncio.timeout(self._connector.timeout):
-            self._connection = await self._connector.connect(self._drop)
-            await self._connection.request("SUBSCRIBE", self._pauses, self._keys)
-        self._connection.pushed = self._pushed
+            connection = self._connection = await self._connector.connect(self._drop)
+            await connection.request("SUBSCRIBE", *self._channels)
+        connection.pushed = self._pushed
         self._recorder.operated("subscribe", self._clock.monotonic() - began)
         self._complained = False
-        self._listener.messages_missed()
-        await self._lost.wait()
+        self._listener.missed()
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(_CHECK_EVERY):
+                    await self._lost.wait()
+            except TimeoutError:
+                self._check(connection)
 
     def _complain(self, error: Exception) -> None:
         self._recorder.failed("subscribe")
@@ -138,10 +126,4 @@ class PubSub:
     def _pushed(self, reply: Reply) -> None:
         match reply:
             case [b"message", bytes(channel), bytes(payload)]:
-                text = payload.decode(errors="replace")
-                if channel == self._keys.encode():
-                    self._listener.key_heard(text)
-                    return
-                lasts, _, message = text.partition(" ")
-                if lasts.isascii() and lasts.isdigit():
-                    self._listener.pause_heard(message, int(lasts) / 1e6)
+                self._listener.heard(channel.decode(), payload.decode(errors="replace"))

@@ -1,130 +1,20 @@
-"""The rates of one bucket: permits leased ahead in batches, and when to ask the store for more."""
+"""The rates of one bucket that all instances share, and when to ask the store for permits.
 
-from collections import deque
-from collections.abc import Callable
-from math import ceil, inf
+While the store is down, a degraded limiter takes the place of its permits (``degraded.py``). When
+it is back it is told what was sent meanwhile, which it did not count.
+"""
+
+from math import ceil
 
 from proxy.core.clock import Clock
-from proxy.stores.redis.lease_terms import LeaseTerms
+from proxy.http.refusal import QuotaLeft
+from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.limiter import LimiterListener, LocalRateLimiter
+from proxy.stores.redis.degraded import degraded_rates
+from proxy.stores.redis.lease_terms import lease_terms
+from proxy.stores.redis.leased_permits import LeasedPermits
+from proxy.stores.redis.limiter import SharedLimiter
 from proxy.stores.redis.permit_commands import PermitCommands
-
-_RECENTLY = 0.05
-"""Seconds over which use is averaged."""
-_ENOUGH = 0.75
-_LOW = 0.25
-"""What is leased ahead, and what is left when more is asked for: shares of the use in a life."""
-
-
-class PermitBatch:
-    """Permits that lapse together."""
-
-    __slots__ = ("lapses", "left", "opens")
-
-    def __init__(self, left: int, lapses: float, opens: float = -inf) -> None:
-        self.left = left
-        self.lapses = lapses
-        self.opens = opens
-
-
-class LeasedPermits:
-    """The permits that are at hand, and how many will be needed."""
-
-    __slots__ = ("_batches", "_last", "_life", "_most", "_rate", "_since", "_used", "left", "low")
-
-    def __init__(self, life: float, interval: float, now: float) -> None:
-        """Let permits live for *life* seconds; there is another one each *interval*."""
-        self._life = life
-        self._most = life / interval if interval else 0.0
-        """How many are leased ahead at most."""
-        self._batches: deque[PermitBatch] = deque()
-        self._last = PermitBatch(0, -inf)
-        """The batch from which the last permit was taken."""
-        self.left = 0
-        """Permits at hand; those that have lapsed count until the next look."""
-        self.low = 0.0
-        """Below that it is time to get more, if calls go on coming as they did."""
-        self._rate = 0.0
-        """Permits used per second, of late."""
-        self._used = 0
-        self._since = now
-
-    def take(self, now: float, reserved: int) -> bool:
-        """Use a permit, if there is one besides the *reserved* ones."""
-        # speed: for every attempt, 0.2 µs.
-        batches = self._batches
-        while batches:
-            batch = batches[0]
-            if batch.left and now < batch.lapses:
-                if now < batch.opens or (reserved and self._count_open(now) <= reserved):
-                    return False
-                batch.left -= 1
-                self.left -= 1
-                self._used += 1
-                self._last = batch
-                return True
-            self.left -= batch.left
-            batches.popleft()
-        return False
-
-    def take_back(self) -> None:
-        """Undo the last take."""
-        batch = self._last
-        batch.left += 1
-        self.left += 1
-        self._used -= 1
-        if batch not in self._batches:  # it was empty, and was removed
-            self._insert(batch)
-
-    def count(self, now: float) -> int:
-        """Return how many permits are at hand."""
-        batches = self._batches
-        while batches and not (batches[0].left and now < batches[0].lapses):
-            self.left -= batches.popleft().left
-        return self.left
-
-    def _count_open(self, now: float) -> int:
-        return sum(batch.left for batch in self._batches if batch.opens <= now < batch.lapses)
-
-    def wait(self, now: float, count: int) -> float:
-        """Return the seconds until *count* of those at hand are usable. There must be so many."""
-        for batch in self._batches:
-            if now < batch.lapses:
-                count -= batch.left
-                if count <= 0:
-                    return max(batch.opens - now, 0.0)
-        return 0.0
-
-    def put(self, count: int, lapses: float, now: float, opens: float = -inf) -> None:
-        """Add permits that came from the store; too late, maybe."""
-        if count and now < lapses:
-            self._insert(PermitBatch(count, lapses, opens))
-            self.left += count
-
-    def _insert(self, batch: PermitBatch) -> None:
-        """Insert a batch: what lapses first is used first, nearly always the order of arrival."""
-        at, order = len(self._batches), (batch.lapses, batch.opens)
-        while at and (self._batches[at - 1].lapses, self._batches[at - 1].opens) > order:
-            at -= 1
-        self._batches.insert(at, batch)
-
-    def drop(self) -> None:
-        """Let all of them lapse at once."""
-        self._batches.clear()
-        self._last = PermitBatch(0, -inf)  # what is taken back has lapsed as well
-        self.left = 0
-
-    def ask_ahead_count(self, now: float) -> int:
-        """Return how many more to lease ahead, by recent use; called when the store is asked."""
-        elapsed = now - self._since
-        if elapsed > 0:
-            weight = min(elapsed / _RECENTLY, 1.0)
-            self._rate += (self._used / elapsed - self._rate) * weight
-            self._used = 0
-            self._since = now
-        in_a_life = min(self._rate * self._life, self._most)
-        self.low = in_a_life * _LOW
-        return max(int(in_a_life * _ENOUGH) - self.count(now), 0)
-
 
 _PACE = 0.002
 """Seconds per instance between two commands while the limit is reached: the more instances ask, the
@@ -133,110 +23,156 @@ _GUESS = 0.005
 """Seconds after which to look again if it is not known when permits come."""
 _GRAIN = 0.0005
 """Seconds: permits that become usable within the same of these are one batch."""
+_SAME_PAUSE = 0.005
+"""Seconds by which two messages about one pause may differ."""
 
 
-class SharedRates:
+class SharedRateLimiter(SharedLimiter):
     """Permits of which all instances together have so many."""
 
     __slots__ = (
-        "_answered",
-        "_clock",
-        "_commands",
+        "_alone_since",
+        "_degraded",
         "_epoch",
         "_is_contested",
         "_leases",
         "_next",
-        "is_asking",
-        "terms",
+        "_paused_until",
+        "_permit_life",
+        "_sent_alone",
+        "_terms",
     )
 
     def __init__(
         self,
-        terms: LeaseTerms,
+        settings: ThrottleSettings,
+        listener: LimiterListener,
         commands: PermitCommands,
         clock: Clock,
-        answered: Callable[[float], None],
+        *,
+        permit_life: float | None = None,
     ) -> None:
-        """Call *answered*, whenever the store has answered, with the time that a pause lasts."""
-        self.terms = terms
-        self._commands = commands
-        self._clock = clock
-        self._answered = answered
-        self._leases = LeasedPermits(terms.life, terms.interval, clock.monotonic())
-        self.is_asking = False
-        """Whether the store has yet to answer."""
+        """Limit by *settings*; *permit_life*: seconds, if the rates do not decide."""
+        super().__init__(settings, listener, commands, clock)
+        self._permit_life = permit_life
+        self._terms = lease_terms(settings, permit_life)
+        self._leases = LeasedPermits(self._terms.life, self._terms.interval, clock.monotonic())
         self._epoch = 0
         """Answers to commands of an earlier epoch bring no permits."""
         self._is_contested = False
         """Whether we got less than we asked for."""
         self._next = 0.0
         """Before that moment there is no permit for certain."""
+        self._degraded: LocalRateLimiter | None = None
+        """The limiter in force while the store is down, and for a moment after that."""
+        self._sent_alone = 0
+        """Calls that were sent without the store, and of which it does not know yet."""
+        self._alone_since = 0.0
+        self._paused_until = 0.0
+        """When the last pause is over."""
+        if not self._store_is_up:
+            self._do_without_store(clock.monotonic())
 
     def __repr__(self) -> str:
-        return f"{self._leases.left} permits"
+        permits = f"{self._leases.left} permits" if self._store_is_up else "no store"
+        return f"<rates of {self._commands}: {permits}>"
 
     # Permits at hand.
 
     def take(self, now: float, reserved: int) -> bool:
         """Use a permit, if there is one besides the *reserved* ones."""
-        if not self.terms.rates:
-            return True
-        leases = self._leases
-        if not leases.take(now, reserved):
+        if now < self._paused_until:
             return False
-        if leases.left < leases.low:
-            self._ask_ahead(now)
+        degraded = self._degraded
+        if degraded is not None and not degraded.take(now, reserved):
+            return False
+        if not self._store_is_up:
+            self._sent_alone += 1
+        elif self._terms.rates:
+            leases = self._leases
+            if not leases.take(now, reserved):
+                if degraded is not None:
+                    degraded.give_back()
+                return False
+            if leases.left < leases.low:
+                self._ask_ahead(now)
         return True
 
-    def take_back(self) -> None:
+    def give_back(self) -> None:
         """Undo the last take."""
-        if self.terms.rates:
+        if self._degraded is not None:
+            self._degraded.give_back()
+        if not self._store_is_up:
+            self._sent_alone -= 1
+        elif self._terms.rates:
             self._leases.take_back()
 
-    def is_idle(self, now: float) -> bool:
-        """Tell whether there is nothing to lose."""
-        return not self.is_asking and not self._leases.count(now)
-
-    def wait(self, now: float, count: int, opens: float) -> float:
-        """Return the seconds until the *count*-th call has a permit, and none before *opens*.
+    def wait(self, now: float, count: int) -> float:
+        """Return the seconds until the *count*-th call from now is allowed; 0: it is now.
 
         Other instances use the same permits, so this is the least that it can be.
         """
-        if not self.terms.rates:
-            return max(opens - now, 0.0)
+        wait = 0.0 if self._degraded is None else self._degraded.wait(now, count)
+        wait = max(wait, self._paused_until - now)
+        if not self._store_is_up or not self._terms.rates:
+            return wait
         missing = count - self._leases.count(now)
         if missing <= 0:
-            return max(opens - now, self._leases.wait(now, count))
-        known = max(self._next, opens)
-        return (known - now if now < known else _GUESS) + (missing - 1) * self.terms.interval
+            return max(wait, self._leases.wait(now, count))
+        known = max(self._next, self._paused_until)
+        next_in = known - now if now < known else _GUESS
+        return max(wait, next_in + (missing - 1) * self._terms.interval)
 
-    def is_unsure(self, now: float) -> bool:
-        """Tell whether asking the store may bring permits."""
-        return bool(self.terms.rates) and (self.is_asking or now >= self._next)
+    def is_idle(self, now: float) -> bool:
+        """Tell whether a new limiter could replace this one without any caller noticing."""
+        if now < self._paused_until or self.is_asking or self._leases.count(now):
+            return False
+        return self._degraded is None or self._degraded.is_idle(now)
+
+    def quotas(self, now: float) -> tuple[QuotaLeft, ...]:
+        """Return what is left, as far as is known here: either nothing or enough."""
+        if self._degraded is not None and not self._store_is_up:
+            return self._degraded.quotas(now)
+        rates = LocalRateLimiter(self._settings, now)
+        wait = self.wait(now, 1)
+        if wait > 0:
+            rates.close_until(now, now + wait)
+        return rates.quotas(now)
 
     # Asking the store.
 
-    def ask(self, now: float, want: int) -> float | None:
-        """Request permits for *want* calls now; if there can be none yet, return when to ask."""
-        if self.is_asking or not self.terms.rates:
-            return None
+    def ask(self, now: float, waiting: int) -> bool:
+        """Request permits for *waiting* calls; tell whether the store may give any."""
+        if not self._store_is_up or not self._terms.rates or now < self._paused_until:
+            return False
+        if waiting and not self.is_asking:
+            self._ask_for(waiting, now)
+        return self.is_asking or now >= self._next
+
+    def _ask_for(self, waiting: int, now: float) -> None:
+        """Request permits for *waiting* calls, as soon as there can be any."""
+        want, due = waiting, self._next
+        if self._degraded is not None:  # no more than the degraded limiter could use
+            due = max(due, now + self._degraded.wait(now, 1))
+            while want > 1 and self._degraded.wait(now, want) > 0:
+                want //= 2
         want -= self._leases.count(now)
         if want <= 0:
-            return None  # they are at hand, and not usable yet
-        if now < self._next:
-            return self._next
+            return  # they are at hand, and not usable yet
+        if now < due:
+            self._ask_at(due, now, waiting)
+            return
         ahead = self._leases.ask_ahead_count(now)
-        self.send(want if self._is_contested else want + ahead)
-        return None
+        self._request(want if self._is_contested else want + ahead)
 
     def _ask_ahead(self, now: float) -> None:
         """Request permits for calls that will come, if it goes on like this."""
         if not self.is_asking and not self._is_contested and now >= self._next:
             want = self._leases.ask_ahead_count(now)
             if want:
-                self.send(want)
+                self._request(want)
 
-    def send(self, want: int) -> None:
+    def _request(self, want: int) -> None:
         """Ask the store for *want* permits; for none, to learn of a pause only."""
         self.is_asking = True
         epoch = self._epoch
@@ -245,16 +181,17 @@ class SharedRates:
             self.is_asking = False
             if epoch == self._epoch:
                 self._receive(want, numbers, sent)
-            self._answered(numbers[2] / 1e6)
+            self.hear_pause(numbers[2] / 1e6)
+            self._answered()
 
-        self._commands.take(want, self.terms, answer)
+        self._commands.take(want, self._terms, answer)
 
     def _receive(self, wanted: int, numbers: list[int], sent: float) -> None:
         given, next_in, _, has_rival, *first_in = numbers
         now = self._clock.monotonic()
-        self._put(given, first_in, sent + self.terms.life, now)
+        self._put(given, first_in, sent + self._terms.life, now)
         if given:
-            self._commands.link.check_round_trip(self.terms.life)
+            self._commands.link.check_round_trip(self._terms.life)
         self._is_contested = given < wanted
         self._next = now + next_in / 1e6
         if self._is_contested:
@@ -273,7 +210,7 @@ class SharedRates:
         for position in range(given):
             wait = max(
                 first / 1e6 + position * interval
-                for first, interval in zip(first_in, self.terms.intervals, strict=True)
+                for first, interval in zip(first_in, self._terms.intervals, strict=True)
             )
             opens = max(ceil(wait / _GRAIN), 0)
             if opens > grains:
@@ -282,17 +219,9 @@ class SharedRates:
             count += 1
         self._leases.put(count, lapses, now, now + grains * _GRAIN if grains else now)
 
-    def report_sent(self, sent: int, seconds: float, answered: Callable[[], None]) -> None:
-        """Report calls that were sent without the store, before it gives any permits."""
-
-        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - it knows now
-            answered()
-
-        self._commands.report_sent(sent, seconds, self.terms, answer)
-
     def _pace(self, rivals: int) -> float:
         """Return the seconds until it is worth while to ask again."""
-        return min(_PACE * (1 + rivals), self.terms.life / 4)
+        return min(_PACE * (1 + rivals), self._terms.life / 4)
 
     def _courtesy(self, pace: float, given: int) -> float:
         """Return the seconds by which to ask later than possible, where instances compete.
@@ -300,25 +229,105 @@ class SharedRates:
         All know when the next permit comes, and else the instance nearest to the store would get
         every one. An instance that has just got permits lets the others go first.
         """
-        most = min(max(self.terms.interval, pace), self.terms.life / 4)
+        most = min(max(self._terms.interval, pace), self._terms.life / 4)
         return most * (self._clock.roll() + (1 if given else 0)) / 2
 
-    # Changes.
+    # Pauses and changes.
 
-    def forget(self) -> None:
+    def change(self, settings: ThrottleSettings, now: float, closed_until: float) -> None:
+        """Apply other limits from now on, and a pause. The store knows what is left of them."""
+        if settings != self._settings:
+            self._settings = settings
+            self._terms = lease_terms(settings, self._permit_life)
+            self._forget()
+            self._leases = LeasedPermits(self._terms.life, self._terms.interval, now)
+            self._paused_until = min(self._paused_until, max(closed_until, now))
+            if self._degraded is not None:
+                self._degraded = self._new_degraded(now)
+        if closed_until > self._paused_until:
+            self._close_until(now, closed_until)
+            if self._store_is_up:
+                self._tell_pause(now)
+
+    def _close_until(self, now: float, until: float) -> None:
+        self._paused_until = until
+        self._forget()
+        if self._degraded is not None:
+            self._degraded.close_until(now, until)
+
+    def _tell_pause(self, now: float) -> None:
+        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - no matter when
+            self.hear_pause(numbers[2] / 1e6)
+
+        self._commands.pause(self._paused_until - now, self._terms, answer)
+
+    def hear_pause(self, seconds: float) -> None:
+        """Pause for *seconds*, as the upstream has told another instance."""
+        now = self._clock.monotonic()
+        until = now + min(seconds, self._terms.longest_pause)
+        if seconds and until > self._paused_until + _SAME_PAUSE:
+            self._close_until(now, until)
+            self._listener.permits_paused(until)
+
+    def missed(self) -> None:
+        """Ask the store whether there is a pause whose message we missed."""
+        if self._terms.longest_pause > 0 and self._store_is_up and not self.is_asking:
+            self._request(0)
+
+    def _forget(self) -> None:
         """Drop the permits at hand and on their way; the store may be asked again."""
         self._leases.drop()
         self._epoch += 1
         self._next = 0.0
         self._is_contested = False
 
-    def lose_store(self) -> None:
-        """Drop all permits: the store will not answer."""
-        self.forget()
-        self.is_asking = False
+    # The store comes and goes.
 
-    def change(self, terms: LeaseTerms) -> None:
-        """Apply other limits from now on; the store knows what is left."""
-        self.forget()
-        self.terms = terms
-        self._leases = LeasedPermits(terms.life, terms.interval, self._clock.monotonic())
+    def went_down(self, now: float) -> None:
+        """Use a degraded limiter from now on: the store is down."""
+        self._forget()
+        self.is_asking = False
+        self._do_without_store(now)
+        self._listener.permits_changed()
+
+    def _do_without_store(self, now: float) -> None:
+        self._store_is_up = False
+        if not self._sent_alone:
+            self._alone_since = now
+        if self._degraded is None:
+            self._degraded = self._new_degraded(now)
+
+    def _new_degraded(self, now: float) -> LocalRateLimiter:
+        instances = self._commands.link.instances
+        degraded = degraded_rates(self._settings, instances, now, self._terms.life)
+        if now < self._paused_until:
+            degraded.close_until(now, self._paused_until)
+        return degraded
+
+    def came_up(self, now: float) -> None:
+        """Use the store again, and report to it what was sent without it."""
+        self._store_is_up = True
+        if self._settings.on_store_error != "local":
+            self._degraded = None
+            self._sent_alone = 0
+        self._report_sent(now)
+        if now < self._paused_until:
+            self._tell_pause(now)
+        self._listener.permits_changed()
+
+    def _report_sent(self, now: float) -> None:
+        reported = self._sent_alone
+        if not reported or not self._settings.rates:
+            self._sent_alone = 0
+            return
+
+        def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - it knows now
+            self._sent_alone -= reported
+
+        self._commands.report_sent(reported, now - self._alone_since, self._terms, answer)
+
+    def trust_store(self) -> None:
+        """Drop the degraded limiter: by now all instances know that the store is up."""
+        if self._store_is_up and self._degraded is not None:
+            self._degraded = None
+            self._listener.permits_changed()

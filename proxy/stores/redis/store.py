@@ -3,23 +3,27 @@
 import asyncio
 import logging
 import re
+from functools import partial
 from hashlib import pbkdf2_hmac
 from itertools import count
 from uuid import uuid4
 from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import StoreRecorder
+from proxy.core.recorders import StoreMeter, StoreRecorder
 from proxy.policy.settings import RedisSettings, ThrottleSettings
-from proxy.policy.throttle.limiter import LimiterListener
+from proxy.policy.throttle.limiter import LimiterListener, Limiters
+from proxy.stores import OpenedStore
 from proxy.stores.redis.bulk import BulkConnection
-from proxy.stores.redis.concurrency import LOOK_EVERY
+from proxy.stores.redis.concurrency import SharedConcurrencyLimiter
 from proxy.stores.redis.connect import RedisConnector
 from proxy.stores.redis.idempotency import RedisIdempotencyStore, keys_channel
 from proxy.stores.redis.limiter import SharedLimiter
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.permit_commands import PermitCommands, pause_channel
 from proxy.stores.redis.pubsub import PubSub
+from proxy.stores.redis.rates import SharedRateLimiter
+from proxy.stores.redis.scripts import OPERATIONS
 
 _log = logging.getLogger("holdfast")
 
@@ -79,9 +83,9 @@ class RedisStore:
             self._link, self._bulk, settings.prefix, self.digest_key
         )
         """The records of idempotency keys."""
+        self._keys_channel = keys_channel(settings.prefix)
         self._pubsub = PubSub(
-            pause_channel(settings.prefix),
-            keys_channel(settings.prefix),
+            (pause_channel(settings.prefix), self._keys_channel),
             connector,
             listener=self,
             clock=clock,
@@ -90,12 +94,8 @@ class RedisStore:
         self._limiters: WeakSet[SharedLimiter] = WeakSet()
         """Limiters in use. After a reload some may be waited for whose bucket has a newer one by
         now."""
-        self._by_bucket: WeakValueDictionary[str, SharedLimiter] = WeakValueDictionary()
-        """The latest limiter of each bucket."""
-        self._with_slots: set[SharedLimiter] = set()
-        """Limiters that have concurrency slots."""
-        self._timer: asyncio.TimerHandle | None = None
-        """For the next look at those."""
+        self._by_bucket: WeakValueDictionary[str, SharedRateLimiter] = WeakValueDictionary()
+        """The latest limiter of the rates of each bucket."""
         self._trust: asyncio.TimerHandle | None = None
         """For the moment in which all instances know that the store is back."""
         self._numbers = count(1)
@@ -121,29 +121,36 @@ class RedisStore:
         """Unregister and leave nothing behind: no connection, no task, no timer."""
         for limiter in self._all():
             limiter.close()
-        for timer in (self._timer, self._trust):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._trust = None
-        self._with_slots.clear()
+        self._stop_trusting()
         await self._pubsub.close()
         self._bulk.drop("the store is closed")
         await self._link.close()
 
-    def limiter(
+    def open_bucket(
         self, bucket: str, settings: ThrottleSettings, listener: LimiterListener
-    ) -> SharedLimiter:
-        """Return the limiter of *bucket*, one object at a time for each."""
+    ) -> Limiters:
+        """Return the limiters of *bucket*, used by one queue at a time."""
         commands = PermitCommands(
             self._link, self._prefix, bucket, self._instance, next(self._numbers)
         )
-        limiter = SharedLimiter(
-            settings, listener, commands, self, self._clock, permit_life=self._permit_life
+        rates = SharedRateLimiter(
+            settings, listener, commands, self._clock, permit_life=self._permit_life
         )
-        self._limiters.add(limiter)
-        self._by_bucket[bucket] = limiter
+        self._limiters.add(rates)
+        self._by_bucket[bucket] = rates
         if not settings.rates:
-            limiter.look_for_pause()  # it will not learn of it by asking for permits
+            rates.missed()  # it will not learn of a pause by asking for permits
+        return Limiters(rates, partial(self._new_concurrency, commands, listener))
+
+    def _new_concurrency(
+        self,
+        commands: PermitCommands,
+        listener: LimiterListener,
+        settings: ThrottleSettings,
+        under_way: int,
+    ) -> SharedConcurrencyLimiter:
+        limiter = SharedConcurrencyLimiter(settings, under_way, listener, commands, self._clock)
+        self._limiters.add(limiter)
         return limiter
 
     def keep_keys(self) -> None:
@@ -171,7 +178,7 @@ class RedisStore:
     def _all(self) -> list[SharedLimiter]:
         return list(self._limiters)
 
-    # Listener of the link.
+    # Listener of the link and of the channels.
 
     def came_up(self) -> None:
         """Let all buckets use the store again, and soon nothing else."""
@@ -197,46 +204,37 @@ class RedisStore:
         now = self._clock.monotonic()
         self._pubsub.stop()
         self._bulk.drop("the store is down")
-        if self._trust is not None:
-            self._trust.cancel()
-            self._trust = None
+        self._stop_trusting()
         for limiter in self._all():
             limiter.went_down(now)
 
-    def beat(self) -> None:
-        """Check the subscription, once a second while the link is up."""
-        self._pubsub.beat()
+    def _stop_trusting(self) -> None:
+        if self._trust is not None:
+            self._trust.cancel()
+            self._trust = None
 
-    # Listener of the channels.
+    def heard(self, channel: str, message: str) -> None:
+        """Pass on what an instance has published: a key may be free, or a bucket is paused."""
+        if channel == self._keys_channel:
+            self.idempotency.heard(message)
+            return
+        match message.split(" ", 2):
+            case [lasts, instance, bucket] if lasts.isascii() and lasts.isdigit():
+                rates = self._by_bucket.get(bucket)
+                if rates is not None and instance != self._instance:
+                    rates.hear_pause(int(lasts) / 1e6)
 
-    def pause_heard(self, message: str, seconds: float) -> None:
-        """Pass on a pause: *message* is the instance's name and the bucket's."""
-        instance, _, bucket = message.partition(" ")
-        limiter = self._by_bucket.get(bucket)
-        if limiter is not None and instance != self._instance:
-            limiter.hear_pause(seconds)
-
-    def key_heard(self, name: str) -> None:
-        """Wake requests that wait for a key: an instance has published that it may be free."""
-        self.idempotency.heard(name)
-
-    def messages_missed(self) -> None:
+    def missed(self) -> None:
         """Ask for pauses and keys whose messages may have been missed."""
         self.idempotency.missed()
         for limiter in self._all():
-            limiter.look_for_pause()
+            limiter.missed()
 
-    # Concurrency slots.
 
-    def keep_renewing(self, limiter: SharedLimiter) -> None:
-        """Renew the slots of *limiter* regularly until it has none any more."""
-        self._with_slots.add(limiter)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
-
-    def _look(self) -> None:
-        now = self._clock.monotonic()
-        self._with_slots = {limiter for limiter in self._with_slots if limiter.look(now)}
-        self._timer = None
-        if self._with_slots:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+def open_redis(
+    settings: RedisSettings, clock: Clock, meter: StoreMeter, *, keeps_keys: bool
+) -> OpenedStore:
+    """Make the store of a Redis server: limits and keys, shared by all instances."""
+    recorder = meter.store(OPERATIONS)
+    store = RedisStore(settings, clock, recorder, keeps_keys=keeps_keys)
+    return OpenedStore(store, store.idempotency, store, recorder, store.keep_keys)

@@ -12,10 +12,10 @@ Three ideas, and where to read them:
     uptime (``table.py``); only how long a result is kept goes by the date.
 
 ``store.py`` is the asynchronous interface: it limits how long a request waits, looks for keys that
-other processes have set free, and deletes what has expired. It imports ``core``, ``policy`` and
-``stores/sqlite_file``; others use :class:`SqliteStore`.
+other processes have set free, and deletes what has expired. It imports ``core``, ``policy``,
+``stores/sqlite_file`` and, for limits, ``stores/memory``; others use :class:`SqliteStore`.
 """
 
-from proxy.stores.sqlite.store import OPERATIONS, SqliteStore
+from proxy.stores.sqlite.store import OPERATIONS, SqliteStore, open_sqlite
 
-__all__ = ["OPERATIONS", "SqliteStore"]
+__all__ = ["OPERATIONS", "SqliteStore", "open_sqlite"]

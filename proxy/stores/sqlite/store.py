@@ -9,10 +9,11 @@ from itertools import count
 from typing import TypeVar, cast
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import StoreRecorder
+from proxy.core.recorders import StoreMeter, StoreRecorder
 from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, Shown
 from proxy.policy.settings import SqliteSettings
-from proxy.stores import LARGE, PATIENCE, StoreError, caller_share_name
+from proxy.stores import LARGE, PATIENCE, OpenedStore, StoreError, caller_share_name
+from proxy.stores.memory import MemoryLimiterStore
 from proxy.stores.sqlite.table import LAYOUT, KeyTable, boot_id
 from proxy.stores.sqlite_file.opening import open_file
 from proxy.stores.sqlite_file.thread import FileFailure, FileThread, Job
@@ -303,3 +304,13 @@ class _Watched:
         if not owner or (before and before != owner):
             for awake in list(self.awake.values()):
                 awake()
+
+
+def open_sqlite(settings: SqliteSettings, clock: Clock, meter: StoreMeter) -> OpenedStore:
+    """Make the store of a file: keys, shared by the processes of this machine.
+
+    Limits are counted in memory.
+    """
+    recorder = meter.store(OPERATIONS)
+    store = SqliteStore(settings, clock, recorder)
+    return OpenedStore(MemoryLimiterStore(clock), store, store, recorder)

@@ -1,9 +1,8 @@
 import pytest
 
-from proxy.observe.metrics.recorders import Metrics
 from proxy.policy.attempt import RetryDelay
 from proxy.policy.reasons import VerdictReason
-from tests.observe.conftest import MakeAttempt, metrics_of
+from tests.observe.conftest import AppMetrics, MakeAttempt, keep_only, metrics_of
 from tests.observe.scraping import by_label, samples, value
 
 VERDICTS = "holdfast_retry_verdicts_total"
@@ -14,13 +13,13 @@ BREAKER = "holdfast_breaker_state"
 
 
 @pytest.fixture
-def metrics() -> Metrics:
+def metrics() -> AppMetrics:
     return metrics_of()
 
 
 class TestVerdicts:
     async def test_every_reason_is_there_from_the_start_and_no_other(
-        self, metrics: Metrics
+        self, metrics: AppMetrics
     ) -> None:
         metrics.route("charges", ["payments"], retries=True)
         shown = await by_label(metrics, VERDICTS, "reason")
@@ -28,7 +27,7 @@ class TestVerdicts:
 
     @pytest.mark.parametrize("why", VerdictReason)
     async def test_a_verdict_is_counted_under_its_own_word(
-        self, metrics: Metrics, why: VerdictReason
+        self, metrics: AppMetrics, why: VerdictReason
     ) -> None:
         recorder = metrics.route("charges", ["payments"], retries=True)
         recorder.judged(why)
@@ -36,7 +35,7 @@ class TestVerdicts:
         shown = await by_label(metrics, VERDICTS, "reason")
         assert {reason: count for reason, count in shown.items() if count} == {why.value: 2}
 
-    async def test_routes_are_counted_apart(self, metrics: Metrics) -> None:
+    async def test_routes_are_counted_apart(self, metrics: AppMetrics) -> None:
         metrics.route("charges", ["payments"], retries=True).judged(VerdictReason.RETRIED)
         metrics.route("refunds", ["payments"], retries=True)
         for route, count in (("charges", 1), ("refunds", 0)):
@@ -44,11 +43,11 @@ class TestVerdicts:
 
 
 class TestWaits:
-    async def test_both_sources_are_there_from_the_start(self, metrics: Metrics) -> None:
+    async def test_both_sources_are_there_from_the_start(self, metrics: AppMetrics) -> None:
         metrics.route("charges", ["payments"], retries=True)
         assert await by_label(metrics, f"{WAITS}_count", "source") == {"backoff": 0, "hint": 0}
 
-    async def test_a_wait_is_counted_by_who_chose_it(self, metrics: Metrics) -> None:
+    async def test_a_wait_is_counted_by_who_chose_it(self, metrics: AppMetrics) -> None:
         recorder = metrics.route("charges", ["payments"], retries=True)
         for pause in (
             RetryDelay(0.1, "backoff"),
@@ -64,7 +63,7 @@ class TestWaits:
 
 
 async def test_a_route_that_does_not_retry_shows_nothing_even_if_it_is_judged(
-    metrics: Metrics,
+    metrics: AppMetrics,
 ) -> None:
     for recorder in (metrics.route("search", ["search"], retries=False), metrics.unmatched()):
         recorder.judged(VerdictReason.SUCCESS)
@@ -73,7 +72,7 @@ async def test_a_route_that_does_not_retry_shows_nothing_even_if_it_is_judged(
 
 
 async def test_an_attempt_counts_for_the_upstream_that_it_went_to(
-    metrics: Metrics, attempt: MakeAttempt
+    metrics: AppMetrics, attempt: MakeAttempt
 ) -> None:
     recorder = metrics.route("charges", ["payments", "payments-eu"], retries=True)
     recorder.attempted(attempt(1, status=503, duration=0.2))
@@ -93,7 +92,7 @@ async def test_an_attempt_counts_for_the_upstream_that_it_went_to(
 
 
 async def test_routes_that_share_an_upstream_share_its_durations(
-    metrics: Metrics, attempt: MakeAttempt
+    metrics: AppMetrics, attempt: MakeAttempt
 ) -> None:
     metrics.route("charges", ["payments"], retries=True).attempted(attempt())
     metrics.route("refunds", ["legacy", "payments"], retries=False).attempted(attempt())
@@ -105,30 +104,32 @@ async def test_routes_that_share_an_upstream_share_its_durations(
 
 
 class TestReload:
-    async def test_a_route_that_goes_on_retrying_goes_on_counting(self, metrics: Metrics) -> None:
+    async def test_a_route_that_goes_on_retrying_goes_on_counting(
+        self, metrics: AppMetrics
+    ) -> None:
         before = metrics.route("charges", ["payments"], retries=True)
         before.judged(VerdictReason.RETRIED)
         after = metrics.route("charges", ["payments"], retries=True)
-        metrics.keep_only(
-            routes=["charges"], retrying=["charges"], upstreams=["payments"], throttles=[]
+        keep_only(
+            metrics, routes=["charges"], retrying=["charges"], upstreams=["payments"], throttles=[]
         )
         before.judged(VerdictReason.RETRIED)
         after.judged(VerdictReason.RETRIED)
         assert await value(metrics, VERDICTS, route="charges", reason="retried") == 3
 
     async def test_a_route_that_stops_retrying_loses_its_verdicts_and_waits(
-        self, metrics: Metrics
+        self, metrics: AppMetrics
     ) -> None:
         before = metrics.route("charges", ["payments"], retries=True)
         metrics.route("charges", ["payments"], retries=False)
-        metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
+        keep_only(metrics, routes=["charges"], retrying=[], upstreams=["payments"], throttles=[])
         # A request that began before the reload ends as it began.
         before.judged(VerdictReason.SUCCESS)
         assert not [sample for sample in await samples(metrics) if "retry" in sample.name]
         assert await value(metrics, "holdfast_requests_in_flight", route="charges") == 0
 
     async def test_what_a_refused_reload_would_have_begun_or_ended_stays_as_it_was(
-        self, metrics: Metrics
+        self, metrics: AppMetrics
     ) -> None:
         metrics.route("charges", ["payments"], retries=True).judged(VerdictReason.RETRIED)
         metrics.route("search", ["search"], retries=False)
@@ -136,7 +137,7 @@ class TestReload:
         # The other way round is built, found impossible, and thrown away.
         metrics.route("charges", ["payments"], retries=False)
         metrics.route("search", ["search"], retries=True)
-        metrics.keep_only(**in_force, retrying=["charges"], throttles=[])
+        keep_only(metrics, **in_force, retrying=["charges"], throttles=[])
         assert await value(metrics, VERDICTS, route="charges", reason="retried") == 1
         assert await value(metrics, VERDICTS, route="search", reason="retried") is None
 

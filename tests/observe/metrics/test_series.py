@@ -1,6 +1,8 @@
 import pytest
 
-from proxy.observe.metrics.series import LATENCY_BOUNDS, WAIT_BOUNDS, Histogram, ThrottleSeries
+from proxy.observe.metrics.families import LATENCY_BOUNDS, WAIT_BOUNDS
+from proxy.observe.metrics.series import Histogram
+from tests.observe.conftest import metrics_of
 
 
 def histogram_of(*seconds: float, bounds: tuple[float, ...] = LATENCY_BOUNDS) -> Histogram:
@@ -43,7 +45,7 @@ def test_each_has_bounds_of_its_own() -> None:
 
 
 def test_a_throttle_tells_what_it_decided() -> None:
-    throttle = ThrottleSeries()
+    throttle = metrics_of().throttle("route", "charges")
     throttle.admitted()
     throttle.delayed(0.1)
     throttle.delayed(0.2)

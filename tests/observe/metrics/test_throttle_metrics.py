@@ -6,8 +6,7 @@ import pytest
 from prometheus_client import parser
 
 from proxy.core.recorders import ThrottleState
-from proxy.observe.metrics.recorders import Metrics
-from tests.observe.conftest import metrics_of
+from tests.observe.conftest import AppMetrics, keep_only, metrics_of
 from tests.observe.scraping import by_label, samples, value
 from tests.support import virtual_time
 
@@ -23,11 +22,11 @@ QUIET = ThrottleState(waiting=0, under_way=0, buckets=1, paused=0, paused_for=0.
 
 
 @pytest.fixture
-def metrics() -> Metrics:
+def metrics() -> AppMetrics:
     return metrics_of()
 
 
-async def decisions(metrics: Metrics, scope: str, name: str) -> dict[str, float]:
+async def decisions(metrics: AppMetrics, scope: str, name: str) -> dict[str, float]:
     return {
         sample.labels["decision"]: sample.value
         for sample in await samples(metrics)
@@ -37,13 +36,13 @@ async def decisions(metrics: Metrics, scope: str, name: str) -> dict[str, float]
 
 
 class TestDecisions:
-    async def test_every_one_is_there_from_the_start(self, metrics: Metrics) -> None:
+    async def test_every_one_is_there_from_the_start(self, metrics: AppMetrics) -> None:
         metrics.throttle("route", "charges")
         expected = {"passed": 0, "delayed": 0, "refused": 0}
         assert await decisions(metrics, "route", "charges") == expected
         assert await value(metrics, f"{WAITS}_count", **CHARGES) == 0
 
-    async def test_each_attempt_is_counted_once(self, metrics: Metrics) -> None:
+    async def test_each_attempt_is_counted_once(self, metrics: AppMetrics) -> None:
         throttle = metrics.throttle("route", "charges")
         for _ in range(3):
             throttle.admitted()
@@ -54,14 +53,14 @@ class TestDecisions:
         assert await decisions(metrics, "route", "charges") == expected
 
     async def test_a_route_and_an_upstream_of_the_same_name_are_counted_apart(
-        self, metrics: Metrics
+        self, metrics: AppMetrics
     ) -> None:
         metrics.throttle("route", "search").admitted()
         metrics.throttle("upstream", "search").refused()
         assert (await decisions(metrics, "route", "search"))["passed"] == 1
         assert (await decisions(metrics, "upstream", "search"))["passed"] == 0
 
-    async def test_without_a_throttle_there_are_none(self, metrics: Metrics) -> None:
+    async def test_without_a_throttle_there_are_none(self, metrics: AppMetrics) -> None:
         metrics.route("charges", ["payments"], retries=True)
         assert not [sample for sample in await samples(metrics) if "throttle" in sample.name]
 
@@ -79,7 +78,7 @@ class TestWaits:
         ],
     )
     async def test_a_wait_is_sorted_into_buckets_for_waits(
-        self, metrics: Metrics, seconds: float, lowest: str
+        self, metrics: AppMetrics, seconds: float, lowest: str
     ) -> None:
         metrics.throttle("route", "charges").delayed(seconds)
         buckets = await by_label(metrics, f"{WAITS}_bucket", "le")
@@ -89,7 +88,7 @@ class TestWaits:
         assert holding == bounds.split()[bounds.split().index(lowest) :]
         assert await value(metrics, f"{WAITS}_sum", **CHARGES) == seconds
 
-    async def test_who_did_not_wait_is_not_among_them(self, metrics: Metrics) -> None:
+    async def test_who_did_not_wait_is_not_among_them(self, metrics: AppMetrics) -> None:
         throttle = metrics.throttle("route", "charges")
         throttle.admitted()
         throttle.refused()
@@ -115,7 +114,7 @@ class TestGauges:
 
 
 class TestReload:
-    async def test_a_throttle_that_stays_goes_on_counting(self, metrics: Metrics) -> None:
+    async def test_a_throttle_that_stays_goes_on_counting(self, metrics: AppMetrics) -> None:
         before = metrics.throttle("route", "charges")
         before.admitted()
         after = metrics.throttle("route", "charges")
@@ -126,7 +125,7 @@ class TestReload:
         assert await decisions(metrics, "route", "charges") == expected
 
     async def test_what_is_gone_is_dropped_and_its_last_waiters_do_no_harm(
-        self, metrics: Metrics
+        self, metrics: AppMetrics
     ) -> None:
         gone = metrics.throttle("upstream", "charges")
         metrics.throttle("route", "charges")
@@ -135,18 +134,18 @@ class TestReload:
         gone.refused()
         assert await by_label(metrics, DECISIONS, "scope") == {"route": 0}
 
-    async def test_one_that_comes_back_starts_from_zero(self, metrics: Metrics) -> None:
+    async def test_one_that_comes_back_starts_from_zero(self, metrics: AppMetrics) -> None:
         metrics.throttle("route", "charges").admitted()
         keep(metrics)
         metrics.throttle("route", "charges")
         assert (await decisions(metrics, "route", "charges"))["passed"] == 0
 
 
-def keep(metrics: Metrics, *throttles: tuple[str, str]) -> None:
-    metrics.keep_only(routes=["charges"], retrying=[], upstreams=["payments"], throttles=throttles)
+def keep(metrics: AppMetrics, *throttles: tuple[str, str]) -> None:
+    keep_only(metrics, routes=["charges"], retrying=[], upstreams=["payments"], throttles=throttles)
 
 
-async def test_ten_thousand_decisions_add_no_series(metrics: Metrics) -> None:
+async def test_ten_thousand_decisions_add_no_series(metrics: AppMetrics) -> None:
     throttle = metrics.throttle("route", "charges")
     before = [(sample.name, sample.labels) for sample in await samples(metrics)]
     dice = random.Random(7)  # the same callers each time

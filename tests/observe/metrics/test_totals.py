@@ -5,24 +5,26 @@ import pickle
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.core.recorders import ThrottleState
+from proxy.core.recorders import AddressState, ThrottleState
+from proxy.observe.metrics import families
+from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.recorders import Metrics
-from proxy.observe.metrics.snapshot import AddressState, ProcessSnapshot
+from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
 from proxy.policy.breaker import BreakerState
 from proxy.policy.reasons import KeyResult, VerdictReason
-from tests.observe.conftest import MakeAttempt, MakeExchange, metrics_of
+from tests.observe.conftest import AppMetrics, MakeAttempt, MakeExchange, metrics_of
 
 POLITE = ("route", "charges")
 
 
 @pytest.fixture
 def totals() -> Totals:
-    return Totals("1.2.3", "c", 1700000000.5)
+    return Totals(Metrics(version="1.2.3", parser="c", loaded_at=1700000000.5))
 
 
-def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> Metrics:
+def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> AppMetrics:
     state = ThrottleState(waiting=waiting, under_way=1, buckets=2, paused=1, paused_for=waiting)
     return metrics_of(
         lost_lines=2,
@@ -35,7 +37,12 @@ def worker(*, breaker: int = 0, waiting: int = 0, store: str = "up") -> Metrics:
 
 def sent(metrics: Metrics, addresses: tuple[AddressState, ...] = ()) -> ProcessSnapshot:
     """What arrives of a worker's numbers at the other end of its channel."""
-    snapshot = ProcessSnapshot(metrics.snapshot(), 3, 2, 1, {"payments": addresses})
+    snapshot = metrics.snapshot(
+        families.CONNECTIONS.reading(3),
+        families.KEYS_IN_FLIGHT.reading(2),
+        families.KEYS_WAITING.reading(1),
+        families.ADDRESSES.reading({"payments": addresses}),
+    )
     arrived: ProcessSnapshot = pickle.loads(pickle.dumps(snapshot))  # noqa: S301 - our own
     return arrived
 
@@ -56,7 +63,7 @@ def serve(
         recorder.attempted(tried)
         recorder.judged(VerdictReason.SUCCESS)
         recorder.keyed(KeyResult.NEW)
-        recorder.dead_lettered(kept=True)
+        recorder.count("holdfast_dead_letters_total")
         recorder.finished(exchange(attempts=[tried], code=code))
         metrics.throttle(*POLITE).admitted()
         metrics.throttle(*POLITE).delayed(0.2)
@@ -66,7 +73,7 @@ def serve(
 
 async def scraped(totals: Totals, *live: ProcessSnapshot) -> dict[str, dict[str, float]]:
     """Every sample, by its name and labels but for ``process_*``."""
-    text, _ = await totals.exposition(totals.total(live), "")
+    text, _ = await expose(totals.total(live), "")
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text.decode()):
         # One name is that of a gauge and of a counter.
@@ -192,8 +199,8 @@ async def test_what_a_reload_has_let_go_of_does_not_come_back(
 async def test_reloads_are_counted_once_and_not_by_each(totals: Totals) -> None:
     worker().reload_succeeded(1.0)
     totals.reload_succeeded(1700000001.0, [])
-    totals.reload_failed()
-    totals.restarts = 3
+    totals.own.reload_failed()
+    totals.own.count("holdfast_worker_restarts_total", by=3)
     samples = await scraped(totals, sent(worker()), sent(worker()))
     assert samples["holdfast_config_reloads"] == {
         "holdfast_config_reloads_total[('result', 'success')]": 1,
@@ -207,11 +214,10 @@ async def test_reloads_are_counted_once_and_not_by_each(totals: Totals) -> None:
 async def test_the_system_s_own_numbers_are_added_up_too(totals: Totals) -> None:
     snapshot = sent(worker())
     samples = await scraped(totals, snapshot, snapshot)
-    own = snapshot.metrics.process()
     resident = samples["process_resident_memory_bytes"]["process_resident_memory_bytes[]"]
-    assert resident == pytest.approx(3 * own["process_resident_memory_bytes"], rel=0.2)
+    assert resident == pytest.approx(3 * (snapshot[families.RESIDENT_MEMORY] or 0), rel=0.2)
     start = samples["process_start_time_seconds"]["process_start_time_seconds[]"]
-    assert start == pytest.approx(own["process_start_time_seconds"])
+    assert start == pytest.approx(snapshot[families.START_TIME])
     used = samples["process_cpu_seconds"]["process_cpu_seconds_total[]"]
     totals.add_ended(snapshot)
     after = (await scraped(totals, snapshot))["process_cpu_seconds"]["process_cpu_seconds_total[]"]

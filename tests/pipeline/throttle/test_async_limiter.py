@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,16 @@ from proxy.core.clock import SystemClock
 from proxy.core.exchange import Exchange
 from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.policy.settings import Rate, ThrottleSettings
-from proxy.policy.throttle.limiter import Limiter, LimiterListener
-from proxy.policy.throttle.wait_queue import ThrottleCause
+from proxy.policy.throttle.limiter import (
+    Limiter,
+    LimiterListener,
+    Limiters,
+    LocalConcurrencyLimiter,
+)
+from proxy.policy.throttle.wait_queue import Reservation, ReservationState, ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.remote_limiter import RemoteLimiter
-from tests.policy.throttle.textbook import textbook_limiter
+from tests.policy.throttle.textbook import textbook_limiters
 from tests.support import both_loops, eventually, virtual_time
 from tests.support.clock import FakeClock
 
@@ -27,15 +33,21 @@ ONE_SLOT = ThrottleSettings(concurrency=1)
 SLOW = ThrottleSettings((Rate(1, 3600.0),), max_wait=None)
 
 
+Decision = tuple[Reservation, float] | ThrottleCause
+
+
 class Stage:
     """A limiter and what it decided."""
 
-    def __init__(self, settings: ThrottleSettings, permits: Limiter | None = None) -> None:
+    def __init__(self, settings: ThrottleSettings, rates: Limiter | None = None) -> None:
         self.clock = FakeClock()
         self.decisions = Decisions()
+        self._taken: list[Reservation] = []
 
-        def make(settings: ThrottleSettings, _: LimiterListener) -> Limiter:
-            return permits or textbook_limiter(settings, self.clock.monotonic())
+        def make(settings: ThrottleSettings, _: LimiterListener) -> Limiters:
+            if rates is not None:
+                return Limiters(rates, LocalConcurrencyLimiter)
+            return textbook_limiters(settings, self.clock.monotonic())
 
         self.limiter = AsyncLimiter(settings, make, self.decisions, self.clock)
         self.queue = self.limiter.queue
@@ -44,30 +56,47 @@ class Stage:
     def now(self) -> float:
         return self.clock.monotonic()
 
-    def take(self) -> None:
-        """Take a permit before the story begins."""
-        assert self.queue.take(self.now)
+    def take(self) -> Reservation:
+        """Send a call before the story begins."""
+        reservation = self.queue.take(self.now)
+        assert reservation is not None
+        self._taken.append(reservation)
+        return reservation
+
+    def take_and_lose(self) -> Reservation:
+        """Send a call before the story begins, for which another needs a permit again."""
+        reservation = Reservation.of(self.queue, ReservationState.RELEASED)
+        self.queue.under_way += 1
+        self.take()
+        return reservation
 
     async def acquire_and_finish(self, exchange: Exchange) -> "float | ThrottleCause":
         """Wait in the queue, send, and be done."""
-        waited = await self.limiter.wait_in_queue(exchange, math.inf)
-        if not isinstance(waited, ThrottleCause):
-            assert self.queue.spend(self.now)
-            self.vacate()
-        return waited
+        decision = await self.limiter.wait_in_queue(exchange, math.inf)
+        if isinstance(decision, ThrottleCause):
+            return decision
+        assert decision[0].commit(self.now)
+        self.finish(decision)
+        return decision[1]
 
     def vacate(self) -> None:
-        """A call is over."""
-        self.queue.vacate()
+        """The call from before the story is over."""
+        self._taken.pop().close()
         self.limiter.serve_queue()
 
-    async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[float | ThrottleCause]":
+    def finish(self, decision: "Decision") -> None:
+        """End a call that was admitted."""
+        assert not isinstance(decision, ThrottleCause)
+        decision[0].close()
+        self.limiter.serve_queue()
+
+    async def wait(self, exchange: Exchange | None = None) -> "asyncio.Task[Decision]":
         """Start a request that waits in the queue now."""
         return await begun(self.limiter.wait_in_queue(exchange or visitor(), math.inf))
 
     def assert_clean(self, *, under_way: int = 0) -> None:
         """No request waits, has a reserved permit or a slot, and no timer runs."""
-        assert repr(self.queue) == "<bucket, 0 waiting, 0 held>"
+        assert repr(self.queue) == "<bucket, 0 waiting, 0 reserved>"
         assert self.queue.under_way == under_way
         assert timers() == 0
 
@@ -123,9 +152,7 @@ async def test_without_anything_to_come_by_itself_there_is_no_timer() -> None:
     waiting = await stage.wait()
     assert timers() == 0
     stage.vacate()
-    assert not isinstance(await waiting, ThrottleCause)
-    stage.queue.lapse()
-    stage.vacate()
+    stage.finish(await waiting)
     stage.assert_clean()
 
 
@@ -165,9 +192,7 @@ async def test_who_is_cancelled_in_queue_leaves_nothing() -> None:
     assert exchange.queue_entry is None
     assert stage.queue.waiting == 1
     stage.vacate()
-    assert not isinstance(await staying, ThrottleCause)
-    stage.queue.lapse()
-    stage.vacate()
+    stage.finish(await staying)
     stage.assert_clean()
 
 
@@ -179,10 +204,9 @@ async def test_who_is_cancelled_in_the_very_turn_in_which_it_is_let_out_passes_i
     stage.vacate()
     assert stage.queue.under_way == 1
     await cancelled(leaving)
-    assert not isinstance(await next_one, ThrottleCause)
+    admitted = await next_one
     assert stage.decisions.told == ["delayed"]
-    stage.queue.lapse()
-    stage.vacate()
+    stage.finish(admitted)
     stage.assert_clean()
 
 
@@ -193,10 +217,9 @@ async def test_who_is_cancelled_just_before_its_turn_costs_nothing() -> None:
     leaving, next_one = await stage.wait(), await stage.wait()
     leaving.cancel()
     stage.vacate()  # it has not noticed yet
-    assert not isinstance(await next_one, ThrottleCause)
+    admitted = await next_one
     assert leaving.cancelled()
-    stage.queue.lapse()
-    stage.vacate()
+    stage.finish(admitted)
     stage.assert_clean()
 
 
@@ -206,21 +229,23 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
     stage = Stage(QUICK)
     loop = asyncio.get_running_loop()
     for microseconds in range(0, 7000, 350):
-        await eventually(lambda: stage.queue.limiter.wait(stage.now, 1) == 0)
-        stage.take()
+        await eventually(lambda: stage.queue.rates.wait(stage.now, 1) == 0)
         if comes_back:
-            waiting = await begun(stage.limiter.wait_for_permit_again(visitor(), math.inf))
+            sent = stage.take_and_lose()
+            again = stage.limiter.wait_for_permit_again(sent, visitor(), math.inf)
+            waiting: asyncio.Task[Any] = await begun(again)
         else:
-            waiting = await begun(stage.limiter.wait_in_queue(visitor(), math.inf))  # type: ignore[arg-type]  # either is awaited alike
+            stage.take()
+            waiting = await begun(stage.limiter.wait_in_queue(visitor(), math.inf))
         loop.call_later(microseconds / 1_000_000, waiting.cancel)
         await asyncio.wait([waiting])
-        if not waiting.cancelled():
-            stage.queue.lapse()
-            if not comes_back:
-                stage.vacate()
+        if comes_back:
+            sent.close()
+        elif not waiting.cancelled():
+            stage.finish(waiting.result())
         stage.vacate()
         await asyncio.sleep(0)
-        assert repr(stage.queue) == "<bucket, 0 waiting, 0 held>"
+        assert repr(stage.queue) == "<bucket, 0 waiting, 0 reserved>"
         assert stage.queue.under_way == 0
     await eventually(lambda: timers() <= 1, what="no more than the timer of this very wait")
 
@@ -228,11 +253,13 @@ async def test_whenever_it_is_cancelled_nothing_is_left(*, comes_back: bool) -> 
 @both_loops
 async def test_who_comes_back_and_is_cancelled_in_its_turn_keeps_its_place_only() -> None:
     stage = Stage(SLOW)
-    stage.take()
-    waiting = await begun(stage.limiter.wait_for_permit_again(visitor(), math.inf))
+    lapsed = stage.take_and_lose()
+    waiting = await begun(stage.limiter.wait_for_permit_again(lapsed, visitor(), math.inf))
     stage.limiter.change(ThrottleSettings(), stage.now)
     await cancelled(waiting)
-    stage.assert_clean(under_way=1)
+    assert lapsed.state is ReservationState.RESERVED, "who has it gives it back"
+    lapsed.release()
+    stage.assert_clean(under_way=2)
 
 
 async def test_a_crowd_that_leaves_at_once_leaves_nothing() -> None:
@@ -265,23 +292,23 @@ async def test_who_gives_up_is_told_why_and_all_move_up(cause: ThrottleCause) ->
     assert not isinstance(await staying, ThrottleCause)
 
 
-Deed = Callable[[Stage, Exchange, "asyncio.Task[float | ThrottleCause]"], object]
+Deed = Callable[[Stage, Exchange, "asyncio.Task[Decision]"], object]
 
 
-def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+def give_up(_: Stage, exchange: Exchange, __: "asyncio.Task[Decision]") -> None:
     assert exchange.queue_entry is not None
     exchange.queue_entry.give_up(ThrottleCause.DEADLINE)
 
 
-def cancel(_: Stage, __: Exchange, task: "asyncio.Task[float | ThrottleCause]") -> None:
+def cancel(_: Stage, __: Exchange, task: "asyncio.Task[Decision]") -> None:
     task.cancel()
 
 
-def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+def let_out(stage: Stage, _: Exchange, __: "asyncio.Task[Decision]") -> None:
     stage.vacate()
 
 
-def pause(stage: Stage, _: Exchange, __: "asyncio.Task[float | ThrottleCause]") -> None:
+def pause(stage: Stage, _: Exchange, __: "asyncio.Task[Decision]") -> None:
     stage.limiter.pause(stage.now, 30.0)
 
 
@@ -320,8 +347,7 @@ async def test_what_comes_first_counts_and_nothing_is_left(
         assert waiting.result() is end
     else:
         assert end is None
-        stage.queue.lapse()
-        stage.vacate()
+        stage.finish(waiting.result())
     if let_out not in deeds:
         stage.vacate()
     assert exchange.queue_entry is None
@@ -383,17 +409,19 @@ async def test_the_end_stops_the_timer() -> None:
 @both_loops
 async def test_who_comes_back_goes_first_and_is_not_counted_as_another_decision() -> None:
     stage = Stage(QUICK)
-    stage.take()
     order: list[str] = []
 
     async def newcomer() -> None:
         await stage.acquire_and_finish(visitor())
         order.append("newcomer")
 
+    lapsed = stage.take_and_lose()
+
     async def late() -> None:
-        assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is None
-        assert stage.queue.spend(stage.now)
+        assert await stage.limiter.wait_for_permit_again(lapsed, visitor(), math.inf) is None
+        assert lapsed.commit(stage.now)
         order.append("late")
+        lapsed.close()
 
     first = await begun(newcomer())
     await gather(first, await begun(late()))
@@ -405,16 +433,19 @@ async def test_who_comes_back_goes_first_and_is_not_counted_as_another_decision(
 
 async def test_who_comes_back_passes_at_once_if_there_is_a_permit() -> None:
     stage = Stage(ThrottleSettings((Rate(1, 3600.0),), burst=2, concurrency=1))
-    stage.take()
-    assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is None
-    assert repr(stage.queue) == "<bucket, 0 waiting, 1 held>"
+    lapsed = stage.take()
+    lapsed.release()
+    assert await stage.limiter.wait_for_permit_again(lapsed, visitor(), math.inf) is None
+    assert repr(stage.queue) == "<bucket, 0 waiting, 1 reserved>"
 
 
 async def test_who_comes_back_to_a_long_pause_is_told_at_once() -> None:
     stage = Stage(QUICK)
-    stage.take()
+    lapsed = stage.take()
+    lapsed.release()
     stage.limiter.pause(stage.now, 6.0)
-    assert await stage.limiter.wait_for_permit_again(visitor(), math.inf) is ThrottleCause.PAUSED
+    cause = await stage.limiter.wait_for_permit_again(lapsed, visitor(), math.inf)
+    assert cause is ThrottleCause.PAUSED
     stage.assert_clean(under_way=1)
 
 
@@ -435,9 +466,9 @@ async def test_who_only_waited_for_the_store_did_not_wait(took: float, told: str
     stage.clock.advance(took)
     far.answer(1, next_at=None)
     stage.limiter.permits_changed()
-    waited = await waiting
-    assert not isinstance(waited, ThrottleCause)
-    assert (waited > 0) == (told == "delayed")
+    decision = await waiting
+    assert not isinstance(decision, ThrottleCause)
+    assert (decision[1] > 0) == (told == "delayed")
     assert stage.decisions.told == [told]
 
 
@@ -457,11 +488,12 @@ class HastyPermits(RemoteLimiter):
 
     listener: LimiterListener
 
-    def ask(self, now: float, waiting: int) -> None:
-        super().ask(now, waiting)
-        if len(self.asked) == 1:
+    def ask(self, now: float, waiting: int) -> bool:
+        is_unsure = super().ask(now, waiting)
+        if waiting and len(self.asked) == 1:
             self.answer(0, next_at=now + 100)
             self.listener.permits_changed()
+        return is_unsure
 
 
 @both_loops
@@ -469,9 +501,9 @@ async def test_permits_that_tell_us_to_look_while_we_look() -> None:
     hasty = HastyPermits()
     settings = ThrottleSettings((Rate(1, 1.0),), max_wait=None)
 
-    def make(_: ThrottleSettings, listener: LimiterListener) -> Limiter:
+    def make(_: ThrottleSettings, listener: LimiterListener) -> Limiters:
         hasty.listener = listener
-        return hasty
+        return Limiters(hasty, LocalConcurrencyLimiter)
 
     limiter = AsyncLimiter(settings, make, Decisions(), SystemClock())
     waiting = await begun(limiter.wait_in_queue(visitor(), math.inf))

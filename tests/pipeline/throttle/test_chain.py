@@ -28,12 +28,12 @@ from proxy.policy.settings import (
     ThrottleSettings,
     UpstreamSettings,
 )
-from proxy.policy.throttle.limiter import NEVER, Limiter
+from proxy.policy.throttle.limiter import NEVER, Limiter, Limiters, LocalConcurrencyLimiter
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
 from tests.policy.throttle.remote_limiter import RemoteLimiter
-from tests.policy.throttle.textbook import textbook_limiter
+from tests.policy.throttle.textbook import textbook_limiters
 from tests.support import both_loops, eventually, virtual_time
 from tests.support.clock import FakeClock
 
@@ -71,7 +71,9 @@ class Stage:
                 (scope, "a"),
                 settings,
                 lambda _, settings, __: (
-                    permits or textbook_limiter(settings, self.clock.monotonic())
+                    textbook_limiters(settings, self.clock.monotonic())
+                    if permits is None
+                    else Limiters(permits, LocalConcurrencyLimiter)
                 ),
                 self.decisions,
                 self.clock,
@@ -120,7 +122,7 @@ class Stage:
     def assert_clean(self) -> None:
         """No request waits, has a reserved permit or a slot, and no timer runs."""
         for limiter in self.limiters:
-            assert repr(limiter.queue) == "<bucket, 0 waiting, 0 held>"
+            assert repr(limiter.queue) == "<bucket, 0 waiting, 0 reserved>"
             assert limiter.queue.under_way == 0
         assert len(self.retry_waits) == 0
         assert timers() == 0
@@ -160,10 +162,11 @@ async def test_who_passes_at_once_has_a_place_everywhere_until_it_is_over() -> N
 async def test_who_cannot_pass_the_second_gate_has_not_passed_the_first() -> None:
     stage = Stage(HOURLY, ONE_SLOT)
     queue = stage.limiters[1].queue
-    assert queue.take(stage.now)
+    taken = queue.take(stage.now)
+    assert taken is not None
     assert stage.throttle_chain.try_acquire(visitor()) is None
     assert stage.under_way == [0, 1]
-    queue.vacate()
+    taken.close()
     assert stage.throttle_chain.try_acquire(visitor()) is not None, "the only permit for an hour"
 
 
@@ -276,7 +279,7 @@ async def test_a_breaker_that_opened_meanwhile_refuses_and_nothing_is_spent() ->
     holder.close()
     assert (await refusal_of(task)).reason is RefusalReason.BREAKER_OPEN
     stage.assert_clean()
-    assert stage.limiters[0].queue.limiter.wait(stage.now, 1) == 0
+    assert stage.limiters[0].queue.rates.wait(stage.now, 1) == 0
 
 
 # The queue of one caller does not delay the others.
@@ -302,10 +305,11 @@ async def test_a_gate_that_was_dropped_meanwhile_is_replaced() -> None:
     """Else there would be two buckets for one caller."""
     stage = Stage(ONE_SLOT, replace(QUICK, key=ACCOUNT, max_keys=1))
     route, keyed = stage.throttles
-    assert route.common.queue.take(stage.now)
+    taken = route.common.queue.take(stage.now)
+    assert taken is not None
     task = await stage.acquire(of("a"))
     assert keyed.limiter_for(of("b")) is not keyed.common, "a is not missed"
-    route.common.queue.vacate()
+    taken.close()
     route.common.serve_queue()
     [permit] = await gather(task)
     assert keyed.limiter_for(of("a")).queue.under_way == 1
@@ -407,13 +411,13 @@ async def test_while_it_waits_for_one_permit_it_does_not_keep_the_other_for_long
     permit.reserve()
     stage.limiters[1].pause(stage.now, 50.0)
     late = await begun(permit.use(math.inf))
-    assert repr(stage.limiters[0].queue) == "<bucket, 0 waiting, 1 held>"
-    await eventually(lambda: "0 held" in repr(stage.limiters[0].queue), within=2.0)
+    assert repr(stage.limiters[0].queue) == "<bucket, 0 waiting, 1 reserved>"
+    await eventually(lambda: "0 reserved" in repr(stage.limiters[0].queue), within=2.0)
     assert not late.done()
     await cancelled(late)
     permit.close()
     for limiter in stage.limiters:
-        assert repr(limiter.queue) == "<bucket, 0 waiting, 0 held>"
+        assert repr(limiter.queue) == "<bucket, 0 waiting, 0 reserved>"
     assert stage.under_way == [0, 0]
     assert timers() == 0
 

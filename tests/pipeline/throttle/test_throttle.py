@@ -13,10 +13,10 @@ from proxy.core.recorders import ThrottleState
 from proxy.pipeline.throttle.async_limiter import AsyncLimiter
 from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.settings import CallerSource, Rate, ThrottleKey, ThrottleSettings
-from proxy.policy.throttle.limiter import Limiter, LimiterListener
+from proxy.policy.throttle.limiter import LimiterListener, Limiters
 from proxy.policy.throttle.wait_queue import ThrottleCause
 from tests.pipeline.throttle.waiters import Decisions, begun, cancelled, gather, timers, visitor
-from tests.policy.throttle.textbook import textbook_limiter
+from tests.policy.throttle.textbook import textbook_limiters
 from tests.support import virtual_time
 from tests.support.clock import FakeClock
 
@@ -45,9 +45,9 @@ class Stage:
             digest_key=digest_key,
         )
 
-    def new_permits(self, name: str, settings: ThrottleSettings, _: LimiterListener) -> Limiter:
+    def new_permits(self, name: str, settings: ThrottleSettings, _: LimiterListener) -> Limiters:
         self.names.append(name)
-        return textbook_limiter(settings, self.clock.monotonic())
+        return textbook_limiters(settings, self.clock.monotonic())
 
     @property
     def now(self) -> float:
@@ -169,10 +169,10 @@ async def test_digests_depend_on_a_key() -> None:
 async def test_who_is_not_missed_makes_room_wherever_it_stands() -> None:
     stage = Stage()
     limiters = {account: stage.limiter(account) for account in "abc"}
-    for limiter in limiters.values():
-        assert limiter.queue.take(stage.now)
+    calls = {account: limiter.queue.take(stage.now) for account, limiter in limiters.items()}
     shared = stage.limiter("d")
-    limiters["b"].queue.vacate()
+    assert calls["b"] is not None
+    calls["b"].close()
     assert stage.limiter("d") is shared, "a new one would have more permits"
     stage.clock.advance(1.0)
     assert stage.limiter("d") is not shared
@@ -222,16 +222,17 @@ def test_idle_callers_are_forgotten_after_a_while() -> None:
         assert timers() == 0
         busy, paused, idle = (stage.limiter(account) for account in "abc")
         assert timers() == 1, "one looks after all of them"
-        assert busy.queue.take(stage.now)
-        assert idle.queue.take(stage.now)
-        idle.queue.vacate()
+        one, other = (each.queue.take(stage.now) for each in (busy, idle))
+        assert one is not None
+        assert other is not None
+        other.close()
         paused.pause(stage.now, 60.0)
         stage.clock.advance(10.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 3
         assert (stage.limiter("a"), stage.limiter("b")) == (busy, paused)
         assert stage.limiter("c") is not idle
-        busy.queue.vacate()
+        one.close()
         stage.clock.advance(61.0)
         await loop.jump(10.0)
         assert stage.state().buckets == 1
@@ -296,10 +297,10 @@ async def test_the_same_settings_change_nothing() -> None:
     stage = Stage()
     limiter = stage.limiter("a")
     assert limiter.queue.take(stage.now)
-    before = repr(limiter.queue.limiter)
+    before = repr(limiter.queue.rates)
     stage.throttle.change(replace(BY_ACCOUNT))
     assert stage.limiter("a") is limiter
-    assert repr(limiter.queue.limiter) == before
+    assert repr(limiter.queue.rates) == before
     stage.throttle.close()
 
 

@@ -1,5 +1,6 @@
 """Keys, whose they are, and what makes two requests the same."""
 
+from hashlib import blake2b, sha256
 from typing import Any
 
 import pytest
@@ -184,6 +185,28 @@ def test_a_scope_has_a_digest_of_its_own_which_stays_the_same() -> None:
 )
 def test_the_name_of_a_record_as_an_operator_types_it(text: str, name: str | None) -> None:
     assert read_record_name(text) == name
+
+
+def joined(*parts: bytes) -> bytes:
+    """All parts, each with its length before it."""
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts) + b"|"
+
+
+@given(st.text(max_size=5), st.lists(st.binary(max_size=4), max_size=4), st.binary(max_size=9))
+def test_however_many_parts_a_name_has_it_is_made_alike(
+    route: str, caller: list[bytes], key: bytes
+) -> None:
+    whole = joined(route.encode(), key, *caller)
+    expected = blake2b(whole, digest_size=16, person=b"holdfast key").hexdigest()
+    assert record_name(route, caller, key) == expected
+
+
+@given(st.text(max_size=5), st.lists(st.binary(max_size=4), max_size=5), st.binary(max_size=9))
+def test_however_many_parts_a_fingerprint_has_it_is_made_alike(
+    target: str, content: list[bytes], body: bytes
+) -> None:
+    whole = joined(b"POST", target.encode(), *content) + body
+    assert fingerprint("POST", target, content, body) == sha256(whole).digest()
 
 
 # What makes two requests the same.

@@ -11,6 +11,7 @@ from proxy.policy.idempotency.record import (
     RecordState,
     claim,
     is_owned,
+    new_record,
     renew,
     revoke,
     settle,
@@ -41,6 +42,12 @@ def test_nobody_has_it() -> None:
     assert record == Record(
         RecordState.IN_FLIGHT, "me", SAME, "charges", WALL, lease_until=NOW + 30, expires=WALL + 130
     )
+
+
+@pytest.mark.parametrize("caller", ["", "somebody"])
+def test_a_new_record_is_what_a_claim_makes(caller: str) -> None:
+    record = new_record(ASK._replace(caller=caller), now=NOW, wall=WALL)
+    assert ask(None, caller=caller) == (record, Claimed(ClaimAnswer.NEW))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ class RemoteLimiter:
 
     def __init__(self) -> None:
         self.at_hand = 0
-        self.under_way = 0
         self.asked: list[int] = []
         """How many waited, each time that the store was asked."""
         self._next: float | None = None
@@ -30,30 +29,10 @@ class RemoteLimiter:
         if self.wait(now, reserved + 1) > 0:
             return False
         self.at_hand -= 1
-        self.under_way += 1
         return True
 
-    def undo(self, now: float) -> None:
-        self.reserve(now)
-        self.under_way -= 1
-
-    def reserve(self, now: float) -> None:  # noqa: ARG002 - as the protocol says
+    def give_back(self) -> None:
         self.at_hand += 1
-
-    def spend(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
-        if not self.at_hand:
-            return False
-        self.at_hand -= 1
-        return True
-
-    def has_capacity(self) -> bool:
-        return True
-
-    def occupy(self) -> None:
-        self.under_way += 1
-
-    def vacate(self) -> None:
-        self.under_way -= 1
 
     def wait(self, now: float, count: int) -> float:
         missing = count - self.at_hand
@@ -65,21 +44,19 @@ class RemoteLimiter:
             return NEVER
         return self._next - now + (missing - 1) * self._interval
 
-    def is_unsure(self, now: float) -> bool:
+    def ask(self, now: float, waiting: int) -> bool:
+        if waiting:
+            self.asked.append(waiting)
         return self._next is None or now >= self._next
 
-    def ask(self, now: float, waiting: int) -> None:  # noqa: ARG002 - as the protocol says
-        self.asked.append(waiting)
-
-    def close_until(self, now: float, until: float) -> None:  # noqa: ARG002 - as the protocol says
-        self.at_hand = 0
-        self._next = until
-
-    def change(self, settings: ThrottleSettings, now: float) -> None:  # noqa: ARG002 - as the protocol says
+    def change(self, settings: ThrottleSettings, now: float, closed_until: float) -> None:  # noqa: ARG002 - as the protocol says
         self._next = None
+        if closed_until > now:
+            self.at_hand = 0
+            self._next = closed_until
 
     def is_idle(self, now: float) -> bool:  # noqa: ARG002 - as the protocol says
-        return not self.under_way
+        return not self.at_hand
 
     def quotas(self, now: float) -> tuple[QuotaLeft, ...]:  # noqa: ARG002 - as the protocol says
         return ()

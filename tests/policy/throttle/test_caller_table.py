@@ -7,7 +7,7 @@ import pytest
 
 from proxy.policy.settings import Rate, ThrottleSettings
 from proxy.policy.throttle.caller_table import SHARED, CallerTable
-from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.limiter import LocalRateLimiter
 
 
 def name(caller: str) -> bytes:
@@ -157,7 +157,7 @@ class Town:
     """Callers with real limits, and a time that the test sets."""
 
     def __init__(self) -> None:
-        self.table: CallerTable[LocalLimiter] = CallerTable(MOST)
+        self.table: CallerTable[LocalRateLimiter] = CallerTable(MOST)
         self.now = 0.0
         self.let_out: Counter[str] = Counter()
 
@@ -168,15 +168,14 @@ class Town:
             limiter = self._place(digest)
         if not limiter.take(self.now, 0):
             return False
-        limiter.vacate()
         self.let_out[caller] += 1
         if succeeds:
             self.table.prove(digest)
         return True
 
-    def _place(self, digest: bytes) -> LocalLimiter:
-        def new(_: int) -> LocalLimiter:
-            return LocalLimiter(HOURLY, self.now)
+    def _place(self, digest: bytes) -> LocalRateLimiter:
+        def new(_: int) -> LocalRateLimiter:
+            return LocalRateLimiter(HOURLY, self.now)
 
         if self.table.make_space(digest, lambda one: one.is_idle(self.now)):
             limiter = new(0)

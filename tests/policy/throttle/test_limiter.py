@@ -1,4 +1,4 @@
-"""The permits of one process: what they promise, whatever happens in whatever order."""
+"""The limiters of one process: what they promise, whatever happens in whatever order."""
 
 import math
 from collections.abc import Callable
@@ -10,21 +10,25 @@ from hypothesis import given, strategies as st
 
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
-from proxy.policy.throttle.limiter import LocalLimiter
-from tests.policy.throttle.textbook import textbook_limiter
+from proxy.policy.throttle.limiter import NEVER, LocalConcurrencyLimiter, LocalRateLimiter
+from proxy.policy.throttle.wait_queue import Reservation, Waiter, WaitQueue
+from tests.policy.throttle.textbook import textbook_limiter, textbook_limiters
 from tests.support.depth import FUZZ, fewer
 
 START = 1000.0
 TEN = Rate(10, 1.0)
 HOURLY = Rate(5000, 3600.0)
+OPEN = -math.inf
+"""The end of no pause."""
 
 
-def limiter_of(
-    *rates: Rate, burst: int | None = None, concurrency: int | None = None, window: bool = False
-) -> LocalLimiter:
-    return textbook_limiter(
-        limits(*rates, burst=burst, concurrency=concurrency, window=window), START
-    )
+def limiter_of(*rates: Rate, burst: int | None = None, window: bool = False) -> LocalRateLimiter:
+    return textbook_limiter(limits(*rates, burst=burst, window=window), START)
+
+
+def bucket_of(settings: ThrottleSettings, now: float = START) -> WaitQueue[Waiter]:
+    """Both limiters, before which nobody waits."""
+    return WaitQueue(settings, textbook_limiters(settings, now))
 
 
 def limits(
@@ -34,7 +38,7 @@ def limits(
     return ThrottleSettings(rates, burst, algorithm, concurrency)
 
 
-def take_all(limiter: LocalLimiter, now: float) -> int:
+def take_all(limiter: LocalRateLimiter | LocalConcurrencyLimiter, now: float) -> int:
     """How many calls go out at *now*."""
     taken = 0
     while taken < 1000 and limiter.take(now, 0):
@@ -42,26 +46,36 @@ def take_all(limiter: LocalLimiter, now: float) -> int:
     return taken
 
 
+def send_all(bucket: WaitQueue[Waiter], now: float) -> int:
+    """How many calls both limiters let out at *now*."""
+    sent = 0
+    while sent < 1000 and bucket.take(now):
+        sent += 1
+    return sent
+
+
 # What is there, and who gets it.
 
 
 @pytest.mark.parametrize(
-    ("limiter", "taken"),
+    ("settings", "sent"),
     [
-        pytest.param(limiter_of(TEN, burst=4), 4, id="a burst"),
-        pytest.param(limiter_of(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
-        pytest.param(limiter_of(TEN, window=True), 10, id="a window"),
-        pytest.param(limiter_of(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
-        pytest.param(limiter_of(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
-        pytest.param(limiter_of(concurrency=3), 3, id="slots"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=3), 3, id="more permits than slots"),
-        pytest.param(limiter_of(TEN, burst=4, concurrency=30), 4, id="more slots than permits"),
-        pytest.param(limiter_of(), 1000, id="no limit at all"),
+        pytest.param(limits(TEN, burst=4), 4, id="a burst"),
+        pytest.param(limits(TEN, HOURLY, burst=4), 4, id="one burst for every rate"),
+        pytest.param(limits(TEN, window=True), 10, id="a window"),
+        pytest.param(limits(TEN, Rate(7, 60.0), window=True), 7, id="two windows"),
+        pytest.param(limits(TEN, TEN, burst=4), 4, id="a rate that is there twice"),
+        pytest.param(limits(concurrency=3), 3, id="slots"),
+        pytest.param(limits(TEN, burst=4, concurrency=3), 3, id="more permits than slots"),
+        pytest.param(limits(TEN, burst=4, concurrency=30), 4, id="more slots than permits"),
+        pytest.param(limits(), 1000, id="no limit at all"),
     ],
 )
-def test_how_many_go_out_at_once(limiter: LocalLimiter, taken: int) -> None:
-    assert take_all(limiter, START) == taken
-    assert take_all(limiter, START) == (taken if taken == 1000 else 0)
+def test_how_many_go_out_at_once(settings: ThrottleSettings, sent: int) -> None:
+    bucket = bucket_of(settings)
+    assert send_all(bucket, START) == sent
+    assert send_all(bucket, START) == (sent if sent == 1000 else 0)
+    assert take_all(textbook_limiter(settings, START), START) >= sent
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
@@ -79,48 +93,55 @@ def test_what_others_hold_is_not_given_away(*, window: bool) -> None:
     assert not limiter.take(START, 3)
     assert limiter.take(START, 2)
     assert not limiter.take(START, 2)
-    limiter.reserve(START)
+    limiter.give_back()
     assert limiter.take(START, 1)
-    assert limiter.spend(START)
+    assert limiter.take(START, 0), "that of the reservation"
     assert limiter.take(START, 0)
     assert not limiter.take(START, 0)
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
-def test_undo_and_hold_leave_no_trace(earlier: int, *, window: bool) -> None:
-    limiter, untouched = (
-        limiter_of(Rate(3, 60.0), HOURLY, burst=3, window=window, concurrency=5) for _ in range(2)
-    )
+def test_what_is_given_back_leaves_no_trace(earlier: int, *, window: bool) -> None:
+    settings = limits(Rate(3, 60.0), HOURLY, burst=3, window=window, concurrency=5)
+    bucket, untouched = (bucket_of(settings) for _ in range(2))
     for _ in range(earlier):
-        assert limiter.take(START, 0)
-        assert untouched.take(START, 0)
-    assert limiter.take(START + 0.5, 0)
-    limiter.undo(START + 0.5)
-    assert limiter.take(START + 0.5, 0)
-    limiter.reserve(START + 0.5)
-    assert limiter.spend(START + 0.5)
-    limiter.reserve(START + 0.5)
-    limiter.vacate()
+        for each in (bucket, untouched):
+            sent = each.take(START)
+            assert sent is not None
+            sent.close()
+    undone = bucket.take(START + 0.5)
+    assert undone is not None
+    undone.release()
+    undone.close()
+    kept = bucket.reserve(START + 0.5)
+    assert kept is not None
+    assert kept.commit(START + 0.5)
+    kept.release()
+    kept.close()
     for later in (0.5, 1.0, 19.9, 60.0):
-        assert limiter.quotas(START + later) == untouched.quotas(START + later)
-        assert limiter.is_idle(START + later) == untouched.is_idle(START + later)
+        assert bucket.quotas(START + later) == untouched.quotas(START + later)
+        assert bucket.is_idle(START + later) == untouched.is_idle(START + later)
 
 
 def test_slots() -> None:
-    limiter = limiter_of(concurrency=2)
-    assert limiter.has_capacity()
-    limiter.occupy()
-    assert limiter.take(START, 1)
-    assert not limiter.has_capacity()
-    assert not limiter.take(START, 1)
-    assert limiter.wait(START, 7) == 0, "nobody knows when a place becomes free"
-    limiter.vacate()
-    assert limiter.has_capacity()
-    limiter.reserve(START)
-    assert limiter.take(START, 2), "where there is no rate there is nothing to hold"
-    limiter.undo(START)
-    assert limiter.has_capacity()
+    limiter = LocalConcurrencyLimiter(limits(concurrency=2), 1)
+    assert limiter.wait(START, 1) == 0
+    assert limiter.wait(START, 2) == NEVER, "nobody knows when a slot becomes free"
+    assert not limiter.take(START, 1), "the free one is for another"
+    assert limiter.take(START, 0)
+    assert limiter.wait(START, 1) == NEVER
+    assert not limiter.take(START, 0)
+    assert not limiter.ask(START, 5)
+    limiter.give_back()
+    assert limiter.wait(START, 1) == 0
+
+
+def test_where_there_is_no_rate_there_is_nothing_to_reserve() -> None:
+    bucket = bucket_of(limits(concurrency=2))
+    assert bucket.reserve(START)
+    assert bucket.take(START)
+    assert not bucket.reserve(START), "a slot is missing, and not a permit"
 
 
 # When there is more.
@@ -140,10 +161,10 @@ def test_slots() -> None:
         ),
     ],
 )
-def test_wait(limiter: LocalLimiter, waits: list[float]) -> None:
+def test_wait(limiter: LocalRateLimiter, waits: list[float]) -> None:
     assert [limiter.wait(START, count) for count in range(1, 6)] == waits
-    assert not limiter.is_unsure(START)
-    limiter.ask(START, 5)
+    assert not limiter.ask(START, 0)
+    assert not limiter.ask(START, 5)
     assert limiter.wait(START, 1) == 0
 
 
@@ -238,11 +259,11 @@ def test_a_clock_that_is_set_back_costs_an_empty_bucket_at_most(*, window: bool)
     ],
 )
 def test_what_was_sent_counts(before: ThrottleSettings, after: ThrottleSettings, left: int) -> None:
-    limiter = textbook_limiter(before, START)
-    assert limiter.take(START, 0)
-    assert limiter.take(START, 0)
-    limiter.change(after, START)
-    assert take_all(limiter, START) == left
+    bucket = bucket_of(before)
+    assert bucket.take(START)
+    assert bucket.take(START)
+    bucket.change(after, START)
+    assert send_all(bucket, START) == left
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
@@ -252,7 +273,7 @@ def test_an_unchanged_rate_does_not_notice_that_others_change(*, window: bool) -
     limiter = limiter_of(once, window=window)
     assert limiter.take(START, 0)
     for tick in range(1, 60):
-        limiter.change(limits(Rate(tick, 1.0), once, window=window), START + 60 * tick)
+        limiter.change(limits(Rate(tick, 1.0), once, window=window), START + 60 * tick, OPEN)
     assert limiter.wait(START + 3540, 1) == 60
     assert limiter.take(START + 3600, 0)
 
@@ -260,9 +281,9 @@ def test_an_unchanged_rate_does_not_notice_that_others_change(*, window: bool) -
 def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
     limiter = limiter_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
     take_all(limiter, START)
-    limiter.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1)
+    limiter.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 1, OPEN)
     assert [quota.remaining for quota in limiter.quotas(START + 1)] == [0, 2]
-    limiter.change(limits(Rate(1, 3600.0), burst=2), START + 1)
+    limiter.change(limits(Rate(1, 3600.0), burst=2), START + 1, OPEN)
     assert limiter.wait(START + 1, 1) == 3599, "it counts from the last call"
 
 
@@ -270,7 +291,7 @@ def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
     limiter = limiter_of(Rate(1, 1.0), Rate(100, 60.0), window=True)
     for second in range(10):
         assert limiter.take(START + second, 0)
-    limiter.change(limits(Rate(8, 30.0), window=True), START + 10)
+    limiter.change(limits(Rate(8, 30.0), window=True), START + 10, OPEN)
     assert limiter.wait(START + 10, 1) == 22
 
 
@@ -279,7 +300,7 @@ def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:
 def test_a_pause_survives(*, was_window: bool, window: bool) -> None:
     limiter = limiter_of(TEN, burst=5, window=was_window)
     limiter.close_until(START, START + 30)
-    limiter.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10)
+    limiter.change(limits(Rate(4, 1.0), burst=5, window=window), START + 10, START + 30)
     assert [limiter.wait(START + 10, n) for n in (1, 2, 3)] == [20, 20.25, 20.5]
 
 
@@ -296,30 +317,34 @@ def test_a_pause_is_no_longer_than_allowed_now(
     longest: float | None, waits: list[float], *, window: bool
 ) -> None:
     settings = limits(TEN, burst=10, window=window)
-    limiter = textbook_limiter(settings, START)
-    limiter.close_until(START, START + 30)
-    limiter.change(replace(settings, longest_pause=longest), START + 10)
-    found = [limiter.wait(START + 10, n) for n in (1, 2)]
+    bucket = bucket_of(settings)
+    bucket.pause(START, 30)
+    bucket.change(replace(settings, longest_pause=longest), START + 10)
+    found = [bucket.rates.wait(START + 10, n) for n in (1, 2)]
     early = 0.1 if window and longest != 60.0 else 0.0  # a log knows that nothing was sent
     assert found == pytest.approx([wait - early for wait in waits])
 
 
 def test_slots_in_use_stay_in_use() -> None:
-    limiter = limiter_of(concurrency=3)
-    take_all(limiter, START)
-    limiter.change(limits(concurrency=2), START)
+    limiter = LocalConcurrencyLimiter(limits(concurrency=3))
+    assert take_all(limiter, START) == 3
+    limiter.change(limits(concurrency=2), START, OPEN)
     for _ in range(2):
-        assert not limiter.has_capacity()
+        assert limiter.wait(START, 1) == NEVER
         assert limiter.quotas(START) == (QuotaLeft("concurrency", 2, None, 0, None),)
-        limiter.vacate()
-    assert limiter.has_capacity()
+        limiter.give_back()
+    assert limiter.wait(START, 1) == 0
 
 
 def test_slots_count_before_there_is_a_limit_to_them() -> None:
-    limiter = limiter_of(TEN, burst=5)
-    take_all(limiter, START)
-    limiter.change(limits(TEN, burst=5, concurrency=6), START + 10)
-    assert take_all(limiter, START + 10) == 1
+    bucket = bucket_of(limits(TEN, burst=5))
+    assert send_all(bucket, START) == 5
+    bucket.change(limits(TEN, burst=5, concurrency=6), START + 10)
+    assert send_all(bucket, START + 10) == 1
+    bucket.change(limits(TEN, burst=5), START + 20)
+    assert send_all(bucket, START + 20) == 5
+    bucket.change(limits(TEN, burst=5, concurrency=12), START + 30)
+    assert send_all(bucket, START + 30) == 1
 
 
 # What others see of it.
@@ -327,16 +352,26 @@ def test_slots_count_before_there_is_a_limit_to_them() -> None:
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_idle(*, window: bool) -> None:
-    limiter = limiter_of(TEN, burst=2, window=window)
+    bucket = bucket_of(limits(TEN, burst=2, window=window))
+    assert bucket.is_idle(START)
+    sent = bucket.take(START)
+    assert sent is not None
+    assert not bucket.is_idle(START + 10), "its call is under way"
+    sent.close()
+    assert not bucket.is_idle(START + 0.05), "a new one would have more"
+    assert bucket.is_idle(START + 1)
+    bucket.pause(START + 1, 8)
+    assert not bucket.is_idle(START + 9)
+    assert bucket.is_idle(START + 11)
+
+
+def test_slots_in_use_are_not_idle() -> None:
+    limiter = LocalConcurrencyLimiter(limits(concurrency=2))
     assert limiter.is_idle(START)
     assert limiter.take(START, 0)
-    assert not limiter.is_idle(START + 10), "its call is under way"
-    limiter.vacate()
-    assert not limiter.is_idle(START + 0.05), "a new one would have more"
-    assert limiter.is_idle(START + 1)
-    limiter.close_until(START + 1, START + 9)
-    assert not limiter.is_idle(START + 9)
-    assert limiter.is_idle(START + 11)
+    assert not limiter.is_idle(START)
+    limiter.give_back()
+    assert limiter.is_idle(START)
 
 
 @pytest.mark.parametrize(
@@ -376,18 +411,19 @@ def test_what_is_left(taken: int, later: float, remaining: int, reset: int | Non
 
 
 def test_every_limit_is_told() -> None:
-    limiter = limiter_of(TEN, HOURLY, concurrency=8)
-    assert limiter.take(START, 0)
-    assert limiter.quotas(START) == (
+    bucket = bucket_of(limits(TEN, HOURLY, concurrency=8))
+    assert bucket.take(START)
+    assert bucket.quotas(START) == (
         QuotaLeft("10-per-1s", 10, 1, 0, 1),
         QuotaLeft("5000-per-3600s", 5000, 3600, 0, 1),
         QuotaLeft("concurrency", 8, None, 7, None),
     )
-    assert limiter_of().quotas(START) == ()
+    assert bucket_of(limits()).quotas(START) == ()
 
 
 def test_it_tells_where_it_stands() -> None:
-    assert repr(limiter_of(TEN)) == "<permits 0 under way (<gcra 10/1s, full at 1000s>,)>"
+    assert repr(limiter_of(TEN)) == "<rates (<gcra 10/1s, full at 1000s>,)>"
+    assert repr(LocalConcurrencyLimiter(limits(concurrency=2), 1)) == "<1 of 2 slots>"
 
 
 # Whatever happens.
@@ -410,68 +446,88 @@ steps = st.one_of(
 
 
 class Run:
-    """Permits in use, as a bucket uses them, and what went out when."""
+    """Limiters in use, as callers use them, and what went out when."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        self.limiter = textbook_limiter(settings, 0.0)
+        self.bucket = bucket_of(settings, 0.0)
         self.most = math.inf if settings.concurrency is None else settings.concurrency
         self.nanoseconds = 0
-        self.reserved = 0
-        self.slots = 0
+        self.reserved: list[Reservation] = []
+        self.over: list[Reservation] = []
+        """Those whose calls were sent, or have given up."""
         self.sent: list[int] = []
+        self.has_changed = False
+        """Whether there were other limits, or a pause, since a permit was reserved."""
 
     @property
     def now(self) -> float:
         return self.nanoseconds / 1e9
 
     def send(self) -> None:
-        if self.limiter.take(self.now, self.reserved):
-            self.slots += 1
+        reservation = self.bucket.take(self.now)
+        if reservation is not None:
+            self.over.append(reservation)
             self.sent.append(self.nanoseconds)
 
     def reserve(self) -> None:
-        if self.limiter.take(self.now, self.reserved):
-            self.limiter.reserve(self.now)
-            self.slots += 1
-            self.reserved += 1
+        reservation = self.bucket.reserve(self.now)
+        if reservation is not None:
+            self.reserved.append(reservation)
 
-    def queue(self) -> None:
-        if self.limiter.has_capacity() and self.limiter.wait(self.now, self.reserved + 1) == 0:
-            self.limiter.occupy()
-            self.slots += 1
-            self.reserved += 1
+    def set_aside(self) -> None:
+        reservation = self.bucket.take(self.now)
+        if reservation is not None:
+            reservation.set_aside(self.now)
+            reservation.release()
+            self.over.append(reservation)
 
-    def spend(self) -> None:
+    def commit(self) -> None:
         if self.reserved:
-            assert self.limiter.spend(self.now)
-            self.reserved -= 1
-            self.sent.append(self.nanoseconds)
+            reservation = self.reserved.pop()
+            self.over.append(reservation)
+            if reservation.commit(self.now):
+                self.sent.append(self.nanoseconds)
+            else:
+                assert self.has_changed, "a permit that was kept free is gone"
 
-    def spend_and_hold(self) -> None:
+    def commit_in_vain(self) -> None:
         if self.reserved:
-            assert self.limiter.spend(self.now)
-            self.limiter.reserve(self.now)
+            reservation = self.reserved.pop()
+            assert reservation.commit(self.now) or self.has_changed
+            reservation.release()
+            self.over.append(reservation)
 
-    def lapse(self) -> None:
-        self.reserved = max(self.reserved - 1, 0)
+    def release(self) -> None:
+        if self.reserved:
+            self.over.append(self.reserved.pop())
+            self.over[-1].release()
 
     def undo(self) -> None:
-        if self.limiter.take(self.now, self.reserved):
-            self.limiter.undo(self.now)
+        reservation = self.bucket.take(self.now)
+        if reservation is not None:
+            reservation.release()
+            reservation.close()
 
-    def vacate(self) -> None:
-        if self.slots > self.reserved:
-            self.limiter.vacate()
-            self.slots -= 1
+    def close(self) -> None:
+        if self.over:
+            self.over.pop().close()
 
     def pause(self) -> None:
-        self.limiter.close_until(self.now, self.now + 1.5)
+        self.bucket.pause(self.now, 1.5)
+        self.has_changed = True
+
+    def change(self, settings: ThrottleSettings) -> None:
+        self.bucket.change(settings, self.now)
+        self.has_changed = True
 
     def go_on(self, actions: list[tuple[int, Callable[["Run"], None]]]) -> None:
         for step, action in actions:
             self.nanoseconds += step
             action(self)
-            assert self.slots <= self.most
+            self.has_changed = self.has_changed and bool(self.reserved)
+            under_way = len(self.reserved) + len(self.over)
+            assert under_way == self.bucket.under_way <= self.most
+            assert len(self.reserved) == self.bucket.reserved
 
 
 actions = st.lists(
@@ -482,12 +538,13 @@ actions = st.lists(
                 Run.send,
                 Run.send,
                 Run.reserve,
-                Run.queue,
-                Run.spend,
-                Run.spend_and_hold,
-                Run.lapse,
+                Run.reserve,
+                Run.set_aside,
+                Run.commit,
+                Run.commit_in_vain,
+                Run.release,
                 Run.undo,
-                Run.vacate,
+                Run.close,
                 Run.pause,
             ]
         ),
@@ -531,8 +588,7 @@ def test_a_wait_is_true_to_the_nanosecond(
     """So long, and the call goes out, if those before it go as soon as they can."""
     run = Run(settings)
     run.go_on(happening)
-    limiter, start = run.limiter, run.nanoseconds
-    limiter.change(ThrottleSettings(settings.rates, settings.burst, settings.algorithm), run.now)
+    limiter, start = run.bucket.rates, run.nanoseconds
     foretold = [round(limiter.wait(run.now, n) * 1e9) for n in range(1, count + 1)]
     assert foretold == sorted(foretold)
     # Several windows can delay each other, from where the smallest of them begins anew.
@@ -563,8 +619,7 @@ def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
     ]
     run = Run(both[0])
     for which, course in happening:
-        run.limiter.change(both[which], run.now)
-        run.reserved = 0
+        run.change(both[which])
         run.go_on(course)
     most = max(each.rates[0].count + (each.burst or 1) - 1 for each in both)
     for first, beyond in zip(run.sent, run.sent[most:], strict=False):
@@ -578,11 +633,12 @@ def test_a_window_holds_for_what_was_sent_before_it_changed(
 ) -> None:
     run = Run(limits(before, window=True))
     run.go_on(happening)
-    run.reserved = 0
+    while run.reserved:
+        run.release()
     earlier = len(run.sent)
-    run.limiter.change(limits(after, window=True), run.now)
+    run.change(limits(after, window=True))
     for _ in range(20):
-        run.nanoseconds += round(run.limiter.wait(run.now, 1) * 1e9)
+        run.nanoseconds += round(run.bucket.wait(run.now) * 1e9)
         run.send()
     assert len(run.sent) == earlier + 20
     if after.count > before.count and after.period > before.period:

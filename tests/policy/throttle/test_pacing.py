@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
-from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.limiter import local_limiters
 from proxy.policy.throttle.pacing import most_in_window, pace, part_used
 from proxy.policy.throttle.wait_queue import Waiter, WaitQueue
 from tests.policy.throttle.strict import most_in, refused
@@ -43,15 +43,16 @@ class Sender:
         self.settings = settings
         self.chance = random.Random(seed)
         self.now = 1000.0
-        self.bucket: WaitQueue[Waiter] = WaitQueue(settings, LocalLimiter(settings, self.now))
+        self.bucket: WaitQueue[Waiter] = WaitQueue(settings, local_limiters(settings, self.now))
         self.sent: list[float] = []
 
     def send(self, calls: int) -> None:
         """So many calls, each as soon as it may go out."""
         for _ in range(calls):
             self.now += self._turn()
-            assert self.bucket.take(self.now)
-            self.bucket.vacate()
+            call = self.bucket.take(self.now)
+            assert call is not None
+            call.close()
             self.sent.append(self.now)
 
     def _turn(self) -> float:

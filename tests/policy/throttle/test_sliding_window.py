@@ -18,7 +18,7 @@ NANOSECOND = 1e-9
 def log_of(*sent: float, count: int = 3, period: float = 10.0) -> SlidingWindow:
     log = SlidingWindow(Rate(count, period))
     for now in sent:
-        log.spend(now)
+        assert log.take(now, 0)
     return log
 
 
@@ -92,13 +92,14 @@ def test_a_drained_log(sent: tuple[float, ...], expected: list[float]) -> None:
     assert not log.is_full(51.0)
 
 
-def test_what_is_sent_while_it_is_drained_counts_as_the_first_one() -> None:
+def test_the_first_one_after_it_was_drained_counts_unless_it_is_taken_back() -> None:
     log = log_of(period=15.0)
     log.close_until(51.0, 60.0)
-    log.spend(52.0)
-    assert slots(log, 52.0, 4) == [65, 70, 70, 80]
+    assert not log.take(52.0, 0)
+    assert log.take(60.0, 0)
+    assert slots(log, 60.0, 4) == [65, 70, 75, 80]
     log.take_back()
-    assert slots(log, 52.0, 4) == [60, 65, 70, 75]
+    assert slots(log, 60.0, 4) == [60, 65, 70, 75]
 
 
 def test_drained_again_it_gives_out_nothing_earlier() -> None:
@@ -198,7 +199,7 @@ def test_clocks_that_jump(
     look(log, now)
     assert log.wait(now, 1) == wait
     assert log.remaining(now) == (0 if wait else 3)
-    log.spend(now)
+    assert log.take(now + wait, 0)
     assert len(log) == 3
 
 

@@ -8,10 +8,22 @@ from itertools import pairwise
 import pytest
 
 from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
-from proxy.policy.throttle.limiter import NEVER, Limiter
-from proxy.policy.throttle.wait_queue import ThrottleCause, ThrottleRefusal, Waiter, WaitQueue
+from proxy.policy.throttle.limiter import (
+    NEVER,
+    Limiter,
+    Limiters,
+    LocalConcurrencyLimiter,
+)
+from proxy.policy.throttle.wait_queue import (
+    Reservation,
+    ReservationState,
+    ThrottleCause,
+    ThrottleRefusal,
+    Waiter,
+    WaitQueue,
+)
 from tests.policy.throttle.remote_limiter import GUESS, RemoteLimiter
-from tests.policy.throttle.textbook import textbook_limiter
+from tests.policy.throttle.textbook import textbook_limiters
 
 START = 1000.0
 TEN = Rate(10, 1.0)
@@ -48,8 +60,14 @@ def limits(
 class Caller(Waiter):
     """A waiter, with a name for the story."""
 
-    def __init__(self, name: str, entered: float, deadline: float) -> None:
-        super().__init__(entered, deadline)
+    def __init__(
+        self,
+        name: str,
+        entered: float,
+        deadline: float = math.inf,
+        reservation: Reservation | None = None,
+    ) -> None:
+        super().__init__(entered, deadline, reservation)
         self.name = name
         self.has_left = False
 
@@ -68,12 +86,15 @@ class Story:
     released caller sends at once, unless the story is about what happens when it does not.
     """
 
-    def __init__(self, settings: ThrottleSettings, limiter: Limiter | None = None) -> None:
+    def __init__(self, settings: ThrottleSettings, rates: Limiter | None = None) -> None:
         self.now = START
-        self.queue: WaitQueue[Caller] = WaitQueue(
-            settings, limiter or textbook_limiter(settings, START)
-        )
+        limiters = textbook_limiters(settings, START)
+        if rates is not None:
+            limiters = Limiters(rates, LocalConcurrencyLimiter)
+        self.queue: WaitQueue[Caller] = WaitQueue(settings, limiters)
         self.callers: dict[str, Caller] = {}
+        self.out: list[Reservation] = []
+        """Of calls that are not over, the oldest first."""
         self.told: list[tuple[str, str, float]] = []
         self.sends_at_once = True
 
@@ -84,7 +105,7 @@ class Story:
         """Let callers arrive one after the other, each with a deadline."""
         for name in names:
             caller = self.callers[name] = Caller(name, self.now, self.now + within)
-            if self.queue.take(self.now):
+            if self.send():
                 self.tell(caller, "out")
                 continue
             refusal = self.queue.refusal(self.now, within)
@@ -97,20 +118,45 @@ class Story:
     def look(self) -> bool:
         """See who is next; whether that brought anything."""
         served = self.queue.serve(self.now)
-        for caller in served.out:
+        for caller, reservation in served.out:
+            assert reservation.state is ReservationState.RESERVED
             self.tell(caller, "out")
+            if caller.reservation is None:
+                self.out.append(reservation)
+            else:
+                assert caller.reservation is reservation
             if self.sends_at_once:
-                assert self.queue.spend(self.now)
+                assert reservation.commit(self.now)
         for caller, cause in served.refused:
             self.tell(caller, cause)
         return bool(served.out or served.refused)
 
-    def reserve(self, now: float) -> bool:
-        """Release a caller at once that does not send yet."""
-        if not self.queue.take(now):
+    def send(self) -> bool:
+        """Let a caller out at once, that sends."""
+        reservation = self.queue.take(self.now)
+        if reservation is None:
             return False
-        self.queue.reserve(now)
+        self.out.append(reservation)
         return True
+
+    def reserve(self) -> Reservation:
+        """Let a caller out at once that does not send yet."""
+        reservation = self.queue.reserve(self.now)
+        assert reservation is not None
+        self.out.append(reservation)
+        return reservation
+
+    def finish(self) -> bool:
+        """End the oldest call; whether the queue has somebody for its slot."""
+        return self.out.pop(0).close() and self.look()
+
+    def come_back(
+        self, reservation: Reservation, name: str = "late", *, within: float = math.inf
+    ) -> bool:
+        """Let a caller wait for another permit."""
+        caller = Caller(name, self.now, self.now + within, reservation)
+        self.callers[name] = caller
+        return self.queue.come_back(caller)
 
     def leave(self, *names: str) -> None:
         for name in names:
@@ -223,7 +269,7 @@ def test_a_newcomer_in_a_pause(
     story = Story(settings)
     story.come(*(f"before {number}" for number in range(before)))
     story.pause(pause)
-    assert not story.queue.take(story.now)
+    assert not story.send()
     found = story.queue.refusal(story.now, within)
     told = None if found is None else (found.cause, round(found.wait, 6))
     assert told == refusal
@@ -268,9 +314,12 @@ def test_somebody_who_comes_when_a_pause_is_over() -> None:
 
 def test_what_is_undone_never_was() -> None:
     story = Story(limits(TEN, concurrency=1))
-    assert story.queue.take(START)
-    story.queue.undo(START)
-    assert story.queue.under_way == 0
+    for let_out in (story.queue.take, story.queue.reserve):
+        undone = let_out(START)
+        assert undone is not None
+        undone.release()
+        undone.close()
+    assert story.queue.under_way == story.queue.reserved == 0
     assert story.queue.is_idle(START)
 
 
@@ -315,10 +364,8 @@ def test_slots_go_to_those_who_came_first() -> None:
     story = Story(limits(concurrency=1))
     story.come(*"abc")
     assert story.queue.next_look(START) == 5, "nobody knows when a place becomes free"
-    story.until(1).queue.vacate()
-    story.look()
-    story.until(2).queue.vacate()
-    story.look()
+    assert story.until(1).finish()
+    assert story.until(2).finish()
     assert story.outs == {"a": 0, "b": 1, "c": 2}
     assert story.queue.under_way == 1
 
@@ -341,14 +388,11 @@ def test_a_place_and_a_permit_are_needed() -> None:
     story = Story(limits(TEN, burst=2, concurrency=1))
     story.come(*"abc")
     assert story.until(0.5).outs == {"a": 0}
-    story.queue.vacate()
-    story.look()
-    story.queue.vacate()
-    story.look()
+    assert story.finish()
+    assert story.finish()
     assert story.outs == {"a": 0, "b": 0.5, "c": 0.5}
     story.come("d")
-    story.queue.vacate()
-    assert not story.look()
+    assert not story.finish()
     assert story.until(1).outs["d"] == 0.6
 
 
@@ -406,40 +450,40 @@ def test_five_thousand_in_queue_are_no_burden() -> None:
 def test_what_is_held_is_nobody_elses() -> None:
     story = Story(limits(TEN, burst=2))
     story.sends_at_once = False
-    assert story.reserve(START)
-    assert story.queue.take(START)
-    assert not story.queue.take(START)
+    story.reserve()
+    assert story.send()
+    assert not story.send()
     story.come("a")
     assert story.until(9).outs == {"a": 0.1}
 
 
 def test_a_permit_is_spent_when_the_call_is_sent() -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    reservation = story.reserve()
     story.come("a", "b")
     story.now = START + 0.07
-    assert story.queue.spend(story.now)
+    assert reservation.commit(story.now)
     assert story.until(1).outs == {"a": 0.17, "b": 0.27}
 
 
 def test_a_permit_that_lapses_goes_to_the_next() -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    reservation = story.reserve()
     story.come("a", "b")
     story.now = START + 0.1
-    story.queue.lapse()
+    assert reservation.release(), "there are some to whom it may go"
     story.look()
     assert story.until(1).outs == {"a": 0.1, "b": 0.2}
     assert story.queue.under_way == 3, "it kept its place"
 
 
-def set_aside(story: Story, now: float) -> bool:
-    """Release a caller at once for which a connection has to be made."""
+def set_aside(story: Story, now: float) -> Reservation | None:
+    """Let a caller out at once for which a connection has to be made."""
     moment = START + now + 1e-6  # a tenth is no float
-    if not story.queue.take(moment):
-        return False
-    story.queue.set_aside(START + now)
-    return True
+    reservation = story.queue.take(moment)
+    if reservation is not None:
+        reservation.set_aside(START + now)
+    return reservation
 
 
 @pytest.mark.parametrize(
@@ -457,17 +501,18 @@ def test_while_connections_are_made_turns_come_at_the_rate(burst: int, turns: li
             assert not set_aside(story, now)
             assert not set_aside(story, following - 0.001)
     assert story.queue.under_way == len(turns)
-    assert story.queue.limiter.wait(START + 1, burst) == 0, "nothing was spent"
+    assert story.queue.rates.wait(START + 1, burst) == 0, "nothing was spent"
 
 
 def test_whose_connection_is_there_goes_before_those_who_have_none() -> None:
     story = Story(limits(TEN))
-    assert set_aside(story, 0.0)
+    reservation = set_aside(story, 0.0)
+    assert reservation is not None
     story.come("a", "b")
     story.now += 0.03
-    story.queue.rejoin()
-    assert story.queue.reserve_again(story.now)
-    assert story.queue.spend(story.now)
+    assert reservation.release()
+    assert story.queue.reserve_again(reservation, story.now)
+    assert reservation.commit(story.now)
     assert not story.look()
     story.until(1.0)
     assert story.told == [("a", "out", 0.13), ("b", "out", 0.23)]
@@ -490,13 +535,12 @@ def test_who_is_set_aside_comes_before_those_in_queue() -> None:
 
 def test_who_comes_back_is_first() -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    reservation = story.reserve()
     story.come("a", "b")
-    story.queue.lapse()
+    reservation.release()
     story.look()
-    late = Caller("late", story.now, math.inf)
-    assert not story.queue.reserve_again(story.now)
-    assert story.queue.come_back(late)
+    assert not story.queue.reserve_again(reservation, story.now)
+    assert story.come_back(reservation)
     story.come("c")
     assert story.queue.waiting == 3
     assert story.until(1).outs == {"a": 0, "late": 0.1, "b": 0.2, "c": 0.3}
@@ -505,16 +549,16 @@ def test_who_comes_back_is_first() -> None:
 
 def test_who_comes_back_needs_no_second_place() -> None:
     story = Story(limits(TEN, concurrency=1))
-    assert story.queue.take(START)
-    story.queue.reserve(START)
-    story.queue.lapse()
-    assert story.queue.reserve_again(START), "there is a permit, and nobody came back before it"
-    assert not story.queue.reserve_again(START)
-    late, later = Caller("late", START, math.inf), Caller("later", START, math.inf)
-    assert story.queue.come_back(late)
-    assert story.queue.come_back(later)
-    assert not story.queue.reserve_again(START + 9), "others came back before"
-    story.queue.lapse()
+    reservation = story.reserve()
+    reservation.release()
+    assert story.queue.reserve_again(reservation, START), "nobody came back before it"
+    # Others, from before there was one slot only.
+    late, later = (Reservation.of(story.queue, ReservationState.RELEASED) for _ in range(2))
+    assert not story.queue.reserve_again(late, START)
+    assert story.come_back(late, "late")
+    assert story.come_back(later, "later")
+    assert not story.queue.reserve_again(reservation, START + 9), "others came back before"
+    reservation.release()
     story.look()
     assert story.until(1).outs == {"late": 0, "later": 0.1}
     assert story.queue.under_way == 1
@@ -522,16 +566,15 @@ def test_who_comes_back_needs_no_second_place() -> None:
 
 def test_who_comes_back_is_not_held_to_the_patience_of_newcomers() -> None:
     story = Story(limits(Rate(1, 10.0), max_wait=0.0))
-    assert story.queue.take(START)
-    assert story.queue.come_back(Caller("late", START, math.inf))
+    assert story.send()
+    assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED))
     assert story.until(10).told == [("late", "out", 10)]
 
 
 def test_who_comes_back_may_leave() -> None:
     story = Story(limits(TEN))
     story.come("a")
-    late = story.callers["late"] = Caller("late", START, math.inf)
-    story.queue.come_back(late)
+    assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED))
     story.come("b")
     story.leave("late")
     assert story.until(1).outs == {"a": 0, "b": 0.1}
@@ -540,9 +583,8 @@ def test_who_comes_back_may_leave() -> None:
 def test_who_came_back_and_is_gone_costs_nothing() -> None:
     story = Story(limits(TEN))
     story.come("a")
-    late = Caller("late", START, math.inf)
-    story.queue.come_back(late)
-    late.has_left = True
+    assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED))
+    story.callers["late"].has_left = True
     story.come("b")
     assert story.until(1).outs == {"a": 0, "b": 0.1}
 
@@ -573,8 +615,7 @@ def test_the_spread_ends_with_those_it_is_for() -> None:
     story.pause(2.0)
     story.come("a", "b")
     story.until(2.5).come("c")
-    story.queue.vacate()
-    story.look()
+    assert story.finish()
     assert story.outs == {"a": 2, "b": 2.5, "c": 2.5}
 
 
@@ -583,8 +624,7 @@ def test_a_pause_that_nobody_waited_for_spreads_nobody() -> None:
     story.pause(2.0)
     story.until(2.1).come(*"abc")
     for _ in "bc":
-        story.queue.vacate()
-        story.look()
+        assert story.finish()
     assert story.outs == {"a": 2.1, "b": 2.1, "c": 2.1}
 
 
@@ -597,9 +637,8 @@ def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> Non
 
 
 def test_who_holds_a_permit_when_a_pause_begins_comes_back_before_those_in_queue() -> None:
-    queue: WaitQueue[Caller] = WaitQueue(limits(), textbook_limiter(limits(), START))
-    assert queue.take(START)
-    queue.reserve(START)
+    queue: WaitQueue[Caller] = WaitQueue(limits(), textbook_limiters(limits(), START))
+    assert queue.reserve(START)
     assert queue.pause(START, 0.1) == []
     assert queue.wait(START) == pytest.approx(0.1 + 0.5), "two share the second that follows"
     refusal = queue.refusal(START, 0.3)
@@ -620,8 +659,7 @@ def test_those_who_cannot_wait_for_its_end_are_told_at_once() -> None:
     story.come("a", "patient")
     story.until(1).come("hurried", within=2.0)
     story.come("calm")
-    late = Caller("late", story.now, story.now + 1.0)
-    story.queue.come_back(late)
+    assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED), within=1.0)
     story.pause(4.5)
     assert story.refusals == [
         ("late", PAUSED, 1),
@@ -642,13 +680,12 @@ def test_who_has_waited_for_too_long_in_a_pause_is_told_that_it_was_the_pause() 
 
 def test_a_pause_begins_between_ones_turn_and_sending() -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    reservation = story.reserve()
     story.come("b")
     story.pause(2.0)
-    assert not story.queue.spend(START + 0.01)
-    late = Caller("late", START + 0.01, math.inf)
-    assert not story.queue.reserve_again(START + 0.01)
-    assert story.queue.come_back(late)
+    assert not reservation.commit(START + 0.01)
+    assert not story.queue.reserve_again(reservation, START + 0.01)
+    assert story.come_back(reservation)
     assert story.until(9).outs == {"late": 2, "b": 2.1}
 
 
@@ -661,10 +698,10 @@ def test_a_pause_begins_between_ones_turn_and_sending() -> None:
 )
 def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, stays: bool) -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    reservation = story.reserve()
     story.pause(5.1 if within == math.inf else 2.0)
-    assert not story.queue.spend(START)
-    assert story.queue.come_back(Caller("late", START, START + within)) is stays
+    assert not reservation.commit(START)
+    assert story.come_back(reservation, within=within) is stays
     assert story.queue.waiting == 0
 
 
@@ -819,8 +856,8 @@ def test_who_is_gone_when_it_becomes_known_is_not_refused() -> None:
 def test_who_comes_when_it_is_known_again_does_not_hide_those_who_guessed() -> None:
     story, remote = far_story(limits(TEN, max_wait=0.5))
     remote.answer(0, next_at=START + 0.9, interval=0.1)
-    assert not story.queue.take(START)
-    story.queue.join(Caller("d", START, math.inf), START)
+    assert not story.send()
+    story.queue.join(Caller("d", START), START)
     story.look()
     assert [name for name, _, _ in story.refusals] == ["a", "b", "c", "d"]
 
@@ -850,14 +887,37 @@ def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
     remote = RemoteLimiter()
     remote.answer(1, next_at=None)
     story = Story(limits(TEN), remote)
-    assert story.reserve(START)
+    reservation = story.reserve()
     remote.answer(-1, next_at=START + 0.1)
-    assert not story.queue.spend(START)
-    assert story.queue.come_back(Caller("late", START, math.inf))
+    assert not reservation.commit(START)
+    assert story.come_back(reservation)
     remote.answer(1, next_at=START + 0.2)
     story.look()
     assert story.outs == {"late": 0}
     assert story.queue.under_way == 1
+
+
+def test_permits_are_asked_for_those_only_who_could_use_them() -> None:
+    remote = RemoteLimiter()
+    remote.answer(2, next_at=None)
+    story = Story(limits(TEN, concurrency=3), remote)
+    story.come(*"ab")
+    story.come(*"cdef")
+    assert remote.asked == [1] * 4, "one slot is free, however many wait"
+
+
+def test_who_has_its_slot_is_not_forgotten_where_all_slots_are_taken() -> None:
+    remote = RemoteLimiter()
+    remote.answer(1, next_at=None)
+    story = Story(limits(TEN, concurrency=1), remote)
+    reservation = story.reserve()
+    story.come("a", "b")
+    assert remote.asked == []
+    remote.answer(-1, next_at=None)
+    assert not reservation.commit(START)
+    assert story.come_back(reservation)
+    story.look()
+    assert remote.asked == [1], "it needs a permit, and the others a slot"
 
 
 # What others see of it.
@@ -867,14 +927,13 @@ def test_idle() -> None:
     story = Story(limits(TEN))
     queue = story.queue
     assert queue.is_idle(START)
-    assert story.reserve(START)
+    reservation = story.reserve()
     assert not queue.is_idle(START), "somebody is about to send"
-    queue.lapse()
-    queue.vacate()
+    reservation.close()
     assert queue.is_idle(START)
-    queue.join(Caller("a", START, math.inf), START)
+    queue.join(Caller("a", START), START)
     assert not queue.is_idle(START), "somebody waits"
-    queue.leave(next(iter(queue._queue)))
+    queue.leave(next(iter(queue.waiters)))
     queue.pause(START, 1.0)
     assert not queue.is_idle(START + 0.9), "it is closed"
     assert queue.is_idle(START + 2)
@@ -882,9 +941,9 @@ def test_idle() -> None:
 
 def test_it_tells_where_it_stands() -> None:
     story = Story(limits(TEN))
-    assert story.reserve(START)
+    story.reserve()
     story.come("a")
-    assert repr(story.queue) == "<bucket, 1 waiting, 1 held>"
+    assert repr(story.queue) == "<bucket, 1 waiting, 1 reserved>"
 
 
 def test_a_change_reaches_the_permits() -> None:
@@ -893,4 +952,4 @@ def test_a_change_reaches_the_permits() -> None:
     after = replace(limits(TEN), concurrency=1)
     story.change(after)
     assert story.queue.settings == after
-    assert not story.queue.take(START)
+    assert not story.send()

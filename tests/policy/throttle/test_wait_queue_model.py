@@ -14,8 +14,8 @@ from hypothesis.stateful import (
 )
 
 from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
-from proxy.policy.throttle.wait_queue import ThrottleCause, Waiter, WaitQueue
-from tests.policy.throttle.textbook import textbook_limiter
+from proxy.policy.throttle.wait_queue import Reservation, ThrottleCause, Waiter, WaitQueue
+from tests.policy.throttle.textbook import textbook_limiters
 from tests.support.depth import fewer
 
 SECOND = 1_000_000_000
@@ -51,7 +51,9 @@ class Caller(Waiter):
         self.number = number
         self.has_left = False
         self.was_held_before = False
-        """Whether it was released while other limits applied."""
+        """Whether its permit was reserved while other limits applied, or before a pause."""
+        self.held: Reservation | None = None
+        """What it has got of the queue."""
 
     @property
     def is_gone(self) -> bool:
@@ -70,6 +72,8 @@ class Line(RuleBasedStateMachine):
         self.reserved: list[Caller] = []
         self.lapsed: list[Caller] = []
         """Callers that came back: they have their slots, and no permit."""
+        self.aside: list[Caller] = []
+        """Callers for which a connection is made."""
         self.sending: list[Caller] = []
         self.last_out = 0
         """The number of the last caller that was released for the first time."""
@@ -79,7 +83,7 @@ class Line(RuleBasedStateMachine):
 
     @initialize(settings=all_settings)
     def begin(self, settings: ThrottleSettings) -> None:
-        self.queue: WaitQueue[Caller] = WaitQueue(settings, textbook_limiter(settings, self.now))
+        self.queue: WaitQueue[Caller] = WaitQueue(settings, textbook_limiters(settings, self.now))
 
     @property
     def now(self) -> float:
@@ -88,22 +92,28 @@ class Line(RuleBasedStateMachine):
     @property
     def placed(self) -> list[Caller]:
         """Callers that have their slots."""
-        return [*self.back, *self.reserved, *self.lapsed, *self.sending]
+        return [*self.back, *self.reserved, *self.lapsed, *self.aside, *self.sending]
 
     # What the world does.
 
-    @rule(within=st.sampled_from([math.inf, math.inf, 3.0, 0.3, 0.0]), sends=st.booleans())
-    def come(self, within: float, *, sends: bool) -> None:
+    @rule(
+        within=st.sampled_from([math.inf, math.inf, 3.0, 0.3, 0.0]),
+        does=st.sampled_from(["send", "send", "reserve", "set aside"]),
+    )
+    def come(self, within: float, does: str) -> None:
         now = self.now
         self.callers += 1
         caller = Caller(self.callers, now, now + within)
-        if self.queue.take(now):
+        caller.held = self.queue.reserve(now) if does == "reserve" else self.queue.take(now)
+        if caller.held is not None:
             self.first_turn(caller)
-            if sends:
+            if does == "send":
                 self.send(caller)
-            else:
-                self.queue.reserve(now)
+            elif does == "reserve":
                 self.reserved.append(caller)
+            else:
+                caller.held.set_aside(now)
+                self.aside.append(caller)
             return
         refusal = self.queue.refusal(now, within)
         if refusal is None:
@@ -151,18 +161,29 @@ class Line(RuleBasedStateMachine):
     def use(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(caller)
-        if self.queue.spend(self.now):
+        assert caller.held is not None
+        if caller.held.commit(self.now):
             self.send(caller)
         else:
-            assert self.now < self.opens
+            assert self.now < self.opens or caller.was_held_before
             self.lapsed.append(caller)
+
+    @precondition(lambda self: self.aside)
+    @rule(data=st.data())
+    def connected(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from(self.aside))
+        self.aside.remove(caller)
+        assert caller.held is not None
+        caller.held.release()
+        self.lapsed.append(caller)
 
     @precondition(lambda self: self.reserved)
     @rule(data=st.data())
     def lapse(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(caller)
-        self.queue.lapse()
+        assert caller.held is not None
+        caller.held.release()
         caller.was_held_before = False
         self.lapsed.append(caller)
         self.look()
@@ -172,7 +193,9 @@ class Line(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.lapsed))
         caller.entered, caller.has_left, caller.was_held_before = self.now, False, False
-        if self.queue.reserve_again(self.now):
+        caller.reservation = caller.held
+        assert caller.held is not None
+        if self.queue.reserve_again(caller.held, self.now):
             assert not self.back
             self.lapsed.remove(caller)
             self.reserved.append(caller)
@@ -183,12 +206,14 @@ class Line(RuleBasedStateMachine):
         else:
             assert self.opens > min(caller.deadline, self.now + self.patience)
 
-    @precondition(lambda self: self.lapsed or self.sending)
+    @precondition(lambda self: self.lapsed or self.sending or self.aside or self.reserved)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        caller = data.draw(st.sampled_from([*self.lapsed, *self.sending]))
-        (self.lapsed if caller in self.lapsed else self.sending).remove(caller)
-        self.queue.vacate()
+        lists = (self.lapsed, self.sending, self.aside, self.reserved)
+        caller = data.draw(st.sampled_from([caller for each in lists for caller in each]))
+        next(each for each in lists if caller in each).remove(caller)
+        assert caller.held is not None
+        caller.held.close()
         self.look()
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 2.0, 10.0]))
@@ -196,6 +221,8 @@ class Line(RuleBasedStateMachine):
         longest = self.queue.settings.longest_pause
         if longest is not None and seconds:
             self.opens = max(self.opens, self.now + min(seconds, longest))
+            for caller in self.reserved:
+                caller.was_held_before = True
         for caller in self.queue.pause(self.now, seconds):
             assert min(caller.deadline, caller.entered + self.patience) < self.opens
             self.refused(caller)
@@ -227,8 +254,10 @@ class Line(RuleBasedStateMachine):
     def look(self) -> bool:
         served = self.queue.serve(self.now)
         assert not served.out or self.now >= self.opens
-        for caller in served.out:
+        for caller, reservation in served.out:
             assert not caller.has_left
+            assert caller.held in {None, reservation}
+            caller.held = reservation
             if caller in self.back:
                 assert not any(not before.has_left for before in self.back_before(caller))
                 self.back.remove(caller)
@@ -249,7 +278,7 @@ class Line(RuleBasedStateMachine):
 
     def forget_those_who_left(self) -> None:
         """Forget callers that left, once the queue has removed them."""
-        known = {*self.queue._queue, *self.queue._returned}
+        known = {*self.queue.waiters, *self.queue.returned}
         self.lapsed += [caller for caller in self.back if caller.has_left and caller not in known]
         for line in (self.in_queue, self.back):
             line[:] = [caller for caller in line if not caller.has_left or caller in known]
@@ -264,8 +293,7 @@ class Line(RuleBasedStateMachine):
     def send(self, caller: Caller) -> None:
         self.sending.append(caller)
         assert self.now >= self.opens
-        if not caller.was_held_before:
-            self.sent.append(self.clock)
+        self.sent.append(self.clock)
         settings = self.queue.settings
         for rate in settings.rates:
             if settings.algorithm is RateAlgorithm.WINDOW:
@@ -281,12 +309,15 @@ class Line(RuleBasedStateMachine):
 
     def alone(self, settings: ThrottleSettings) -> WaitQueue[Caller]:
         """A copy in which all who hold a permit send now."""
-        queue = deepcopy(self.queue)
+        queue, reserved = deepcopy((self.queue, [caller.held for caller in self.reserved]))
         queue.settings = settings
-        for caller in self.reserved:
-            if not queue.spend(self.now):
+        for reservation in reserved:
+            assert reservation is not None
+            if not reservation.commit(self.now):
                 # The caller has its slot, and nothing else to do than to wait.
-                queue.come_back(Caller(caller.number, self.now, math.inf))
+                caller = Caller(0, self.now, math.inf)
+                caller.reservation = reservation
+                queue.come_back(caller)
         return queue
 
     def when_it_goes(self) -> float:
@@ -297,10 +328,10 @@ class Line(RuleBasedStateMachine):
         clock = self.clock
         while True:
             served = queue.serve(clock / SECOND)
-            if one in served.out:
+            if any(caller is one for caller, _ in served.out):
                 return (clock - self.clock) / SECOND
-            for _ in served.out:
-                assert queue.spend(clock / SECOND)
+            for _, reservation in served.out:
+                assert reservation.commit(clock / SECOND)
             wait = queue.next_look(clock / SECOND)
             assert wait is not None
             clock = after(clock, wait)
@@ -316,7 +347,7 @@ class Line(RuleBasedStateMachine):
         settings = self.queue.settings
         is_simple = settings.algorithm is RateAlgorithm.GCRA or len(settings.rates) < 2
         nobody_is_gone = not any(caller.has_left for caller in (*self.in_queue, *self.back))
-        return settings.concurrency is None and is_simple and nobody_is_gone
+        return settings.concurrency is None and is_simple and nobody_is_gone and not self.aside
 
     def check_refusal(self, cause: ThrottleCause, wait: float, within: float) -> None:
         """Refused only if there is no other way; and who obeys Retry-After passes."""
@@ -332,8 +363,8 @@ class Line(RuleBasedStateMachine):
         clock, end = self.clock, after(self.clock, wait) + self.rounding
         while (step := queue.next_look(clock / SECOND)) is not None and clock < end:
             clock = min(after(clock, step), end)
-            for _ in queue.serve(clock / SECOND).out:
-                assert queue.spend(clock / SECOND)
+            for _, reservation in queue.serve(clock / SECOND).out:
+                assert reservation.commit(clock / SECOND)
         assert queue.take(end / SECOND)
 
     def check_promise(self, within: float, *, is_in: bool) -> None:
@@ -355,6 +386,7 @@ class Line(RuleBasedStateMachine):
         if not hasattr(self, "queue"):
             return
         assert self.queue.under_way == len(self.placed)
+        assert self.queue.reserved == len(self.reserved)
         assert self.queue.waiting == len(self.in_queue) + len(self.back)
         everybody = [*self.in_queue, *self.placed]
         assert len(everybody) == len(set(everybody))
@@ -365,10 +397,10 @@ class Line(RuleBasedStateMachine):
             return
         for caller in (*self.in_queue, *self.back):
             self.queue.leave(caller)
-        for _ in self.reserved:
-            self.queue.lapse()
-        for _ in self.placed:
-            self.queue.vacate()
+        for caller in self.placed:
+            assert caller.held is not None
+            caller.held.close()
+        assert self.queue.reserved == self.queue.under_way == 0
         assert self.queue.is_idle(self.now + 1000)
         assert self.queue.next_look(self.now) is None
 

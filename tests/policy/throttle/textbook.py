@@ -5,7 +5,7 @@ is for ``test_pacing.py``.
 """
 
 from proxy.policy.settings import Rate, ThrottleSettings
-from proxy.policy.throttle.limiter import LocalLimiter
+from proxy.policy.throttle.limiter import Limiters, LocalConcurrencyLimiter, LocalRateLimiter
 from proxy.policy.throttle.pacing import Pace, nanoseconds
 
 
@@ -15,6 +15,11 @@ def textbook_pace(settings: ThrottleSettings, rate: Rate) -> Pace:
     return Pace(rate.count, period, settings.burst or 1, early=0, window=period)
 
 
-def textbook_limiter(settings: ThrottleSettings, now: float) -> LocalLimiter:
-    """Return the limiter of one process at that pace."""
-    return LocalLimiter(settings, now, textbook_pace)
+def textbook_limiter(settings: ThrottleSettings, now: float) -> LocalRateLimiter:
+    """Return the limiter of the rates of one process at that pace."""
+    return LocalRateLimiter(settings, now, textbook_pace)
+
+
+def textbook_limiters(settings: ThrottleSettings, now: float) -> Limiters:
+    """Return the limiters of one process at that pace."""
+    return Limiters(textbook_limiter(settings, now), LocalConcurrencyLimiter)

@@ -42,8 +42,10 @@ class Losses:
     def __init__(self) -> None:
         self.letters: dict[str, int] = {}
 
-    def expired(self, route: str, letters: int) -> None:
-        self.letters[route] = self.letters.get(route, 0) + letters
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        route, why = labels
+        assert (metric, why) == ("holdfast_dead_letters_dropped_total", "expired")
+        self.letters[route] = self.letters.get(route, 0) + by
 
 
 @asynccontextmanager

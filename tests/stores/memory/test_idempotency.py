@@ -28,10 +28,11 @@ class Memory:
     def __init__(self, entries: int = 1000, most: int = 10**6) -> None:
         self.clock = FakeClock()
         self.evicted = 0
-        self.claims = MemoryIdempotencyStore(MemorySettings(entries, most), self.clock, self._count)
+        self.claims = MemoryIdempotencyStore(MemorySettings(entries, most), self.clock, self)
 
-    def _count(self) -> None:
-        self.evicted += 1
+    def count(self, metric: str, *labels: str, by: int = 1) -> None:
+        assert (metric, labels) == ("holdfast_store_evictions_total", ())
+        self.evicted += by
 
     async def claim(self, name: str, waited_for: str = "", caller: str = "") -> Claimed:
         return await self.claims.claim(ask("one", name, waited_for=waited_for, caller=caller))

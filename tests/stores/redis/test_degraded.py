@@ -9,8 +9,8 @@ import pytest
 
 from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
 from proxy.policy.throttle.limiter import NEVER
-from proxy.stores.redis.degraded import degraded_limiter
-from proxy.stores.redis.limiter import SharedLimiter
+from proxy.stores.redis.degraded import degraded_rates
+from proxy.stores.redis.rates import SharedRateLimiter
 from tests.stores.running_stores import (
     CLOCK,
     Callers,
@@ -78,7 +78,7 @@ async def test_each_mode_holds_at_once_and_until_the_store_is_back(
         await calls_out(lines["local"], len(lines["local"].sent) + 1)
         await calls_out(lines["open"], 12)
         assert CLOCK.monotonic() - began < SOON
-        assert lines["closed"].limiter.wait(CLOCK.monotonic(), 1) == NEVER
+        assert lines["closed"].rates.wait(CLOCK.monotonic(), 1) == NEVER
         assert len(lines["closed"].sent) == already
         assert_within(lines["local"].sent, 100, 4)
 
@@ -143,7 +143,7 @@ async def test_on_its_own_an_instance_keeps_to_its_share() -> None:
 
 def test_what_stands_in_for_the_store_begins_without_a_burst() -> None:
     # The store may have given out all of it a moment ago.
-    local = degraded_limiter(per_second(100, 20), instances=2, now=50.0, under_way=0, life=0.025)
+    local = degraded_rates(per_second(100, 20), instances=2, now=50.0, life=0.025)
     interval = 2 * 1.051 / 100
     assert [local.wait(50.0, n) for n in (1, 2, 3)] == pytest.approx(
         [interval, 2 * interval, 3 * interval], abs=1e-6
@@ -171,8 +171,8 @@ async def test_the_store_is_told_what_was_sent_without_it() -> None:
     async with redis_server() as server, running_store(server.settings()) as store:
         line = Callers(store, per_second(5), callers=5)
         await calls_out(line, 1)
-        limiter = line.limiter
-        assert isinstance(limiter, SharedLimiter)
+        limiter = line.rates
+        assert isinstance(limiter, SharedRateLimiter)
         for _ in range(4):
             store.went_down()
             await calls_out(line, len(line.sent) + 1)
@@ -195,8 +195,8 @@ async def test_what_was_told_in_vain_is_told_again() -> None:
         await eventually(lambda: store.state == "down")
         server.resume()
         await eventually(lambda: store.state == "up")
-        assert isinstance(line.limiter, SharedLimiter)
-        line.limiter.trust_store()
+        assert isinstance(line.rates, SharedRateLimiter)
+        line.rates.trust_store()
         await calls_out(line, len(line.sent) + 2)
         line.stop()
         assert most_in(line.sent, 1.0) <= 5 + 1
@@ -239,14 +239,14 @@ async def test_calls_under_way_are_counted_throughout() -> None:
         await calls_out(line, 3)
         await server.stop()
         await eventually(lambda: store.state == "down")
-        assert not line.limiter.has_capacity()
+        assert line.slots.wait(CLOCK.monotonic(), 1) == NEVER
         await server.start()
         await eventually(lambda: store.state == "up")
         async with server.client() as client:
             await eventually(lambda: line.changes >= 3)
             (held,) = (await client.hgetall("holdfast:route:line")).values()
         assert str(held).startswith("3 3 ")
-        line.limiter.vacate()
+        line.finish()
         line.call()
         await calls_out(line, 4)
 
@@ -261,9 +261,9 @@ async def test_a_pause_that_was_told_to_one_during_an_outage_is_told_to_all_afte
         await server.stop()
         await eventually(lambda: one.state == other.state == "down")
         now = CLOCK.monotonic()
-        told.limiter.close_until(now, now + 30)
-        assert not told.limiter.take(now, 0)
-        assert untold.limiter.take(now, 0)
+        told.bucket.pause(now, 30)
+        assert not told.rates.take(now, 0)
+        assert untold.rates.take(now, 0)
         await server.start()
         await eventually(lambda: untold.pauses)
 
@@ -395,7 +395,7 @@ async def test_a_server_that_is_of_no_use_is_down(
     tally = Tally()
     async with useless() as settings, running_store(settings, tally=tally) as store:
         assert store.state == "down"
-        limiter = Callers(store, per_second(10)).limiter
+        limiter = Callers(store, per_second(10)).rates
         now = CLOCK.monotonic()
         opens = now + limiter.wait(now, 1)
         assert not limiter.take(opens - 0.001, 0), "not with a call"

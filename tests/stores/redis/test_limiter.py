@@ -1,6 +1,7 @@
 """One limit for three instances, whatever becomes of one of them."""
 
 import asyncio
+import math
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.settings import ThrottleSettings
+from proxy.policy.throttle.wait_queue import Reservation, Waiter
 from tests.stores.running_stores import (
     CLOCK,
     Callers,
@@ -150,7 +152,52 @@ async def test_unused_slots_are_given_back_at_once() -> None:
         second = Callers(other, four, callers=4, lasts=60.0)
         await calls_out(second, 4)
         assert second.sent[3] - first.sent[-1] < 1.0
-        await eventually(lambda: first.limiter.is_idle(CLOCK.monotonic()))
+        await eventually(lambda: first.slots.is_idle(CLOCK.monotonic()))
+
+
+async def test_slots_of_a_limit_that_is_dropped_are_free_and_count_again_with_the_next() -> None:
+    async with (
+        redis_server() as server,
+        running_store(server.settings()) as one,
+        running_store(server.settings()) as other,
+    ):
+        four, nothing = ThrottleSettings(concurrency=4), ThrottleSettings()
+        first = Callers(one, four, callers=4, lasts=60.0)
+        await calls_out(first, 4)
+        second = Callers(other, four, callers=6, lasts=60.0)
+        first.bucket.change(nothing, CLOCK.monotonic())
+        began = CLOCK.monotonic()
+        await calls_out(second, 4)
+        assert CLOCK.monotonic() - began < 1.0, "without waiting for a lease to end"
+        first.stop()
+        first.bucket.change(four, CLOCK.monotonic())
+        await eventually(lambda: not first.slots.ask(CLOCK.monotonic(), 0))
+        assert not first.take(CLOCK.monotonic()), "four of its own are under way yet"
+        for _ in range(4):
+            first.finish()
+        assert first.bucket.under_way == 0
+        second.stop()
+
+
+async def test_who_has_a_slot_gets_another_permit_though_all_slots_are_taken() -> None:
+    """As after a connection that took longer to make than a permit lives."""
+    async with redis_server() as server, running_store(server.settings()) as store:
+        line = Callers(store, per_second(100, concurrency=1))
+        queue = line.bucket
+
+        def reserved() -> Reservation | None:
+            line.ask(CLOCK.monotonic(), 1)
+            return queue.reserve(CLOCK.monotonic())
+
+        call = await eventually(reserved)
+        assert call is not None
+        now = CLOCK.monotonic()
+        queue.pause(now, 0.01)
+        assert not call.commit(now), "what was at hand is lost"
+        assert queue.come_back(Waiter(now, math.inf, call))
+        released = await eventually(lambda: queue.serve(CLOCK.monotonic()).out)
+        assert [reservation for _, reservation in released] == [call]
+        assert call.commit(CLOCK.monotonic())
 
 
 async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None:
@@ -163,11 +210,11 @@ async def test_a_pause_reaches_every_instance_and_ends_without_a_burst() -> None
         now = CLOCK.monotonic()
         await server.has_listeners(3)
         for lines in (limited, unlimited):
-            lines[0].limiter.close_until(now, now + 0.3)
+            lines[0].bucket.pause(now, 0.3)
         await eventually(lambda: all(line.pauses for line in unlimited[1:] + limited[1:]))
         for line in limited[1:] + unlimited[1:]:
             assert line.pauses[0] == pytest.approx(now + 0.3, abs=0.1)
-            assert not line.limiter.take(CLOCK.monotonic(), 0)
+            assert not line.rates.take(CLOCK.monotonic(), 0)
         for line in limited:
             line.call(10)
         await eventually(lambda: sum(len(line.sent) for line in limited) >= 5)
@@ -184,12 +231,12 @@ async def test_what_was_on_its_way_when_a_pause_began_is_not_used_after_it() -> 
         # Who begins to listen asks whether there is a pause: that shall be over.
         await eventually(lambda: tally.answered["subscribe"])
         line = Callers(store, per_second(100, 20))
-        line.limiter.ask(CLOCK.monotonic(), 5)
+        line.rates.ask(CLOCK.monotonic(), 5)
         now = CLOCK.monotonic()
-        line.limiter.close_until(now, now + 0.02)  # shorter than a permit lives
+        line.bucket.pause(now, 0.02)  # shorter than a permit lives
         await eventually(lambda: tally.answered["take"] == tally.answered["pause"] == 1)
         await asyncio.sleep(max(now + 0.025 - CLOCK.monotonic(), 0))
-        assert not line.limiter.take(CLOCK.monotonic(), 0)
+        assert not line.rates.take(CLOCK.monotonic(), 0)
         line.stop()
 
 
@@ -201,11 +248,11 @@ async def test_an_instance_that_comes_later_learns_of_the_pause() -> None:
     ):
         first = Callers(early, ThrottleSettings())
         now = CLOCK.monotonic()
-        first.limiter.close_until(now, now + 30)
+        first.bucket.pause(now, 30)
         await asyncio.sleep(0.05)
         second = Callers(late, ThrottleSettings())
         await eventually(lambda: second.pauses)
-        assert second.limiter.wait(CLOCK.monotonic(), 1) > 29
+        assert second.rates.wait(CLOCK.monotonic(), 1) > 29
 
 
 async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
@@ -223,7 +270,7 @@ async def test_a_lost_subscription_is_renewed_and_nothing_is_missed() -> None:
         await server.has_listeners(2)
         await client.client_kill_filter(_type="pubsub")
         now = CLOCK.monotonic()
-        telling.limiter.close_until(now, now + 30)
+        telling.bucket.pause(now, 30)
         await eventually(lambda: hearing.pauses)
         assert other.state == "up"
         assert tally.answered["subscribe"] == 2

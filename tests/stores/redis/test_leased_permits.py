@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from proxy.stores.redis.rates import LeasedPermits
+from proxy.stores.redis.leased_permits import LeasedPermits
 
 OFTEN = 0.0001
 """Seconds from one permit to the next where the rate is no matter."""

@@ -1,0 +1,447 @@
+"""The table of metrics: every family with its text, labels, source, and rule over workers.
+
+This is the one place that lists them. ``/metrics`` shows the rows in this order
+(``exposition.py``), ``aggregate.py`` merges them over workers, the reference in the README is made
+from them, and tests compare dashboards and alerts with them. Names and labels are a contract with
+those: seconds as the unit, ``_total`` for what only grows, and labels that come from the
+configuration or from a closed set, never from a client.
+
+What only ``/status`` shows is a plain source, listed at the end.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from proxy.core.recorders import AddressState, ThrottleState
+from proxy.observe.metrics.family import (
+    Counted,
+    Derived,
+    Family,
+    Given,
+    Label,
+    MetricSubject,
+    Sample,
+)
+from proxy.observe.metrics.series import Histogram, Tally, merge_by_key
+from proxy.observe.metrics.snapshot import MetricSource, ProcessSnapshot, ThrottleName
+from proxy.policy.attempt import STATUS_CLASSES, FailureKind, outcome_label
+from proxy.policy.breaker import BreakerState
+from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
+from proxy.policy.idempotency.record import KnownKeys
+from proxy.policy.reasons import KeyResult, VerdictReason
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+# Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
+LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+WAIT_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""A wait is chosen, so it may be next to nothing, or minutes that an upstream asked for."""
+STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+"""A store is near, and a request gives up on it before a caller would notice."""
+
+PHASES = ("body", "queue", "backoff", "upstream", "response")
+"""Where a client can leave: while it sends, while it waits (in a queue, between two
+attempts, or for one), while it receives."""
+WAIT_SOURCES = ("backoff", "hint")
+"""What chose the wait before another attempt: our backoff, or a hint of the upstream."""
+DECISIONS = ("passed", "delayed", "refused")
+"""What a throttle can decide; every attempt has exactly one of these."""
+RELOAD_RESULTS = ("success", "failure")
+
+# What series are about.
+
+PROCESS = MetricSubject()
+STORE = MetricSubject()
+"""The store, where it is shared."""
+ROUTE = MetricSubject((Label("route"),))
+RETRYING_ROUTE = MetricSubject(ROUTE.labels)
+"""A route that retries or falls back."""
+KEYED_ROUTE = MetricSubject(ROUTE.labels)
+"""A route with idempotency keys."""
+DEAD_LETTER_ROUTE = MetricSubject(ROUTE.labels)
+"""A route that keeps dead letters."""
+UPSTREAM = MetricSubject((Label("upstream"),))
+ROUTE_TO_UPSTREAM = MetricSubject((*ROUTE.labels, *UPSTREAM.labels), parts=(ROUTE, UPSTREAM))
+THROTTLE = MetricSubject((Label("scope", ("route", "upstream")), Label("name")))
+
+
+# Rules that make one value of those of several workers.
+
+
+def by_key(
+    merge: Callable[[Sequence[ValueT]], ValueT],
+) -> Callable[[Sequence[Mapping[KeyT, ValueT]]], Mapping[KeyT, ValueT]]:
+    """Return the rule that merges values which have the same key by *merge*."""
+    return lambda parts: merge_by_key(parts, merge)
+
+
+def first(parts: Sequence[ValueT]) -> ValueT:
+    """Return the first value that says anything: that of the supervisor, if it has one."""
+    return next(filter(None, parts), parts[0])
+
+
+def known(
+    merge: Callable[[Sequence[ValueT]], ValueT],
+) -> Callable[[Sequence[ValueT | None]], ValueT | None]:
+    """Return the rule that merges by *merge* what is known; None if nothing is."""
+
+    def merge_known(parts: Sequence[ValueT | None]) -> ValueT | None:
+        values = [part for part in parts if part is not None]
+        return merge(values) if values else None
+
+    return merge_known
+
+
+def by_field(
+    kind: Callable[..., ValueT],
+    usual: Callable[[Sequence[Any]], Any],
+    **rules: Callable[[Sequence[Any]], Any],
+) -> Callable[[Sequence[ValueT]], ValueT]:
+    """Return the rule that merges dataclasses of *kind* by the *usual* rule, but for *rules*."""
+
+    def merge_fields(parts: Sequence[ValueT]) -> ValueT:
+        names = parts[0].__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
+        return kind(
+            **{name: rules.get(name, usual)([getattr(p, name) for p in parts]) for name in names}
+        )
+
+    return merge_fields
+
+
+def _worst_store(states: Sequence[str | None]) -> str | None:
+    """Return ``down`` if the store is down for any worker."""
+    return "down" if "down" in states else first(states)
+
+
+def _addresses(parts: Sequence[Sequence[AddressState]]) -> list[AddressState]:
+    by_address = ({state.address: state for state in part} for part in parts)
+    # Each worker judges by its own attempts; callers that are refused feel the worst.
+    merge = by_field(AddressState, sum, address=first, failing=any, breaker=known(max))
+    return list(merge_by_key(by_address, merge).values())
+
+
+# Sources that several families, or /status as well, read.
+
+THROTTLES: MetricSource[Mapping[ThrottleName, ThrottleState]] = MetricSource(
+    "throttles",
+    # Queues and calls are each process's own; buckets and pauses are shared.
+    merge=by_key(by_field(ThrottleState, max, waiting=sum, under_way=sum)),
+    nothing=dict,
+)
+DEAD_LETTERS: MetricSource[tuple[float, Mapping[str, DeadLetterCounts]]] = MetricSource(
+    # All workers count the same file.
+    "dead_letters",
+    merge=lambda parts: max(parts, key=lambda part: part[0]),
+    nothing=lambda: (float("-inf"), {}),
+)
+"""When they were counted, in monotonic seconds, which all processes of a machine share; and the
+counts by route."""
+BUILD: MetricSource[tuple[str, str]] = MetricSource(
+    "build", merge=first, nothing=lambda: ("", ""), outlives=True
+)
+"""The version, and the HTTP parser in use."""
+
+
+def _throttle_gauge(
+    read: Callable[[ThrottleState], int],
+) -> Callable[[ProcessSnapshot], Iterable[Sample]]:
+    return lambda snapshot: (
+        (throttle, read(state)) for throttle, state in snapshot[THROTTLES].items()
+    )
+
+
+def _pending(snapshot: ProcessSnapshot) -> Iterable[Sample]:
+    """Read how many wait; a route that is not configured any more may have left some."""
+    routes, (_, counts) = (route for (route,) in snapshot[LETTERS_KEPT]), snapshot[DEAD_LETTERS]
+    for route in dict.fromkeys((*routes, *counts)):
+        yield (route,), counts[route].waiting if route in counts else 0
+
+
+# The rows: first what counts requests.
+
+REQUESTS: Counted[dict[tuple[str, int], int]] = Counted(
+    "holdfast_requests_total",
+    "Requests answered, by the status that the client got; 499: it left first.",
+    subject=ROUTE,
+    labels=(Label("method"), Label("code")),
+    to_labels=lambda key: (key[0], f"{key[1]:03d}"),
+)
+IN_FLIGHT: Counted[Tally] = Counted(
+    "holdfast_requests_in_flight", "Requests being served.", subject=ROUTE
+)
+DISCONNECTS: Counted[dict[str, int]] = Counted(
+    "holdfast_client_disconnects_total",
+    "Clients that left before their answer was complete, by what was going on.",
+    subject=ROUTE,
+    labels=(Label("phase", PHASES),),
+)
+DURATION: Counted[Histogram] = Counted(
+    "holdfast_request_duration_seconds",
+    "From the complete head of a request to the last byte of its answer handed over.",
+    subject=ROUTE,
+    bounds=LATENCY_BOUNDS,
+)
+
+# Attempts at upstreams.
+
+ATTEMPTS: Counted[dict[FailureKind | int, int]] = Counted(
+    "holdfast_upstream_attempts_total",
+    "Attempts made, by the class of the status or by how they failed.",
+    subject=ROUTE_TO_UPSTREAM,
+    keys=(),
+    labels=(Label("outcome", (*STATUS_CLASSES[1:], "other", "a kind")),),
+    to_labels=lambda ending: (outcome_label(ending),),
+)
+ATTEMPT_DURATION: Counted[Histogram] = Counted(
+    "holdfast_upstream_attempt_duration_seconds",
+    "From the start of an attempt to the last byte of its response, or its failure.",
+    subject=UPSTREAM,
+    bounds=LATENCY_BOUNDS,
+)
+VERDICTS: Counted[dict[VerdictReason, int]] = Counted(
+    "holdfast_retry_verdicts_total",
+    "Attempts on routes that retry or fall back, by why they were the last or were not.",
+    subject=RETRYING_ROUTE,
+    labels=(Label("reason", tuple(VerdictReason)),),
+)
+RETRY_WAITS: Counted[dict[str, Histogram]] = Counted(
+    "holdfast_retry_wait_seconds",
+    "Waits between two attempts, by who chose them: we, or a hint of the upstream.",
+    subject=RETRYING_ROUTE,
+    bounds=WAIT_BOUNDS,
+    labels=(Label("source", WAIT_SOURCES),),
+    page="Waits between two attempts, by who chose them: Holdfast, or a hint of the upstream.",
+)
+BUDGETS: Given[Mapping[str, float]] = Given(
+    "holdfast_retry_budget_remaining",
+    "Retries that the upstream's budget would allow now.",
+    labels=UPSTREAM.labels,
+    merge=by_key(sum),  # each worker has its share of the budget
+    nothing=dict,
+)
+BREAKERS: Given[Mapping[str, BreakerState]] = Given(
+    "holdfast_breaker_state",
+    "The breaker of the upstream's best address: 0 closed, 1 half-open, 2 open.",
+    labels=UPSTREAM.labels,
+    merge=by_key(max),  # an open breaker refuses its worker's share of the requests
+    nothing=dict,
+)
+
+# Throttles.
+
+THROTTLE_DECISIONS: Counted[dict[str, int]] = Counted(
+    "holdfast_throttle_decisions_total",
+    "Attempts that asked to be let out, by what the throttle decided.",
+    subject=THROTTLE,
+    labels=(Label("decision", DECISIONS),),
+    page="Attempts that a throttle let through at once, let through after a wait, or refused.",
+)
+THROTTLE_WAITS: Counted[Histogram] = Counted(
+    "holdfast_throttle_wait_seconds",
+    "Waits in line of attempts that were let out after one.",
+    subject=THROTTLE,
+    bounds=WAIT_BOUNDS,
+)
+QUEUE_LENGTH = Derived(
+    "holdfast_throttle_queue_length",
+    "Attempts waiting in line.",
+    labels=THROTTLE.labels,
+    read=_throttle_gauge(lambda state: state.waiting),
+)
+PAUSED = Derived(
+    "holdfast_throttle_paused",
+    "Buckets closed because the upstream asked to be left alone.",
+    labels=THROTTLE.labels,
+    read=_throttle_gauge(lambda state: state.paused),
+    page="Buckets closed because the upstream asked to be left alone; one at most where there is "
+    "no key.",
+)
+
+# Idempotency keys.
+
+KEY_RESULTS: Counted[dict[KeyResult, int]] = Counted(
+    "holdfast_idempotency_total",
+    "Requests with an idempotency key, by what the key meant for them.",
+    subject=KEYED_ROUTE,
+    labels=(Label("result", tuple(KeyResult)),),
+    page="Requests with a key (`missing`: without one that is required), by what it meant: it ran, "
+    "got an earlier result, waited for the first and got its result, or was refused; `bypassed`: "
+    "it ran unprotected; `lease_lost`: counted besides `new`.",
+)
+EVICTIONS: Counted[Tally] = Counted(
+    "holdfast_store_evictions_total",
+    "Results of idempotency keys, and markers once only those were left, given up "
+    "before their time, for want of room.",
+    subject=PROCESS,
+    page="Results that the memory store gave up before their `ttl` (a marker stays: 409), and "
+    "markers that it gave up when only those were left (a duplicate runs again).",
+)
+
+# Dead letters.
+
+LETTERS_PENDING = Derived(
+    "holdfast_dead_letters_pending",
+    "Dead letters that wait for a person.",
+    labels=ROUTE.labels,
+    read=_pending,
+)
+LETTERS_OLDEST = Derived(
+    "holdfast_dead_letters_oldest_timestamp_seconds",
+    "When the oldest of them was written; absent while there is none.",
+    labels=ROUTE.labels,
+    read=lambda snapshot: (
+        ((route,), counts.oldest) for route, counts in snapshot[DEAD_LETTERS][1].items()
+    ),
+)
+LETTERS_KEPT: Counted[Tally] = Counted(
+    "holdfast_dead_letters_total",
+    "Requests that failed for good and were kept as dead letters.",
+    subject=DEAD_LETTER_ROUTE,
+)
+LETTERS_DROPPED: Counted[dict[str, int]] = Counted(
+    "holdfast_dead_letters_dropped_total",
+    "Dead letters that are lost: they expired, or could not be written.",
+    subject=DEAD_LETTER_ROUTE,
+    keys=("lost", "expired"),
+    to_labels=lambda _: (),
+)
+REPLAYS: Counted[dict[ReplayResult, int]] = Counted(
+    "holdfast_dead_letter_replays_total",
+    "Replays of dead letters, by how they ended.",
+    subject=DEAD_LETTER_ROUTE,
+    labels=(Label("result", tuple(ReplayResult)),),
+    page="Replays of dead letters, by how they ended: gone (sent, or not sent because its key had "
+    "a result already), failed, refused by Holdfast before anything was sent, or cut off by the "
+    "end of the process.",
+)
+
+# The store, where it is shared.
+
+STORE_ERRORS: Counted[dict[str, int]] = Counted(
+    "holdfast_store_errors_total",
+    "Operations that the shared store did not answer, or not in time.",
+    subject=STORE,
+    labels=(Label("operation"),),
+    only_if_any=True,
+)
+STORE_DURATIONS: Counted[dict[str, Histogram]] = Counted(
+    "holdfast_store_operation_duration_seconds",
+    "How long the shared store took to answer.",
+    subject=STORE,
+    bounds=STORE_BOUNDS,
+    labels=(Label("operation"),),
+    only_if_any=True,
+)
+
+# The process, or all of them. Reloads are the supervisor's: each worker takes part in every one.
+
+RELOADS: Counted[dict[str, int]] = Counted(
+    "holdfast_config_reloads_total",
+    "Reloads of the configuration; a failed one changes nothing.",
+    subject=PROCESS,
+    labels=(Label("result", RELOAD_RESULTS),),
+    merge=first,
+)
+LAST_RELOAD: Counted[Tally] = Counted(
+    "holdfast_config_last_reload_success_timestamp_seconds",
+    "When the configuration in force was read.",
+    subject=PROCESS,
+    merge=first,
+)
+LOST_LINES: Given[int] = Given(
+    "holdfast_access_log_dropped_total",
+    "Lines of the access log that could not be written.",
+    merge=sum,
+    nothing=int,
+    outlives=True,
+)
+WORKERS: Given[int] = Given("holdfast_workers", "Processes that serve.", merge=sum, nothing=int)
+WORKER_RESTARTS: Counted[Tally] = Counted(
+    "holdfast_worker_restarts_total",
+    "Workers that ended by themselves and were replaced.",
+    subject=PROCESS,
+)
+BUILD_INFO = Derived(
+    "holdfast_build_info",
+    "Always 1; the labels tell what is running.",
+    labels=(Label("version"), Label("parser")),
+    read=lambda snapshot: ((snapshot[BUILD], 1),),
+)
+
+# What the system knows of a process (``process.py``), on Linux; absent elsewhere.
+
+
+def _system(
+    name: str,
+    text: str,
+    merge: Callable[[Sequence[float]], float] = sum,
+    *,
+    outlives: bool = False,
+) -> Given[float | None]:
+    return Given(
+        name,
+        text,
+        merge=known(merge),
+        nothing=lambda: None,
+        outlives=outlives,
+        only_if_any=True,
+    )
+
+
+VIRTUAL_MEMORY = _system("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+RESIDENT_MEMORY = _system("process_resident_memory_bytes", "Resident memory size in bytes.")
+START_TIME = _system(
+    "process_start_time_seconds",
+    "Start time of the process since unix epoch in seconds.",
+    min,
+)
+CPU_SECONDS = _system(
+    "process_cpu_seconds_total",
+    "Total user and system CPU time spent in seconds.",
+    outlives=True,
+)
+OPEN_FDS = _system("process_open_fds", "Number of open file descriptors.")
+MAX_FDS = _system("process_max_fds", "Maximum number of open file descriptors.")
+
+# Sources that only /status shows.
+
+CONNECTIONS: MetricSource[int] = MetricSource("connections", merge=sum, nothing=int)
+"""Clients that are connected."""
+KEYS_IN_FLIGHT: MetricSource[int] = MetricSource("keys_in_flight", merge=sum, nothing=int)
+KEYS_WAITING: MetricSource[int] = MetricSource("keys_waiting", merge=sum, nothing=int)
+"""Requests that wait for another one with the same idempotency key."""
+KEYS_KNOWN: MetricSource[KnownKeys | None] = MetricSource(
+    "keys_known",
+    merge=known(by_field(KnownKeys, sum, oldest=known(max))),
+    nothing=lambda: None,
+)
+"""What the memory of this process knows of keys; None where a store has them."""
+ADDRESSES: MetricSource[Mapping[str, Sequence[AddressState]]] = MetricSource(
+    "addresses", merge=by_key(_addresses), nothing=dict
+)
+"""The addresses of each upstream."""
+STORE_STATE: MetricSource[str | None] = MetricSource(
+    "store_state", merge=_worst_store, nothing=lambda: None
+)
+"""``up`` or ``down``; None where no store is shared."""
+TRANSIENT: MetricSource[Mapping[tuple[str, str], frozenset[int]]] = MetricSource(
+    # All workers have the same; during a reload, that of the first worker counts.
+    "transient",
+    merge=by_key(itemgetter(0)),
+    nothing=dict,
+    outlives=True,
+)
+"""By route and upstream: the statuses that may pass by themselves."""
+
+FAMILIES = tuple(row for row in list(globals().values()) if isinstance(row, Family))
+"""Every metric, in the order in which it is shown."""
+SOURCES: tuple[MetricSource[Any], ...] = tuple(
+    row for row in list(globals().values()) if isinstance(row, MetricSource)
+)
+"""All that a snapshot has."""
+COUNTED: Mapping[str, Counted[Any]] = {
+    row.name: row for row in FAMILIES if isinstance(row, Counted)
+}
+"""What recorders count, by the name of the metric."""
