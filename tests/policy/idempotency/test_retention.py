@@ -238,7 +238,7 @@ ENDINGS = st.one_of(st.sampled_from(FailureKind), st.integers(200, 599))
 @given(
     st.lists(st.tuples(ENDINGS, st.booleans(), st.sampled_from(["upstream", "other"])), max_size=3),
     st.integers(200, 599),
-    st.frozensets(st.integers(200, 599)),
+    st.frozensets(st.integers(200, 599), min_size=1),
     st.booleans(),
     st.sampled_from([RELEASE, HOLD]),
 )
