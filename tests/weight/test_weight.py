@@ -2,8 +2,8 @@
 
 Time would tell more and mean less: it varies by half from one minute to the next. A case that
 has become lighter deserves a lower bound, and one that must become heavier a word in the commit.
-Memory is that of a request at its height, above where it began. The bounds are those of Python 3.11;
-3.12 and 3.13 make as many calls, counted, and their objects are a little larger.
+Memory is that of a request at its height, above where it began. The bounds are those of Python
+3.11; 3.12 and 3.13 make as many calls, counted, and their objects are a little larger.
 
 The calls are those of the lightest request: into the others timers may fall, and the more the
 longer they take. On a busy machine that is most of them.
