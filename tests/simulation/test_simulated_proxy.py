@@ -57,7 +57,7 @@ async def run_all(
     loop: VirtualLoop, requests: int, chance: random.Random
 ) -> tuple[float, list[object]]:
     clock = VirtualClock(loop, chance.random)
-    proxy = SimulatedProxy(Settings((), None, upstreams=(UPSTREAM,), routes=(ROUTE,)), loop, clock)
+    proxy = SimulatedProxy(Settings(upstreams=(UPSTREAM,), routes=(ROUTE,)), loop, clock)
 
     def next_peer() -> ScriptedPeer:
         return accept(chance.choice(OUTCOMES), lambda: None)
