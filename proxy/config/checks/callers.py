@@ -7,7 +7,7 @@ from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import TypedScalar
 from proxy.policy.caller_fields import LIST_FIELDS, display_name
-from proxy.policy.settings import ThrottleKey
+from proxy.policy.settings import CallerSource, ThrottleKey
 
 _ADDRESS_FIELDS = frozenset({"x-forwarded-for", "forwarded"})
 
@@ -47,7 +47,8 @@ def _exact_matches(draft: DraftRoute) -> Iterator[tuple[str, TypedScalar]]:
 
 def _throttle_keys(section: EffectiveSection) -> Iterator[tuple[str, TypedScalar]]:
     scalar = section.scalar("throttle.key") if section.typed.mapping("throttle") else None
-    if scalar is not None and scalar.value is not None and scalar.value.source == "header":
+    key = None if scalar is None else scalar.value
+    if scalar is not None and key is not None and key.source is CallerSource.HEADER:
         yield scalar.value.name, scalar
 
 

@@ -7,10 +7,11 @@ from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.core.recorders import ThrottleRecorder, ThrottleState
 from proxy.pipeline.throttle.async_limiter import AsyncLimiter, OpenBucket
-from proxy.policy.settings import ThrottleSettings
+from proxy.policy.settings import CallerSource, ThrottleSettings
 from proxy.policy.throttle.caller_key import digest, value_of
 from proxy.policy.throttle.caller_table import CallerTable
 
+_CLIENT_IP = CallerSource.CLIENT_IP
 _SWEEP_EVERY = 10.0
 """Seconds between two searches for idle callers whose limiters can be forgotten."""
 
@@ -90,7 +91,7 @@ class Throttle:
         key = self.settings.key
         if key is None:
             return None
-        client_ip = exchange.client_ip() if key.source == "client_ip" else ""
+        client_ip = exchange.client_ip() if key.source is _CLIENT_IP else ""
         value = value_of(key, exchange.raw_headers, exchange.target, client_ip)
         return None if value is None else digest(value, self._digest_key)
 

@@ -16,13 +16,15 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 from proxy.policy.throttle.gcra import Gcra, GcraMeter
 from proxy.policy.throttle.pacing import NANOSECONDS, Pace, Pacing, pace
 from proxy.policy.throttle.sliding_window import SlidingWindow
 
 NEVER = math.inf
 """The wait for what no passing of time brings."""
+
+_WINDOW = RateAlgorithm.WINDOW
 
 
 class Limiter(Protocol):
@@ -167,7 +169,7 @@ class LocalRateLimiter:
 
     def _meter(self, rate: Rate, now: float) -> _Meter:
         sent = self._pacing(self._settings, rate)
-        if self._settings.algorithm == "window":
+        if self._settings.algorithm is _WINDOW:
             return SlidingWindow(rate, window=sent.window)
         return GcraMeter(_rule(sent), now, rate)
 

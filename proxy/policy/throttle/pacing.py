@@ -22,7 +22,7 @@ N - b + 1 in the time above, and never more than N in any window.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
 
 NANOSECONDS = 1_000_000_000
 """Nanoseconds in a second."""
@@ -100,7 +100,7 @@ def life_of(rates: Collection[Rate], written: float | None = None) -> float:
 def part_used(settings: ThrottleSettings, rate: Rate, life: float = 0.0) -> float:
     """Return the part of *rate* that goes out at best, when calls come all the time."""
     sent, period = pace(settings, rate, life), nanoseconds(rate.period)
-    if settings.algorithm == "window":
+    if settings.algorithm is RateAlgorithm.WINDOW:
         return period / sent.window
     return sent.calls / rate.count * period / sent.width
 

@@ -14,7 +14,7 @@ from math import inf
 
 from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.settings import ThrottleSettings
+from proxy.policy.settings import ThrottleSettings, ThrottleWithoutStore
 from proxy.policy.throttle.limiter import NEVER, LimiterListener, concurrency_quota
 from proxy.stores.redis.degraded import degraded_slots
 from proxy.stores.redis.limiter import SharedLimiter
@@ -241,7 +241,7 @@ class SharedConcurrencyLimiter(SharedLimiter):
     def came_up(self, now: float) -> None:
         """Use the store again, and report what is under way."""
         self._store_is_up = True
-        if self._settings.on_store_error != "local":
+        if self._settings.on_store_error is not ThrottleWithoutStore.LOCAL:
             self._alone = None
         if self._under_way:
             self._report(now)

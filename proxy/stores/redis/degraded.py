@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import inf
 
-from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings import Rate, ThrottleSettings, ThrottleWithoutStore
 from proxy.policy.throttle.limiter import NEVER, LocalRateLimiter
 from proxy.policy.throttle.pacing import Pace, pace
 
@@ -17,9 +17,9 @@ def degraded_rates(
     opens after one of its own intervals, and each time anew: a client that makes the store fail
     again and again gains nothing.
     """
-    if settings.on_store_error == "open":
+    if settings.on_store_error is ThrottleWithoutStore.OPEN:
         return LocalRateLimiter(replace(settings, rates=()), now)
-    if settings.on_store_error == "closed":
+    if settings.on_store_error is ThrottleWithoutStore.CLOSED:
         return _NoPermits(replace(settings, rates=()), now)
 
     def pacing(_: ThrottleSettings, rate: Rate) -> Pace:
@@ -36,7 +36,7 @@ def degraded_rates(
 
 def degraded_slots(settings: ThrottleSettings, instances: int) -> float:
     """Return how many concurrency slots this instance may use for the time being."""
-    if settings.on_store_error != "local":
+    if settings.on_store_error is not ThrottleWithoutStore.LOCAL:
         return inf  # it is for the rates to admit no call
     return max((settings.concurrency or 0) // instances, 1)
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
-from proxy.policy.settings import ThrottleSettings
+from proxy.policy.settings import ThrottleSettings, ThrottleWithoutStore
 from proxy.policy.throttle.limiter import LimiterListener, LocalRateLimiter
 from proxy.stores.redis.degraded import degraded_rates
 from proxy.stores.redis.lease_terms import lease_terms
@@ -307,7 +307,7 @@ class SharedRateLimiter(SharedLimiter):
     def came_up(self, now: float) -> None:
         """Use the store again, and report to it what was sent without it."""
         self._store_is_up = True
-        if self._settings.on_store_error != "local":
+        if self._settings.on_store_error is not ThrottleWithoutStore.LOCAL:
             self._degraded = None
             self._sent_alone = 0
         self._report_sent(now)
