@@ -44,9 +44,9 @@ def is_repeatable(method: str, unsafe: UnsafeRetries, *, carries_honoured_key: b
     *unsafe* is the route's setting: ``auto`` goes by the method and the key,
     ``never`` by the method alone, and ``always`` lets all of them run twice.
     """
-    if method in REPEATABLE_METHODS or unsafe == _ALWAYS:
+    if method in REPEATABLE_METHODS or unsafe is _ALWAYS:
         return True
-    return carries_honoured_key and method in MAY_CARRY_KEY and unsafe != _NEVER
+    return carries_honoured_key and method in MAY_CARRY_KEY and unsafe is not _NEVER
 
 
 def did_not_run(attempt: Attempt, refused: frozenset[int]) -> bool:
