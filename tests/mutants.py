@@ -132,7 +132,8 @@ def run_for(seconds: float, command: Sequence[str]) -> int:
     """Run *command* for so long at most; return its exit status, 0 if it was interrupted."""
     # mypy, which mutmut calls by its name, is beside this Python.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PATH": path}) as process:
+    environment = {**os.environ, "PATH": path, "HOLDFAST_FUZZ": "mutants"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

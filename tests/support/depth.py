@@ -1,14 +1,15 @@
 """How hard to try: a quick look by default, a long one with ``HOLDFAST_FUZZ=deep``.
 
 Random tests take their number of examples from here (hypothesis profiles ``fast``
-and ``deep``), tests of bounds their sizes.
+and ``deep``), tests of bounds their sizes. ``make mutants`` sets ``HOLDFAST_FUZZ=mutants``.
 """
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-DEEP = os.environ.get("HOLDFAST_FUZZ") == "deep"
+_PROFILE = os.environ.get("HOLDFAST_FUZZ", "fast")
+DEEP = _PROFILE == "deep"
 
 # A case takes as long as the deadlines that it runs into.
 for _name, _examples in (("fast", 300), ("deep", 20_000)):
@@ -22,7 +23,17 @@ for _name, _examples in (("fast", 300), ("deep", 20_000)):
         print_blob=True,
     )
 
-FUZZ = settings.get_profile("deep" if DEEP else "fast")
+# Thousands of runs, most of which fail: the same examples each time, and the first failure will do.
+settings.register_profile(
+    "mutants",
+    settings.get_profile("fast"),
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+FUZZ = settings.get_profile(_PROFILE)
 """Decorates a property."""
 
 

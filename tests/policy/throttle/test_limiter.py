@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import Rate, RateAlgorithm, ThrottleSettings
@@ -628,6 +628,9 @@ def test_windows_in_which_a_rate_changes_hold_what_the_larger_one_allows(
 
 @FUZZ
 @given(rates, actions, rates)
+@example(
+    Rate(1, 1e-9), [(1, Run.send), (2_999_985_823, Run.send), (1_000, Run.pause)], Rate(1, 1e-9)
+)
 def test_a_window_holds_for_what_was_sent_before_it_changed(
     before: Rate, happening: list[tuple[int, Callable[[Run], None]]], after: Rate
 ) -> None:
