@@ -19,6 +19,8 @@ PARALLEL := --numprocesses $(JOBS) --dist worksteal
 # One for each core of the smallest machine that is promised.
 MEASURING := --numprocesses 2 --dist loadgroup
 
+SCRIPTS := tests/pipeline/idempotency/test_keyed_never_twice.py
+
 # Compiled files are kept, whatever the caller prefers: without them each test that starts a
 # process waits for a second more, and each worker rewrites the assertions of all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,10 +56,12 @@ test: $(VENV)/.dev ## run the whole test suite, and name the 20 slowest tests
 	@$(BIN)/python -m tests.support.slowest $(REPORTS)/parallel.xml $(REPORTS)/alone.xml
 
 # What takes minutes: thousands of random cases, and limits watched for longer than their window.
+# One at a time, because crowds of requests wait for each other within seconds; only the scripts of
+# keys wait more than they work.
 test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@$(BIN)/python -m tests.support.tools
-	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and not alone" $(PARALLEL)
-	@HOLDFAST_FUZZ=deep $(PYTEST) -m "deep and alone" $(MEASURING)
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --deselect $(SCRIPTS)
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep $(MEASURING) $(SCRIPTS)
 
 # The suite runs on the oldest Python; what depends on the interpreter on the newest as well.
 test-newest: $(VENV)/.dev ## run what depends on the interpreter on the newest Python there is

@@ -214,10 +214,13 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.write(data)
 
     def write_chunk(self, data: bytes) -> None:
-        """Send a piece of the request's body, framed as a chunk."""
-        if self.transport is not None:
+        """Send a piece of the request's body, framed as a chunk; ignored by a closed connection."""
+        transport = self.transport
+        # From Python 3.12 to 3.13.5 asyncio's writelines() registers a writer on a connection that
+        # is closing, whose descriptor may soon be another's.
+        if transport is not None and not transport.is_closing():
             self._sent += len(data)
-            self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+            transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
 
     def wrote_all(self) -> None:
         """Note that all of the request's body is written; the upstream may be far behind."""
