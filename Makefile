@@ -85,7 +85,7 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/python -m tests.generate --check
 
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
-mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, and list what no test notices (MINUTES=20)
+mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
 	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
 
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures

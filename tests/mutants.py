@@ -1,4 +1,4 @@
-"""``make mutants``: small changes of ``policy/`` and ``pipeline/`` that no test notices.
+"""``make mutants``: small changes of ``policy/`` that no test notices.
 
 mutmut writes a copy of the code into ``mutants/`` with thousands of changes in it, each switched
 off: ``<`` for ``<=``, ``and`` for ``or``, one more, None. mypy rejects about half of them. Then it
