@@ -87,13 +87,14 @@ class Session:
         self.background: list[Background] = []
         self._ports: dict[int, int] = {}
         self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("HOLDFAST_") and name != "COLUMNS"
         }
         self.environment |= {
             "PATH": f"{folder / 'bin'}:{folder / '.venv' / 'bin'}:{os.environ['PATH']}",
             "HOLDFAST_ADMIN": f"http://127.0.0.1:{self.port(9901)}",
             "NO_COLOR": "1",
-            "COLUMNS": "100",
         }
         (folder / "bin").mkdir()
         (folder / ".venv").symlink_to(sys.prefix)
