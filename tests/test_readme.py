@@ -1,10 +1,8 @@
-"""README.md tells the truth: its examples run, and its tables are those of the code."""
+"""README.md tells the truth: its tables are those of the code."""
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import cast
 
 import click
@@ -14,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
-from proxy.config import load
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.metrics.families import PHASES, WAIT_SOURCES
@@ -23,8 +20,7 @@ from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
 from proxy.stores import redis, sqlite
-from tests.readme.blocks import as_pattern, blocks, code, commands, rows
-from tests.readme.session import Session, demo, masked
+from tests.readme.blocks import blocks, code, rows
 from tests.readme.tables import README, SECTIONS, tables, with_tables
 from tests.support import (
     ScriptedUpstream,
@@ -36,50 +32,9 @@ from tests.support import (
 )
 from tests.support.redis_server import redis_server
 
-ROOT = README.parent
 TEXT = README.read_text()
 ANSWERS = "## Answers that Holdfast makes itself"
 ADMIN = "## Admin listener"
-
-
-# Examples.
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    with demo(tmp_path) as started:
-        yield started
-
-
-def until(predicate: Callable[[], bool], within: float = 15.0) -> None:
-    deadline = time.monotonic() + within
-    while not predicate():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def test_tour(session: Session) -> None:
-    until(lambda: "Ctrl-C stops both" in session.said)
-    for command, shown in commands(TEXT):
-        output = session.said if command == "make demo" else session.run(command)
-        assert as_pattern(masked(shown)).fullmatch(masked(output) + "\n"), (
-            f"`{command}` prints now:\n{output}"
-        )
-    (line,) = blocks(TEXT, "json")
-    until(lambda: masked(line) in masked(session.said))
-    assert session.stop() == 0
-
-
-def test_demo_is_started_as_the_tour_is_tested() -> None:
-    assert "-m proxy.demo --with-proxy config/demo.yaml\n" in (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("example", blocks(TEXT, "yaml"))
-def test_configuration_example(example: str, tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.yaml"
-    file.write_text(example)
-    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "secret")
-    assert load([file], environ).warnings == ()
 
 
 # Tables.
