@@ -233,6 +233,7 @@ def _list(parts: Sequence[str]) -> str:
 
 def ratios(run: Run) -> str:
     """What it costs, as three ratios."""
+    stores = ", ".join(f"in {name}" for name, _ in KEYED)
     rows = [
         ["what, with retries and a throttle on", "times"],
         ["CPU of a small GET, compared with Envoy", _ratio(run, "get", SUBJECT, ENVOY)],
@@ -241,8 +242,7 @@ def ratios(run: Run) -> str:
             _ratio(run, "single", SUBJECT, ENVOY, "p50"),
         ],
         [
-            "CPU of a POST with a new idempotency key, compared with one without: in memory,"
-            " SQLite, Redis",
+            f"CPU of a POST with a new idempotency key, compared with one without: {stores}",
             ", ".join(_ratio(run, case, "keyed", "plain") for _, case in KEYED),
         ],
     ]

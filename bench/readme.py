@@ -1,8 +1,8 @@
 """The figures in the pages, made from the run that is published, so that they cannot drift apart.
 
 docs/explanation/performance.md has all of them, between ``<!-- bench -->`` and ``<!-- end of bench
--->``; README.md three ratios, between ``<!-- ratios -->`` and ``<!-- end of ratios -->``. After a full
-``make bench``::
+-->``; README.md has three ratios, between ``<!-- ratios -->`` and ``<!-- end of ratios -->``. After
+a full ``make bench``::
 
     .venv/bin/python -m bench.readme --publish     # quote that run from now on
     make generate                                  # write the pages again, after a change here

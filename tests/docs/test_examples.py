@@ -4,6 +4,9 @@ import json
 import re
 import shlex
 import subprocess
+import sys
+import sysconfig
+import venv
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -48,12 +51,37 @@ def measured(sitting: Sitting) -> Any:  # noqa: ANN401 - pytest's own type is pr
 # Commands.
 
 
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of a new environment that has the wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = (sys.executable, "-m", "hatchling", "build", "--target", "wheel")
+    subprocess.run([*build, "--directory", str(folder)], cwd=ROOT, check=True)
+    (wheel,) = folder.glob("*.whl")
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    install = (sys.executable, "-m", "pip", "--quiet", "--python", str(environment), "install")
+    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True)
+    # What it depends on is what this environment has: nothing is fetched. Holdfast itself is
+    # installed here by a file that only this environment's own start reads.
+    site = sysconfig.get_path("purelib", vars={"base": str(environment)})
+    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    where = [str(environment / "bin" / "python"), "-c", "import proxy; print(proxy.__file__)"]
+    found = subprocess.run(where, cwd=folder, check=True, capture_output=True, text=True).stdout
+    assert found.startswith(str(environment)), "these are not the files of the wheel"
+    return environment / "bin"
+
+
 @pytest.mark.parametrize("sitting", [measured(one) for one in sittings()])
-def test_commands_print_what_is_shown(sitting: Sitting, tmp_path: Path) -> None:
+def test_commands_print_what_is_shown(
+    sitting: Sitting, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     page, beside, blocks = sitting
     parts = beside.split()
     assert set(parts) <= PARTS, f"{name_of(page)} asks for a session that there is not"
     with session(tmp_path, parts, blocks_of(page)) as opened:
+        if "installed" in parts:
+            opened.use(request.getfixturevalue("installed"))
         for block in blocks:
             if is_log(block):
                 lines = [masked(line) for line in block.text.splitlines()]

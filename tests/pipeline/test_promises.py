@@ -1,4 +1,4 @@
-"""*A second execution* in ``docs/explanation/promises.md``: each window is tried, and none stands there untried.
+"""*A second execution* in ``docs/explanation/promises.md``: each window is tried, none is untried.
 
 A row of the table has a scenario here, found by the words that its first cell begins with, which
 shows that the window is there; or the tests that show it elsewhere. A row without either fails, and

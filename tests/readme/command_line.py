@@ -1,7 +1,7 @@
 """The reference of commands in docs/reference/command-line.md, made from click's own declarations.
 
-It stands between ``<!-- commands -->`` and ``<!-- end of commands -->``. After a change of a command,
-run ``make generate``.
+It stands between ``<!-- commands -->`` and ``<!-- end of commands -->``. After a change of a
+command, run ``make generate``.
 """
 
 import re
@@ -38,7 +38,8 @@ def commands_of(group: click.Group, path: str = "") -> Iterator[tuple[str, click
 def _section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"holdfast {name}")
     yield f"## holdfast {name}\n"
-    yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```\n"
+    usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    yield f"```text\n{usage}\n```\n"
     for paragraph in (command.help or "").split("\n\n"):
         yield _filled(_escaped(paragraph)) + "\n"
     options = [param for param in command.params if isinstance(param, click.Option)]
