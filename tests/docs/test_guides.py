@@ -1,10 +1,12 @@
 """How-to pages have the same parts, show the files that are shipped, and name keys that exist."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from proxy.config import ConfigError, load
 from proxy.config.diagnostics.other_products import SYNONYMS
 from tests.docs.pages import ROOT, blocks_of, name_of
 from tests.readme.blocks import code
@@ -114,6 +116,52 @@ def test_our_words_are_keys(page: Path) -> None:
     assert len(named) > 10
     # Values that stand beside their key: ``balance`` is ``round_robin`` or ``first``.
     assert named <= known | {"exponential", "full"}
+
+
+HOMES = (
+    "routes: [{match: /**, upstream: api, retry: {%s}}]",
+    "routes: [{match: /**, upstream: api, %s}]",
+    "routes: [{upstream: api, %s}]",
+    "upstreams: {api: {urls: [http://127.0.0.1:9000], %s}}",
+    "%s",
+)
+"""Where a key may stand."""
+BASE = """
+upstreams: {api: http://127.0.0.1:9000}
+defaults: {timeout: 1h, throttle: {rate: 1/s}}
+routes: [{match: /**, upstream: api}]
+"""
+
+
+def is_accepted(words: str, folder: Path) -> bool:
+    """Whether *words*, such as ``throttle.key: client_ip``, load somewhere in a file."""
+    path, _, value = words.partition(": ")
+    *outer, key = path.split(".")
+    inner = f"{key}: {value}"
+    for name in reversed(outer):
+        inner = f"{name}: {{{inner}}}"
+    base, part = folder / "base.yaml", folder / "part.yaml"
+    base.write_text(BASE, encoding="utf-8")
+    for home in HOMES:
+        part.write_text(home % inner, encoding="utf-8")
+        with suppress(ConfigError):
+            load([base, part], {})
+            return True
+    return False
+
+
+@pytest.mark.parametrize("page", MOVING, ids=name_of)
+def test_our_values_are_accepted(page: Path, tmp_path: Path) -> None:
+    written = [words for _, ours in translations(page) for words in ours if ": " in words]
+    tried = [words for words in written if not re.search("…|NAME", words)]
+    assert [words for words in tried if not is_accepted(words, tmp_path)] == []
+
+
+def test_a_value_that_is_not_accepted_is_found(tmp_path: Path) -> None:
+    assert is_accepted("backoff: {strategy: linear, base: 1s, increment: 2s}", tmp_path)
+    assert is_accepted("throttle.key: client_ip", tmp_path)
+    assert not is_accepted("throttle.key: ip", tmp_path)
+    assert not is_accepted("backoff.base: 200", tmp_path)
 
 
 @pytest.mark.parametrize("page", MOVING, ids=name_of)
