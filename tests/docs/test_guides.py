@@ -8,8 +8,9 @@ import pytest
 
 from proxy.config import ConfigError, load
 from proxy.config.diagnostics.other_products import SYNONYMS
+from proxy.policy.attempt import FailureKind
 from tests.docs.pages import ROOT, blocks_of, name_of
-from tests.readme.blocks import code
+from tests.readme.blocks import code, rows
 from tests.readme.tables import SECTIONS
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -178,3 +179,22 @@ def test_a_key_that_does_not_exist_is_found() -> None:
     assert keys_in("throttle.key: client_ip") == ["throttle", "key"]
     assert keys_in("backoff: {strategy: linear, base: 1s}") == ["backoff", "strategy", "base"]
     assert keys_in("holdfast check") == keys_in("/readyz") == keys_in("Holdfast-Timeout") == []
+
+
+# What is repeated.
+
+
+def test_what_is_repeated_goes_by_the_kinds_of_failures(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "explanation" / "repeats.md"
+    kinds = {kind.value: kind for kind in FailureKind}
+    nameable = {name for name in kinds if is_accepted(f"on: [{name}]", tmp_path)}
+    seen = set()
+    table = rows(page.read_text(encoding="utf-8"), "## What is repeated")
+    for after, may_have_run, repeated in table:
+        for name in {*code(after)} & {*kinds}:
+            seen.add(name)
+            assert (repeated != "never") == (name in nameable)
+            if repeated != "never":
+                assert may_have_run == ("yes" if kinds[name].may_have_run else "no")
+    # Both end after the head was relayed, or without a verdict.
+    assert {*kinds} - seen == {"truncated", "cancelled"}
