@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.stores.running_stores import (
 from tests.support.redis_server import redis_server
 from tests.support.relay import relay
 from tests.support.waiting import eventually
+from tests.support.witness import Stopwatch
 
 
 @on_every_server
@@ -132,11 +134,11 @@ async def test_slots_of_a_killed_instance_return_by_themselves() -> None:
         await calls_out(dying, 4)
         living = Callers(survivor, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
         wire.go_dead()
-        began = CLOCK.monotonic()
+        watch = Stopwatch()
         await asyncio.sleep(0.5)
         assert not living.sent, "the victim may be alive yet"
         await calls_out(living, 4)
-        assert CLOCK.monotonic() - began < 4.0
+        assert watch.seconds < 4.0
 
 
 async def test_unused_slots_are_given_back_at_once() -> None:
@@ -166,9 +168,9 @@ async def test_slots_of_a_limit_that_is_dropped_are_free_and_count_again_with_th
         await calls_out(first, 4)
         second = Callers(other, four, callers=6, lasts=60.0)
         first.bucket.change(nothing, CLOCK.monotonic())
-        began = CLOCK.monotonic()
+        watch = Stopwatch()
         await calls_out(second, 4)
-        assert CLOCK.monotonic() - began < 1.0, "without waiting for a lease to end"
+        assert watch.seconds < 1.0, "without waiting for a lease to end"
         first.stop()
         first.bucket.change(four, CLOCK.monotonic())
         await eventually(lambda: not first.slots.ask(CLOCK.monotonic(), 0))
@@ -310,4 +312,11 @@ async def test_no_permit_lives_longer_because_the_store_is_far_away(
         await eventually(lambda: "permit_life" in caplog.text)
         line.stop()
         assert not line.sent
-    assert "write store: {permit_life: 200ms}, on all instances" in caplog.text
+    # What it advises follows from what it measured, which a busy machine adds to.
+    advice = r"is (\d+) ms away, .*write store: {permit_life: (\d+)ms}, on all instances"
+    told = re.search(advice, caplog.text)
+    assert told is not None
+    away, life = int(told[1]), int(told[2])
+    assert away >= 60
+    assert 3 * (away - 0.5) <= life < 3 * (away + 0.5) + 100
+    assert life % 100 == 0
