@@ -99,6 +99,12 @@ class RedisServer:
         return store_line(self.port, keys)
 
     @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Whether it has been started and not been killed; it may stall."""
         return self._process is not None
