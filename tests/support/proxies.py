@@ -299,7 +299,7 @@ class ProxyProcess(ServedBy):
         """Send it a signal."""
         self.process.send_signal(number)
 
-    async def exit_status(self, within: float = 5.0) -> int:
+    async def exit_status(self, within: float = PATIENCE) -> int:
         """Its exit status, once it has ended."""
         async with asyncio.timeout(within):
             return await self.process.wait()
@@ -345,7 +345,7 @@ async def _addresses(
         assert process.returncode is None, errors.read_text()
         return found[1].split(", ") if found else None
 
-    bound = await eventually(lambda: said("listening"), within=30.0, what="listening")
+    bound = await eventually(lambda: said("listening"), within=2 * PATIENCE, what="listening")
     return bound or [], said("admin") or []
 
 
@@ -402,11 +402,11 @@ async def _assert_nothing_left(proxy: RunningProxy, before: _Held) -> None:
     await eventually(lambda: proxy.open_upstream_connections == 0, what="closing every pool")
     await eventually(lambda: proxy.client_connections == 0, what="closing every client")
     try:
-        await eventually(lambda: not _our_tasks() - before.tasks, within=1.0)
+        await eventually(lambda: not _our_tasks() - before.tasks)
     except AssertionError:
         raise AssertionError(f"tasks are left: {_our_tasks() - before.tasks}") from None
     try:
-        await eventually(lambda: not _open_files() - before.files, within=1.0)
+        await eventually(lambda: not _open_files() - before.files)
     except AssertionError:
         raise AssertionError(f"files are left: {_open_files() - before.files}") from None
     # aiohttp remembers the handlers of admin sites, and so whole apps, of which a process has one.
