@@ -22,8 +22,8 @@ info string         what is tested
 ``text``, others    nothing
 ==================  ================================================================================
 
-Variables (``${NAME}``) are set to ``secret``. Certificates and files that a block names must exist,
-so leave them out, or show them with ``yaml faulty``.
+Variables without a default (``${NAME}``) are set to ``secret``. Certificates and files that a block
+names must exist, so leave them out, or show them with ``yaml faulty``.
 
 **Files.** A ``yaml`` block whose first line is ``# NAME.yaml`` is written to the session's folder
 under that name, before the first command of the page runs. ``config/`` (demo and examples) is there
@@ -41,8 +41,10 @@ blocks below it, up to the next one; without it nothing runs::
 
 A command that serves, ``holdfast run`` or one that ends with ``&``, is started and left running; it
 counts as started when all lines that are shown below it have been printed (for ``holdfast run``
-without any: when it listens). ``curl`` is a small stand-in (``curl.py``) that knows the options
-that the pages use; ``redis-cli`` sends one command to the session's Redis.
+without any: when it listens). ``holdfast check`` and ``holdfast explain``, which start nothing, are
+called within the test, by themselves or piped into one filter. ``curl`` is a small stand-in
+(``curl.py``) that knows the options that the pages use; ``redis-cli`` sends one command to the
+session's Redis.
 
 **Outputs** are compared whole, standard error included. A line ``…`` stands for any lines, none
 included. Dates, ids, lengths and times may differ (``_MASKS`` in ``session.py``).

@@ -198,7 +198,7 @@ def warnings_of(texts: list[str], folder: Path) -> tuple[object, ...]:
     for number, text in enumerate(texts):
         files.append(folder / f"{number}.yaml")
         files[-1].write_text(text, encoding="utf-8")
-    names = re.findall(r"\$\{(\w+)[}:]", "".join(texts))
+    names = re.findall(r"\$\{(\w+)(?:\}|:\?)", "".join(texts))
     return load(files, dict.fromkeys(names, "secret")).warnings
 
 
