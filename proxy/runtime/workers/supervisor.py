@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.app.lifecycle import needs_restart
+from proxy.app.operations import not_ready
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.observe.metrics.exposition import expose
@@ -130,9 +131,8 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Say why no requests are taken; None if they are."""
-        if self._state != "ready":
-            return self._state
-        return None if self._pool.serving else "no_worker"
+        reason = not_ready(self._state, self._loaded.settings)
+        return reason or (None if self._pool.serving else "no_worker")
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics of all workers, in the format that *accept* asks for."""
