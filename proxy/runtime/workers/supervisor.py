@@ -38,10 +38,13 @@ class Supervisor:
         workers: int,
         entry: str,
         clock: Clock | None = None,
+        *,
+        hung_after: float | None = None,
     ) -> None:
         """*load* reads the configuration anew at every reload; *loaded* is the first one.
 
-        *entry* is the module whose ``main`` a worker's process runs.
+        *entry* is the module whose ``main`` a worker's process runs. A worker that has not
+        answered for *hung_after* seconds is replaced; None: it only gets no new connections.
         """
         self._load = load
         self._loaded = loaded
@@ -55,7 +58,7 @@ class Supervisor:
         )
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
-        launch = Launch(entry, self._log_lock)
+        launch = Launch(entry, self._log_lock, hung_after)
         self._pool = WorkerPool(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
         operations = operations_of(self, self._pool)
