@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 
 _ROOT = Path(__file__).parent.parent
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-_SOURCE = _PROJECT["urls"]["Source"]
+_SOURCE = _PROJECT["urls"]["Homepage"]
 
 project = "Holdfast"
 copyright = "the Holdfast maintainers, Apache-2.0"  # noqa: A001 - Sphinx reads it by this name

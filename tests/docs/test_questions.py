@@ -39,7 +39,7 @@ ANSWERS = {
     ),
     "Will it send my POST twice?": ("docs/explanation/repeats.md#what-is-repeated", "may have run"),
     "Why was my request not retried?": (
-        "docs/how-to/not-retried.md#why-was-my-request-not-retried",
+        "docs/how-to/not-retried.md#the-reasons",
         "not_repeatable",
     ),
     "How long does it wait between attempts?": (

@@ -118,7 +118,7 @@ def test_kinds(page: str) -> None:
 
 def test_reasons() -> None:
     text = (DOCS / "how-to" / "not-retried.md").read_text(encoding="utf-8")
-    table = rows(text, "## Why was my request not retried?")
+    table = rows(text, "## The reasons")
     assert [code(reason)[0] for reason, *_ in table] == [why.value for why in VerdictReason]
 
 

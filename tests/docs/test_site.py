@@ -61,6 +61,6 @@ def test_search_finds_a_page_by_a_word_in_it(site: Path) -> None:
 
 
 def test_links_to_files_outside_lead_to_the_repository(site: Path) -> None:
-    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Homepage"]
     built = (site / "index.html").read_text(encoding="utf-8")
     assert f'href="{source}/blob/main/README.md"' in built
