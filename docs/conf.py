@@ -1,7 +1,8 @@
+# noqa: INP001 - Sphinx reads it by its path
 """How Sphinx builds the site: ``make docs``.
 
-The pages are plain Markdown that reads well on a code host, so nothing of Sphinx stands in them. What
-it needs besides is made here: the table of contents from the links of each list of pages, and
+The pages are plain Markdown that reads well on a code host, so nothing of Sphinx stands in them.
+What it needs besides is made here: the table of contents from the links of each list of pages, and
 addresses for links to files outside of ``docs/``.
 """
 
@@ -14,7 +15,7 @@ from sphinx.application import Sphinx
 
 _ROOT = Path(__file__).parent.parent
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-_SOURCE = _PROJECT["urls"]["Source"]
+_SOURCE = _PROJECT["urls"]["Homepage"]
 
 project = "Holdfast"
 copyright = "the Holdfast maintainers, Apache-2.0"  # noqa: A001 - Sphinx reads it by this name
@@ -51,13 +52,20 @@ def leaving(docname: str, text: str) -> str:
 
 
 def contents(text: str) -> str:
-    """A hidden table of contents for each section of *text* that links to pages beside it."""
-    made = []
-    for title, section in zip(*[iter(_HEADING.split(text)[1:])] * 2, strict=True):
+    """A hidden table of contents for each section of *text* that links to pages beside it.
+
+    A page that several sections link to is in the last one.
+    """
+    top, *sections = _HEADING.split(text)
+    section_of: dict[str, str] = {}
+    for title, section in (("", top), *zip(sections[::2], sections[1::2], strict=True)):
         pages = [link[1] for link in _LINK.finditer(section) if link[1].endswith(".md")]
-        inside = dict.fromkeys(page for page in pages if not page.startswith("../"))
-        if inside:
-            made += ["```{toctree}", ":hidden:", f":caption: {title}", "", *inside, "```", ""]
+        section_of |= {page: title for page in pages if not page.startswith("../")}
+    made = []
+    for title in dict.fromkeys(section_of.values()):
+        inside = [page for page in section_of if section_of[page] == title]
+        caption = [f":caption: {title}"] if title else []
+        made += ["```{toctree}", ":hidden:", *caption, "", *inside, "```", ""]
     return "\n".join(("", "", *made))
 
 

@@ -69,6 +69,7 @@ def test_image_is_built_from_the_package_and_nothing_else() -> None:
     assert {rule for rule in rules if rule.startswith("!")} == {
         "!LICENSE",
         "!README.md",
+        "!config/deploy/image/",
         "!proxy/",
         "!pyproject.toml",
     }

@@ -2,6 +2,7 @@
 
 import json
 import re
+from inspect import getsource as source_of
 from typing import cast
 
 import click
@@ -15,6 +16,7 @@ from proxy.cli import main
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.metrics.families import PHASES, WAIT_SOURCES
+from proxy.pipeline import build
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind
 from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
@@ -218,3 +220,16 @@ def test_removed_fields_are_those_that_end_here() -> None:
         for name in code(rows(text_of("header-fields"), "# Header fields")[0][1])
     }
     assert removed - {b"expect", b"x_forwarded_for", b"holdfast-timeout"} == HOP_BY_HOP
+
+
+def test_the_picture_has_the_stages_of_the_page_in_the_order_of_the_pipeline() -> None:
+    folder = DOCS / "explanation"
+    picture = (folder / "request-life.svg").read_text(encoding="utf-8")
+    text = (folder / "request-life.md").read_text(encoding="utf-8")
+    stages = re.findall(r'class="stage">(\d\. [^<]+)<', picture)
+    assert stages == re.findall(r"^## (\d\. .+)$", text, re.MULTILINE)
+    # A request meets them from the last to the first, and has been matched to its route before.
+    numbered = re.findall(r"^    # \d\. ([A-Z][a-z]+(?: letters)?)", source_of(build), re.MULTILINE)
+    met = [name for name in reversed(numbered) if name != "Fallback"]
+    first = met.index("Idempotency")  # before it there is the part for refusals of any stage
+    assert [stage.partition(". ")[2] for stage in stages] == ["Route", *met[first:]]

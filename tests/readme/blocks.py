@@ -39,7 +39,12 @@ def anchors(text: str) -> set[str]:
     """What a link within the page can point to."""
     without_code = _BLOCK.sub("", text)
     headings = re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in headings}
+
+
+def slug(heading: str) -> str:
+    """The anchor that code hosts, and the site, make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def as_pattern(shown: str) -> re.Pattern[str]:
