@@ -17,9 +17,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from proxy.cli import main
-from tests.docs.pages import ROOT, Block
-from tests.readme.blocks import as_pattern
-from tests.readme.curl import curl
+from tests.docs.kit.blocks import as_pattern
+from tests.docs.kit.curl import curl
+from tests.docs.kit.pages import ROOT, Block
 from tests.support.redis_server import SERVERS, free_port
 
 PATIENCE = 20.0
@@ -121,7 +121,9 @@ class Session:
         (folder / ".venv").symlink_to(sys.prefix)
         for path in (ROOT / "config").rglob("*.yaml"):
             self.write(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-        self._command("curl", (ROOT / "tests" / "readme" / "curl.py").read_text(encoding="utf-8"))
+        self._command(
+            "curl", (ROOT / "tests" / "docs" / "kit" / "curl.py").read_text(encoding="utf-8")
+        )
 
     def port(self, shown: int) -> int:
         """The real port in place of the one that a page shows."""
@@ -242,7 +244,7 @@ class Session:
         self.start(str(SERVERS[0]), "--port", str(self.port(6379)), *options)
         self.wait_for_port(6379)
         self.environment["SESSION_REDIS"] = str(self.port(6379))
-        client = ROOT / "tests" / "docs" / "redis_cli.py"
+        client = ROOT / "tests" / "docs" / "kit" / "redis_cli.py"
         self._command("redis-cli", client.read_text(encoding="utf-8"))
 
     def use(self, installed: Path) -> None:

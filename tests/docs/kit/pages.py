@@ -60,9 +60,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.readme.blocks import links
+from tests.docs.kit.blocks import links
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
