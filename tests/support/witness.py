@@ -25,6 +25,14 @@ def waited_for_a_core(pid: int | None = None) -> float:
     return 0.0
 
 
+def slowdown() -> float:
+    """How many times longer work takes now than on a machine that does nothing else: 1 or more."""
+    began, used = time.perf_counter(), time.process_time()
+    while time.process_time() < used + 0.1:
+        pass
+    return max((time.perf_counter() - began) / (time.process_time() - used), 1.0)
+
+
 class Stopwatch:
     """Measures what something took, without the time that others had the cores.
 
