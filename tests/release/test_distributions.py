@@ -17,6 +17,7 @@ import pytest
 import proxy
 from tests.readme.blocks import links
 from tests.release.addresses import ROOT, home
+from tests.release.lock import pins
 
 NAME = f"holdfast-{proxy.__version__}"
 DIST_INFO = f"{NAME}.dist-info"
@@ -116,6 +117,16 @@ def test_the_packages_page_is_the_readme_and_has_no_dead_link(wheel: Path) -> No
             path = link.removeprefix(tagged).removeprefix(pictures).partition("#")[0]
             assert (ROOT / path).exists(), link
     assert not re.search(r"""\b(?:src|href)=["'](?!https?:)""", page)
+
+
+def test_an_editable_install_needs_nothing_but_the_build_backend(tmp_path: Path) -> None:
+    locked = {pin.name for pin in pins((ROOT / "requirements-dev.lock").read_text())}
+    assert "hatchling" in locked
+    assert "editables" not in locked, "then it would not be needed here, either"
+    editable = build(ROOT, "wheel:editable", tmp_path)
+    with zipfile.ZipFile(editable) as archive:
+        (path,) = [name for name in archive.namelist() if name.endswith(".pth")]
+        assert archive.read(path).decode().strip() == str(ROOT)
 
 
 # The source distribution.
