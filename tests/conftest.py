@@ -58,11 +58,10 @@ ALONE = (
     "tests/stores/redis/test_degraded.py",
     "tests/stores/redis/test_limiter.py",
     "tests/test_demo.py",
-    "tests/test_readme.py",
 )
 
-# Both start what listens on the ports of config/demo.yaml: one after the other.
-FIXED_PORTS = ("tests/test_demo.py", "tests/test_readme.py")
+# It starts what listens on the ports of config/demo.yaml: one test after the other.
+FIXED_PORTS = ("tests/test_demo.py",)
 
 # What may go another way on another Python: tasks and their cancellation, event loops, aiohttp's
 # parser and hooks, processes and signals, sqlite3, TLS, and the calls that a request takes.

@@ -11,7 +11,7 @@ from proxy.config.checks.certificates import certificate_files, check_listen_tls
 from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.checks.fallbacks import check_fallback
 from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
-from proxy.config.checks.listeners import check_listeners, check_trust
+from proxy.config.checks.listeners import check_listeners, check_readiness, check_trust
 from proxy.config.checks.retries import (
     check_buffer,
     check_key_memory,
@@ -151,6 +151,7 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
     drafts = draft_routes(file)
     whole = EffectiveSection(file, "")
     check_listeners(file, diagnostics)
+    check_readiness(file, diagnostics)
     check_listen_tls(file, diagnostics)
     check_trust(file, diagnostics)
     check_store(file, diagnostics)

@@ -369,7 +369,7 @@ async def test_an_owner_whose_store_was_flushed_answers_its_client() -> None:
             (201, b"first"),
         ]
         assert await counted(proxies[0], "lease_lost") == 1
-        later = await post(proxies[0])  # as the README says
+        later = await post(proxies[0])  # as docs/explanation/promises.md says
         assert (later.body, is_replayed(later)) == (b"ok", False)
         assert [is_replayed(await post(proxy)) for proxy in proxies] == [True, True]
         assert len(upstream.requests) == 2
