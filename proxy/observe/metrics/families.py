@@ -1,7 +1,7 @@
 """The table of metrics: every family with its text, labels, source, and rule over workers.
 
 This is the one place that lists them. ``/metrics`` shows the rows in this order
-(``exposition.py``), ``aggregate.py`` merges them over workers, the reference in the README is made
+(``exposition.py``), ``aggregate.py`` merges them over workers, the reference of metrics is made
 from them, and tests compare dashboards and alerts with them. Names and labels are a contract with
 those: seconds as the unit, ``_total`` for what only grows, and labels that come from the
 configuration or from a closed set, never from a client.
