@@ -23,7 +23,7 @@ from tests.support import (
     running,
     subprocess_proxy,
 )
-from tests.support.witness import Stopwatch
+from tests.support.witness import Stopwatch, soon
 
 UPLOAD = b"PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nfirst"
 
@@ -162,8 +162,7 @@ async def test_a_client_whose_handshake_outlasts_the_listener_does_not_hold_it_u
             )
             upstream.connections[0].wire.write(ok())
             assert (await client.response()).status == 200
-            async with asyncio.timeout(5):
-                await draining
+            await soon(draining, 5)
             writer.close()
 
 
@@ -180,5 +179,4 @@ async def test_an_idle_tls_client_that_says_nothing_does_not_hold_it_up(tmp_path
         client.wire.stall()  # it does not even read that we are going
         [connection] = proxy.app._listener.server.connections
         await eventually(lambda: not unacked_bytes(connection.transport), what="having it all")
-        async with asyncio.timeout(2):
-            await proxy.app.drain()
+        await soon(proxy.app.drain(), 2)

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.server.connection import UNREAD_GRACE
 from tests.support import (
+    PATIENCE,
     Certificates,
     RawClient,
     ScriptedUpstream,
@@ -21,7 +22,7 @@ from tests.support import (
     request,
     running,
 )
-from tests.support.witness import Stopwatch
+from tests.support.witness import Stopwatch, soon
 
 
 @both_loops
@@ -155,7 +156,8 @@ async def test_a_tls_client_that_never_confirms_the_end_is_not_waited_for_long(
         client.wire.stall()
         await client.send(request("GET", "/", "Connection: close"))
         await proxy.logged(1)
-        await eventually(lambda: proxy.client_connections == 0, within=UNREAD_GRACE + 2)
+        ended = eventually(lambda: proxy.client_connections == 0, within=UNREAD_GRACE + PATIENCE)
+        await soon(ended, UNREAD_GRACE + 2)
 
 
 async def test_http_2_is_not_agreed_upon(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 _TICK = 0.002
+
+T = TypeVar("T")
 
 
 def waited_for_a_core(pid: int | None = None) -> float:
@@ -20,6 +23,14 @@ def waited_for_a_core(pid: int | None = None) -> float:
         counted = Path(f"/proc/{pid or os.getpid()}/schedstat").read_text()
         return int(counted.split()[1]) / 1e9
     return 0.0
+
+
+def slowdown() -> float:
+    """How many times longer work takes now than on a machine that does nothing else: 1 or more."""
+    began, used = time.perf_counter(), time.process_time()
+    while time.process_time() < used + 0.1:
+        pass
+    return max((time.perf_counter() - began) / (time.process_time() - used), 1.0)
 
 
 class Stopwatch:
@@ -40,6 +51,14 @@ class Stopwatch:
         passed = time.monotonic() - self._began
         waits = [waited_for_a_core(pid) - before for pid, before in self._stalled.items()]
         return max(passed - sum(wait for wait in waits if wait > 0.0), 0.0)
+
+
+async def soon(awaited: Awaitable[T], within: float) -> T:
+    """What *awaited* brings, which has to come in less than so many seconds of a Stopwatch."""
+    watch = Stopwatch()
+    brought = await awaited
+    assert watch.seconds < within, f"it took {watch.seconds:.3f} s"
+    return brought
 
 
 class Witness:

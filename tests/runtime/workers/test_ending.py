@@ -31,11 +31,11 @@ async def test_requests_under_way_end_before_the_workers_do() -> None:
         assert await running.pids() == [worker.pid for worker in workers]
         proxy.signal(signal.SIGTERM)
         await eventually(lambda: running.says('"draining"'))
-        assert (await proxy.admin("GET", "/readyz")).status == 503
         # For the length of drain_delay all goes on.
         late = await stack.enter_async_context(proxy.client())
         requests.append(asyncio.create_task(late.get()))
         await eventually(lambda: len(upstream.requests) == 6)
+        assert (await proxy.admin("GET", "/readyz")).status == 503
         assert await idle.ended() is End.CLOSED
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_requests_in_flight", route="all") == 5
