@@ -17,8 +17,8 @@ import yaml
 
 import proxy
 from bench.results import PUBLISHED
+from tests.docs.kit.blocks import links
 from tests.generate import generated, main as generate, stale
-from tests.readme.blocks import links
 
 ROOT = Path(__file__).parent.parent
 WRITTEN_BY_US = {".cfg", ".conf", ".json", ".lua", ".md", ".py", ".service", ".toml", ".yaml"}
