@@ -14,7 +14,6 @@ import yaml
 
 import proxy
 from bench.results import PUBLISHED
-from tests.docs.kit.blocks import links
 from tests.generate import generated, main as generate, stale
 
 ROOT = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import proxy
-from tests.readme.blocks import links
+from tests.docs.kit.blocks import links
 from tests.release.addresses import ROOT, home
 from tests.release.lock import pins
 
