@@ -93,6 +93,8 @@ async def test_in_the_middle_of_a_storm(
             await eventually(lambda: till.runs.total() >= KEYS / 3)
             async with outage(server):
                 await asyncio.sleep(2 * TIMEOUT)
+                if outage is not flushed:
+                    await eventually(lambda: any(one.store_state == "down" for one in proxies))
             assert not raging.done(), "the storm was over before the outage"
             await raging
             await everybody_sees_it(proxies, "up")
