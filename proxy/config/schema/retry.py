@@ -27,7 +27,9 @@ BACKOFF = Section(
         ),
         "base": Key(Duration(), "The first wait, before it is spread; after a 429 at least 1s."),
         "factor": Key(Number(1, 100), "Growth of an exponential wait."),
-        "increment": Key(Duration(), "Growth of a linear wait. Default: the base."),
+        "increment": Key(
+            Duration(), "Growth of a linear wait. Default: the base.", examples=("500ms",)
+        ),
         "max": Key(Duration(), "No wait of ours is longer."),
         "jitter": Key(
             Jitter(),
@@ -62,7 +64,7 @@ RETRY = Section(
     settings=RetrySettings,
     shorthands=(Switchable(), SetsKey("attempts", named=True)),
     keys={
-        "attempts": Key(AttemptCount(), "How often in total, the first included."),
+        "attempts": Key(AttemptCount(), "How often in total, the first included.", examples=(3, 5)),
         "on": Key(
             ListOf(OutcomeName(), can_be_empty=False),
             "After what: connect, refused, reset, timeout, protocol, statuses, 4xx, 5xx (without "
@@ -80,7 +82,11 @@ RETRY = Section(
             Duration(zero="leaves no time for any attempt, write none for no limit", none=True),
             "For one attempt up to the response's head; below timeout.",
         ),
-        "backoff": Key(BACKOFF, "How long to wait before a retry."),
+        "backoff": Key(
+            BACKOFF,
+            "How long to wait before a retry.",
+            examples=({"base": "200ms", "max": "10s"},),
+        ),
         "retry_after": Key(
             RETRY_AFTER,
             "Whether to wait for as long as the upstream says (Retry-After and its kin).",
@@ -105,13 +111,17 @@ FALLBACK = Section(
             written=None,
         ),
         "status": Key(
-            Status(least=200), "Status of a fixed answer, from 200 to 599.", written=None
+            Status(least=200),
+            "Status of a fixed answer, from 200 to 599.",
+            written=None,
+            examples=(503,),
         ),
         "headers": Key(
             TableOf(EditableHeader(), HeaderValue()),
             "Its header fields.",
             make=field_lines,
             written=None,
+            examples=({"Content-Type": "application/json"},),
         ),
         "body": Key(Text(), "Its body.", written=None),
         "upstream": Key(

@@ -60,6 +60,7 @@ MATCH = Section(
             "Header fields and the values they must have; a final * stands for any rest. A request "
             "that fits, but has a field without such a * twice: 400.",
             make=_lower_names,
+            examples=({"X-Tenant": "acme"},),
         ),
     },
 )
@@ -79,6 +80,7 @@ HEADER_EDITS = Section(
             TableOf(EditableHeader(), HeaderValue()),
             "Fields to put in place of what is there. Merges with those of defaults and policies.",
             make=field_lines,
+            examples=({"Authorization": "Bearer ${API_TOKEN}"},),
         ),
         "remove": Key(ListOf(EditableHeader()), "Fields to take out.", make=_lower),
     },
@@ -123,13 +125,21 @@ POLICY = Section(
             ListOf(Protocol()),
             "Protocols that a client may switch to, tunnelled as they are; [] for none.",
         ),
-        "headers": Key(HEADERS, "Header fields to set and remove."),
+        "headers": Key(
+            HEADERS,
+            "Header fields to set and remove.",
+            examples=({"request": {"set": {"Authorization": "Bearer ${API_TOKEN}"}}},),
+        ),
         "retry": Key(RETRY, "Sends a request again that failed, where that is safe."),
         "throttle": Key(THROTTLE, "Limits the calls of this route; those beyond wait, or get 429."),
         "idempotency": Key(
             IDEMPOTENCY, "Runs a request with a key once; duplicates get the first result."
         ),
-        "fallback": Key(FALLBACK, "What the client gets in place of a failure."),
+        "fallback": Key(
+            FALLBACK,
+            "What the client gets in place of a failure.",
+            examples=({"status": 503, "body": "try again later"},),
+        ),
         "dead_letter": Key(
             DEAD_LETTER,
             "Keeps a request that failed for good on disk, for a person to send it again.",
