@@ -25,17 +25,19 @@ BACKOFF = Section(
             "How waits grow: exponential (base, base·factor, base·factor², …), linear (base, "
             "base+increment, …), constant, or fibonacci (base, base, 2·base, 3·base, …).",
         ),
-        "base": Key(Duration(), "The first wait, before it is spread; after a 429 at least 1s."),
+        "base": Key(Duration(), "The first wait, before jitter; after a 429 at least 1s."),
         "factor": Key(Number(1, 100), "Growth of an exponential wait."),
         "increment": Key(
             Duration(), "Growth of a linear wait. Default: the base.", examples=("500ms",)
         ),
-        "max": Key(Duration(), "No wait of ours is longer."),
+        "max": Key(
+            Duration(), "Longest back-off; a wait that the upstream asks for has retry_after.max."
+        ),
         "jitter": Key(
             Jitter(),
-            "How waits are spread, so that callers do not return all at once: full (anything up to "
-            "the wait), equal (the upper half), decorrelated (up to three times the last wait), "
-            "none, or a number (0.2: 20 % less or more).",
+            "How waits are randomised, so that callers do not return all at once: full (anything "
+            "up to the wait), equal (the upper half), decorrelated (up to three times the last "
+            "wait), none, or a number (0.2: 20 % less or more).",
         ),
     },
 )
@@ -49,8 +51,8 @@ RETRY_AFTER = Section(
     keys={
         "max": Key(
             Duration(zero="would follow no hint, write retry_after: false if that is meant"),
-            "Longest wait that is accepted; a longer one ends it, and the client gets the "
-            "response.",
+            "Longest wait that is accepted; if the upstream asks for more there is no retry, and "
+            "the client gets the response.",
             to="longest_hint",
             written="60s",
         ),
@@ -89,7 +91,7 @@ RETRY = Section(
         ),
         "retry_after": Key(
             RETRY_AFTER,
-            "Whether to wait for as long as the upstream says (Retry-After and its kin).",
+            "Whether to wait for as long as the upstream says (Retry-After and similar fields).",
         ),
     },
 )
@@ -105,9 +107,9 @@ FALLBACK = Section(
     keys={
         "on": Key(
             ListOf(OutcomeName("replaced", ("breaker_open",)), can_be_empty=False),
-            "In place of what: the same words as in retry.on, and breaker_open (every address is "
-            "left alone), which default includes here. Default: the route's retry.on and "
-            "breaker_open.",
+            "In place of what: the same words as in retry.on, and breaker_open (the breaker of "
+            "every address is open), which default includes here. Default: the route's retry.on "
+            "and breaker_open.",
             written=None,
         ),
         "status": Key(

@@ -57,8 +57,8 @@ MATCH = Section(
         ),
         "headers": Key(
             TableOf(HeaderName(), HeaderValue()),
-            "Header fields and the values they must have; a final * stands for any rest. A request "
-            "that fits, but has a field without such a * twice: 400.",
+            "Header fields and the values they must have; a final * stands for any rest. A "
+            "request that matches, but has a field without such a * twice: 400.",
             make=_lower_names,
             examples=({"X-Tenant": "acme"},),
         ),
@@ -78,11 +78,11 @@ HEADER_EDITS = Section(
     keys={
         "set": Key(
             TableOf(EditableHeader(), HeaderValue()),
-            "Fields to put in place of what is there. Merges with those of defaults and policies.",
+            "Fields to set, in place of existing ones. Merges with those of defaults and policies.",
             make=field_lines,
             examples=({"Authorization": "Bearer ${API_TOKEN}"},),
         ),
-        "remove": Key(ListOf(EditableHeader()), "Fields to take out.", make=_lower),
+        "remove": Key(ListOf(EditableHeader()), "Fields to remove.", make=_lower),
     },
 )
 
@@ -104,7 +104,7 @@ POLICY = Section(
     settings=RouteSettings,
     keys={
         "strip_prefix": Key(
-            PathPrefix(), "Taken off the path before the request is sent on.", written=None
+            PathPrefix(), "Removed from the path before the request is sent.", written=None
         ),
         "timeout": Key(
             Duration(zero="leaves no time for any request, write none for no limit", none=True),
@@ -113,7 +113,7 @@ POLICY = Section(
         ),
         "idle_timeout": Key(
             Duration(zero="leaves no time for any body, write none for no limit", none=True),
-            "Longest silence of a body, either way.",
+            "Longest time without a byte of a body, in either direction.",
         ),
         "max_body": Key(Size(none=True), "Largest request body; beyond it 413."),
         "buffer": Key(

@@ -26,7 +26,7 @@ _NEVER = {
     "certificate": "a peer that is not trusted would not be the next time",
     "busy": "there was no free connection, and a retry would want one more",
     "truncated": "the client has the beginning of the answer",
-    "unknown": "nobody knows what happened",
+    "unknown": "what happened is unknown",
     "cancelled": "the client left",
 }
 """Outcomes after which nothing can be done, each with the reason."""
