@@ -4,7 +4,7 @@
 #   docker run --rm --read-only -v ./holdfast.yaml:/etc/holdfast/holdfast.yaml:ro \
 #     -p 8080:8080 holdfast
 #
-# The root file system can be read-only and all capabilities dropped.
+# Without a file of yours it answers 503 to everything, with what to mount, and is never ready. The root file system can be read-only and all capabilities dropped.
 
 FROM python:3.13-slim AS build
 WORKDIR /src
@@ -18,6 +18,8 @@ LABEL org.opencontainers.image.title="holdfast" \
 COPY --from=build /opt/holdfast /opt/holdfast
 # For what shall outlive the container: a volume that is mounted here belongs to the user.
 RUN install -d -m 0700 -o 65532 -g 65532 /var/lib/holdfast
+# What is served until a file is mounted in its place.
+COPY config/deploy/image/holdfast.yaml /etc/holdfast/holdfast.yaml
 ENV PATH=/opt/holdfast/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -32,8 +32,8 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tools test test-deep test-newest test-interpreter check mutants generate \
-  bench clean
+.PHONY: help setup demo tools test test-deep test-newest test-interpreter check docs mutants \
+  generate bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,11 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/python -m tests.generate --check
 
+# A link or an anchor that leads nowhere is a warning, and a warning is an error.
+docs: $(VENV)/.docs ## build the site from docs/, with search, into build/docs
+	@$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
 mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
 	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
@@ -114,6 +119,11 @@ $(VENV)/.mutation: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast, its development tools and mutmut into $(VENV) ..."
 	@$(INSTALL) --editable '.[dev,mutation]'
 	@touch $(VENV)/.runtime $(VENV)/.dev $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@echo "Installing holdfast and what builds its pages into $(VENV) ..."
+	@$(INSTALL) --editable '.[docs]'
+	@touch $(VENV)/.runtime $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its benchmark peers into $(VENV) ..."

@@ -1,4 +1,4 @@
-"""What is quoted of a run in README.md: its tables and sentences."""
+"""What pages quote of a run: its tables and sentences."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -229,3 +229,42 @@ def _carried(microseconds: float) -> str:
 
 def _list(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def ratios(run: Run) -> str:
+    """What it costs, as three ratios."""
+    stores = ", ".join(f"in {name}" for name, _ in KEYED)
+    rows = [
+        ["what, with retries and a throttle on", "times"],
+        ["CPU of a small GET, compared with Envoy", _ratio(run, "get", SUBJECT, ENVOY)],
+        [
+            "median latency of one caller, compared with Envoy",
+            _ratio(run, "single", SUBJECT, ENVOY, "p50"),
+        ],
+        [
+            f"CPU of a POST with a new idempotency key, compared with one without: {stores}",
+            ", ".join(_ratio(run, case, "keyed", "plain") for _, case in KEYED),
+        ],
+    ]
+    return table(rows)
+
+
+def other_ratios(run: Run) -> str:
+    """Where others cost less, and what one core carries."""
+    lean = [
+        f"{COLUMNS[peer]} takes {1 / found['median']:.0%}"
+        for peer in ("nginx", "haproxy")
+        if (found := run.ratio("get", SUBJECT, peer)) is not None
+    ]
+    sentences = [f"For a small GET {_list(lean)} of Holdfast's CPU."] if lean else []
+    upload = _ratio(run, "upload", SUBJECT, ENVOY, "cpu_mib")
+    sentences.append(f"An upload of 1 MiB takes {upload} times Envoy's CPU.")
+    carried = run.median("get", SUBJECT, "cpu")
+    if carried is not None:
+        sentences.append(f"One core carries some {_carried(carried)} such GETs per second.")
+    return " ".join(sentences)
+
+
+def _ratio(run: Run, case: str, of: str, to: str, metric: str = "cpu") -> str:
+    found = run.ratio(case, of, to, metric)
+    return NOTHING if found is None else f"{found['median']:.2f}"

@@ -1,9 +1,11 @@
-"""README.md's figures, made from the run that is published, so that the two cannot drift apart.
+"""The figures in the pages, made from the run that is published, so that they cannot drift apart.
 
-They stand between ``<!-- bench -->`` and ``<!-- end of bench -->``. After a full ``make bench``::
+docs/explanation/performance.md has all of them, between ``<!-- bench -->`` and ``<!-- end of bench
+-->``; README.md has three ratios, between ``<!-- ratios -->`` and ``<!-- end of ratios -->``. After
+a full ``make bench``::
 
     .venv/bin/python -m bench.readme --publish     # quote that run from now on
-    make generate                                  # write the section again, after a change here
+    make generate                                  # write the pages again, after a change here
 """
 
 import argparse
@@ -20,11 +22,11 @@ from bench.report import bars, markdown, missing
 from bench.results import FOLDER, PUBLISHED, keep, read, text_of
 
 README = ROOT / "README.md"
-_SECTION = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- end of bench -->)", re.DOTALL)
+PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
 
 
 def section(content: dict[str, Any]) -> str:
-    """What README.md says of a run."""
+    """What docs/explanation/performance.md says of a run."""
     run = quotes.Run(content)
     return "\n".join(
         (
@@ -50,10 +52,20 @@ def _left_out(content: dict[str, Any]) -> Iterator[str]:
 
 def with_section(text: str, content: dict[str, Any]) -> str:
     """*text* with the section as *content* has it; it must have a place for it."""
-    made = section(content)
-    written, places = _SECTION.subn(lambda _: made, text)
+    return _with(text, "bench", section(content))
+
+
+def with_ratios(text: str, content: dict[str, Any]) -> str:
+    """*text* with three ratios of *content*; it must have a place for them."""
+    run = quotes.Run(content)
+    return _with(text, "ratios", f"{quotes.ratios(run)}\n{_paragraph(quotes.other_ratios(run))}")
+
+
+def _with(text: str, mark: str, made: str) -> str:
+    place = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
+    written, places = place.subn(lambda _: made, text)
     if places != 1:
-        raise ValueError(f"{places} places are marked with <!-- bench -->, there must be one")
+        raise ValueError(f"{places} places are marked with <!-- {mark} -->, there must be one")
     return written
 
 
@@ -62,7 +74,7 @@ def _paragraph(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write README.md's section."""
+    """Write what the pages quote."""
     parser = argparse.ArgumentParser(prog="python -m bench.readme", description=main.__doc__)
     parser.add_argument(
         "--publish",
@@ -79,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     keep(PUBLISHED, text_of(content))
     keep(PUBLISHED.with_suffix(".md"), markdown(content))
-    README.write_text(with_section(README.read_text(), content))
+    PERFORMANCE.write_text(with_section(PERFORMANCE.read_text(), content))
+    README.write_text(with_ratios(README.read_text(), content))
     return 0
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,14 @@ import uvloop
 # that a test starts, and then waits for in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.disable()  # until the tests are read: see pytest_collection_finish
+
+# Thousands of small files that live for a test: in memory, where there is a place for that. On a
+# disk each commit to one waits for it. TMPDIR says otherwise, to programs that tests start as well.
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders in there have names of their own
+if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_IN_MEMORY)
 
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
@@ -48,11 +58,10 @@ ALONE = (
     "tests/stores/redis/test_degraded.py",
     "tests/stores/redis/test_limiter.py",
     "tests/test_demo.py",
-    "tests/test_readme.py",
 )
 
-# Both start what listens on the ports of config/demo.yaml: one after the other.
-FIXED_PORTS = ("tests/test_demo.py", "tests/test_readme.py")
+# It starts what listens on the ports of config/demo.yaml: one test after the other.
+FIXED_PORTS = ("tests/test_demo.py",)
 
 # What may go another way on another Python: tasks and their cancellation, event loops, aiohttp's
 # parser and hooks, processes and signals, sqlite3, TLS, and the calls that a request takes.
@@ -102,6 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("fixed ports"))
         if path.startswith(INTERPRETER):
             item.add_marker("interpreter")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again: of all that was read for the tests there is none."""
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,31 +1,35 @@
 """Every generated file, made from its source: ``make generate`` writes it, ``make check`` compares.
 
-==============================  ===================================================
-file                            made from
-==============================  ===================================================
-``config/schema.json``          what ``holdfast schema`` prints
-``README.md``, tables of keys   the sections of the configuration (``readme/tables.py``)
-``README.md``, metrics          the table of metrics (``readme/metrics_table.py``)
-``README.md``, performance      ``bench/results/published.json`` (``bench/readme.py``)
-``bench/results/published.md``  the same
-``docs/architecture.md``        the docstring of the exchange (``docs/exchange_table.py``)
-==============================  ===================================================
+=========================================  ======================================================
+file                                       made from
+=========================================  ======================================================
+``config/schema.json``                     what ``holdfast schema`` prints
+``docs/reference/configuration.md``        the sections of the configuration (``readme/tables.py``)
+``docs/reference/metrics.md``              the table of metrics (``readme/metrics_table.py``)
+``docs/reference/command-line.md``         the declarations of commands (``readme/command_line.py``)
+``docs/explanation/performance.md``        ``bench/results/published.json`` (``bench/readme.py``)
+``README.md``, three ratios                the same
+``bench/results/published.md``             the same
+``docs/architecture.md``                   the docstring of the exchange
+                                           (``docs/exchange_table.py``)
+=========================================  ======================================================
 
 A new generator gets a line in :func:`generated`, and one in this table.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
 
-from bench.readme import with_section
+from bench.readme import with_ratios, with_section
 from bench.report import markdown
 from bench.results import read
 from proxy.cli import main as holdfast
 from tests.docs.exchange_table import with_exchange_table
+from tests.readme.command_line import with_commands
 from tests.readme.metrics_table import with_metrics
 from tests.readme.tables import with_tables
 
@@ -34,15 +38,23 @@ ROOT = Path(__file__).parent.parent
 
 def generated(root: Path) -> dict[Path, str]:
     """What each generated file under *root* should hold."""
-    readme, results = root / "README.md", root / "bench" / "results"
-    architecture = root / "docs" / "architecture.md"
+    results = root / "bench" / "results"
     run = read(results / "published.json")
-    return {
-        root / "config" / "schema.json": _schema(),
-        readme: with_section(with_metrics(with_tables(readme.read_text(encoding="utf-8"))), run),
-        results / "published.md": markdown(run),
-        architecture: with_exchange_table(architecture.read_text(encoding="utf-8")),
+    pages: dict[str, Callable[[str], str]] = {
+        "README.md": lambda text: with_ratios(text, run),
+        "docs/architecture.md": with_exchange_table,
+        "docs/explanation/performance.md": lambda text: with_section(text, run),
+        "docs/reference/command-line.md": with_commands,
+        "docs/reference/configuration.md": with_tables,
+        "docs/reference/metrics.md": with_metrics,
     }
+    made = {
+        root / "config" / "schema.json": _schema(),
+        results / "published.md": markdown(run),
+    }
+    for name, rewritten in pages.items():
+        made[root / name] = rewritten((root / name).read_text(encoding="utf-8"))
+    return made
 
 
 def stale(root: Path) -> dict[Path, str]:

@@ -69,6 +69,7 @@ def test_image_is_built_from_the_package_and_nothing_else() -> None:
     assert {rule for rule in rules if rule.startswith("!")} == {
         "!LICENSE",
         "!README.md",
+        "!config/deploy/image/",
         "!proxy/",
         "!pyproject.toml",
     }
@@ -146,6 +147,7 @@ def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
         "test-deep",
         "test-newest",
         "check",
+        "docs",
         "mutants",
         "generate",
         "bench",
@@ -187,8 +189,25 @@ def test_nothing_generated_is_stale() -> None:
     ("file", "was", "now"),
     [
         pytest.param("config/schema.json", '"500B/s"', '"600B/s"', id="the schema"),
-        pytest.param("README.md", "| `limits.keepalive` |", "| `limits.idle` |", id="a table"),
-        pytest.param("README.md", "| small GET, CPU |", "| a GET, CPU |", id="the figures"),
+        pytest.param(
+            "docs/reference/configuration.md",
+            "| `limits.keepalive` |",
+            "| `limits.idle` |",
+            id="a table of keys",
+        ),
+        pytest.param(
+            "docs/reference/metrics.md", "| `holdfast_workers` |", "| `workers` |", id="the metrics"
+        ),
+        pytest.param(
+            "docs/reference/command-line.md", "| `--watch` |", "| `--look` |", id="the commands"
+        ),
+        pytest.param(
+            "docs/explanation/performance.md",
+            "| small GET, CPU |",
+            "| a GET, CPU |",
+            id="the figures",
+        ),
+        pytest.param("README.md", "| CPU of a small GET", "| CPU of a GET", id="the ratios"),
         pytest.param("bench/results/published.md", "# Bars", "# Bar", id="the tables beside them"),
     ],
 )
@@ -217,8 +236,8 @@ def test_a_file_that_is_missing_is_stale(checkout: Path) -> None:
 
 
 def test_a_page_without_a_place_for_its_figures_is_an_error(checkout: Path) -> None:
-    readme = checkout / "README.md"
-    readme.write_text(readme.read_text().replace("<!-- bench -->", ""))
+    page = checkout / "docs" / "explanation" / "performance.md"
+    page.write_text(page.read_text().replace("<!-- bench -->", ""))
     with pytest.raises(ValueError, match="0 places"):
         generate(["--check", "--root", str(checkout)])
 

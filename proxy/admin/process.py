@@ -24,7 +24,7 @@ class ProcessOperations(Protocol):
         """Return the token that requests must have at present; None if they need none."""
 
     def not_ready(self) -> str | None:
-        """Say why no requests are taken (``starting``, ``draining``); None if they are."""
+        """Say why no requests are taken (``starting``, ``draining``, ``switched_off``), or None."""
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics in the format that *accept* asks for, and its content type."""

@@ -17,6 +17,7 @@ from proxy.observe.status import process_status
 from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import RecordState, Released, Shown
+from proxy.policy.settings import Settings
 from proxy.replay.service import ReplayRequest, ReplayService
 from proxy.server.router import Router
 from proxy.stores import StoreError
@@ -79,7 +80,7 @@ class AppOperations:
 
     def not_ready(self) -> str | None:
         """Say why no requests are taken; None if they are."""
-        return None if self._app.state == "ready" else self._app.state
+        return not_ready(self._app.state, self._app.loaded.settings)
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics, in the format that *accept* asks for."""
@@ -198,6 +199,13 @@ class AppOperations:
     def _replay_request(self, name: str, given: RawHeaders, *, force: bool) -> ReplayRequest:
         router = self._router()
         return ReplayRequest(name, given, router.named, router.settings, force)
+
+
+def not_ready(state: str, settings: Settings) -> str | None:
+    """Say why a process in that *state* is not to be sent requests; None if it is."""
+    if state != "ready":
+        return state
+    return None if settings.ready else "switched_off"
 
 
 @contextmanager

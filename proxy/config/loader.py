@@ -11,7 +11,7 @@ from proxy.config.checks.certificates import certificate_files, check_listen_tls
 from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.checks.fallbacks import check_fallback
 from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
-from proxy.config.checks.listeners import check_listeners, check_trust
+from proxy.config.checks.listeners import check_listeners, check_readiness, check_trust
 from proxy.config.checks.retries import (
     check_buffer,
     check_key_memory,
@@ -33,6 +33,7 @@ from proxy.config.checks.workers import check_workers
 from proxy.config.diagnostics.diagnostics import ConfigError, Diagnostics
 from proxy.config.diagnostics.position import Position, Source
 from proxy.config.loaded import Loaded
+from proxy.config.read.defaults import complete
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.provenance import Provenance
 from proxy.config.read.reader import Reader
@@ -94,12 +95,12 @@ def _load(
     file = reader.read_file(root, FILE)
     for path in certificate_files(file):
         on_read(path)
-    routes = _check(file, reader, diagnostics)
+    routes = _check(file, diagnostics)
     report = diagnostics.report(sources)
     if report.faults:
         raise ConfigError(report)
     merged = _with_routes(file, routes)
-    whole = reader.complete(merged)
+    whole = complete(merged)
     loaded = Loaded(
         settings=make_settings(FILE, merged),
         report=report,
@@ -145,11 +146,12 @@ def _options(
     return Mapping(Position(Source("options")), entries)
 
 
-def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list[TypedMapping]:
+def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
     """Run the checks that involve more than one value. Return the merged, named routes."""
     drafts = draft_routes(file)
-    whole = EffectiveSection(file, "", reader)
+    whole = EffectiveSection(file, "")
     check_listeners(file, diagnostics)
+    check_readiness(file, diagnostics)
     check_listen_tls(file, diagnostics)
     check_trust(file, diagnostics)
     check_store(file, diagnostics)
@@ -158,7 +160,7 @@ def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list
     check_references(file, drafts, diagnostics)
     check_order(drafts, diagnostics)
     check_prefixes(drafts, diagnostics)
-    routes = [EffectiveSection(draft.merged, draft.path, reader) for draft in drafts]
+    routes = [EffectiveSection(draft.merged, draft.path) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
         upstream = draft.written.scalar("upstream")
         refused = refused_by(file, upstream)
@@ -175,7 +177,7 @@ def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list
     check_state_dir(routes, whole, diagnostics)
     upstreams = file.mapping("upstreams")
     upstream_sections = [
-        EffectiveSection(entry.node, entry.node.path, reader)
+        EffectiveSection(entry.node, entry.node.path)
         for entry in (upstreams.entries.values() if upstreams else ())
         if isinstance(entry.node, TypedMapping)
     ]
@@ -184,7 +186,7 @@ def _check(file: TypedMapping, reader: Reader, diagnostics: Diagnostics) -> list
     check_workers(routes, upstream_sections, whole, diagnostics)
     check_secrets(file, diagnostics)
     named = name_routes(drafts, diagnostics)
-    return [with_fitting_base(EffectiveSection(route, route.path, reader)) for route in named]
+    return [with_fitting_base(EffectiveSection(route, route.path)) for route in named]
 
 
 def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping:

@@ -71,7 +71,7 @@ def serve(
         )
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        notifier = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
+        notifier = SystemdNotifier.from_environment(os.environ)
         return runner.run(run_until_signal(WatchedLoad(read), watch=watch, notifier=notifier))
 
 
@@ -81,7 +81,7 @@ async def run_until_signal(
     """Serve until SIGTERM or SIGINT; return the exit status. SIGHUP reloads."""
     notifier = notifier or SystemdNotifier()
     with _failing_as("cannot start"):
-        app = _one_process_or_several(read)
+        app = _one_process_or_several(read, notifier.watchdog)
     stop, stop_again = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
@@ -106,6 +106,7 @@ async def run_until_signal(
         await app.start()
     settle()
     notifier.ready()
+    notifier.keep_alive()
     watching = loop.create_task(reload_when_outdated(read, reload)) if watch else None
     await stop.wait()
     notifier.stopping()
@@ -114,14 +115,18 @@ async def run_until_signal(
     return await _drain(app, stop_again)
 
 
-def _one_process_or_several(read: WatchedLoad) -> Service:
-    """Make an app in this process, or a supervisor with workers, as the settings say."""
+def _one_process_or_several(read: WatchedLoad, hung_after: float | None) -> Service:
+    """Make an app in this process, or a supervisor with workers, as the settings say.
+
+    A worker whose loop has not answered for *hung_after* seconds is replaced; None: no worker is.
+    """
     loaded = read()
     workers = worker_count(loaded.settings)
     if workers > 1:
         from proxy.runtime.workers.supervisor import Supervisor  # noqa: PLC0415 - one process needs none
 
-        return Supervisor(read, loaded, workers, entry="proxy.runtime.workers.worker_main")
+        entry = "proxy.runtime.workers.worker_main"
+        return Supervisor(read, loaded, workers, entry, hung_after=hung_after)
     first = [loaded]
     # The app begins with the settings that this decision was made by.
     return App(lambda: first.pop() if first else read())

@@ -1,6 +1,7 @@
 """Prepare a process for serving: its installation, descriptors, memory, garbage collector."""
 
 import ctypes
+import faulthandler
 import gc
 import os
 import resource
@@ -30,6 +31,8 @@ def unfit_to_serve() -> str | None:
 def prepare() -> None:
     """Set the process up for serving."""
     _occupy_standard_descriptors()
+    # A process that is aborted because it hangs, or crashes, says where on stderr.
+    faulthandler.enable(_STDERR)
     _keep_freed_memory()
     _raise_file_limit()
 

@@ -10,6 +10,7 @@ from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.idempotency.record import RecordState, Released, Shown
 from proxy.policy.settings import Listen
+from tests.support.waiting import PATIENCE
 
 
 class Application:
@@ -320,7 +321,7 @@ async def exchange_bytes(port: int, request: bytes) -> bytes:
     """Send *request*, and read until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""README.md quotes the run that is kept beside it, and quotes it rightly."""
+"""Pages quote the run that is kept beside them, and quote it rightly."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,16 @@ import pytest
 
 from bench import quotes
 from bench.cases import ENVOY, SUBJECT, TWIN
-from bench.readme import README, main, section, with_section
+from bench.readme import PERFORMANCE, README, main, section, with_ratios, with_section
 from bench.report import markdown
 from bench.results import FORMAT, PUBLISHED, read, text_of
 
 
-def test_readme_says_what_the_published_run_found() -> None:
-    text = README.read_text()
+def test_pages_say_what_the_published_run_found() -> None:
+    text = PERFORMANCE.read_text()
     assert with_section(text, read(PUBLISHED)) == text, "run make generate"
+    text = README.read_text()
+    assert with_ratios(text, read(PUBLISHED)) == text, "run make generate"
 
 
 def test_the_tables_beside_it_are_those_of_the_same_run() -> None:
@@ -110,6 +112,25 @@ def test_what_a_core_and_a_redis_carry_is_arithmetic() -> None:
         " request: 25,000 GETs with retries and a throttle and 12,000 POSTs with a key in memory."
         " A Redis, which uses one core, spends 4.0 µs on a request under a shared throttle, and so"
         " carries 250,000 of them per second, from all instances together."
+    )
+
+
+def test_three_ratios_and_where_others_cost_less() -> None:
+    found = run(
+        get=case(
+            [times(SUBJECT, ENVOY, 0.9), times(SUBJECT, "nginx", 4.0)], **{SUBJECT: {"cpu": 50.0}}
+        ),
+        single=case([times(SUBJECT, ENVOY, 0.95, "p50")]),
+        upload=case([times(SUBJECT, ENVOY, 1.25, "cpu_mib")]),
+        keyed_memory=case([times("keyed", "plain", 1.4)]),
+    )
+    _, _, cpu, latency, key, *_ = quotes.ratios(found).splitlines()
+    assert cpu.endswith("| 0.90 |")
+    assert latency.endswith("| 0.95 |")
+    assert key.endswith("| 1.40, not measured, not measured |")
+    assert quotes.other_ratios(found) == (
+        "For a small GET nginx takes 25% of Holdfast's CPU. An upload of 1 MiB takes 1.25 times"
+        " Envoy's CPU. One core carries some 20,000 such GETs per second."
     )
 
 

@@ -128,10 +128,10 @@ def test_completion_completes(words: str, completed: list[str]) -> None:
     assert [line.partition(",")[2] for line in done.stdout.split()] == completed
 
 
-def test_help_and_readme_say_how_to_switch_completion_on() -> None:
+def test_help_and_reference_say_how_to_switch_completion_on() -> None:
     line = 'eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"'
     assert line in help_of()
-    assert line in (ROOT / "README.md").read_text()
+    assert line in (ROOT / "docs" / "reference" / "command-line.md").read_text()
 
 
 @pytest.mark.parametrize(

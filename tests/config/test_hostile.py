@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from proxy.config import ConfigError, load
 from proxy.config.schema import FILE, sections
 from tests.config.core_schema import read
+from tests.support.depth import fewer
+
+random_files = settings(fewer(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 SECRET = "hunter2"
 # With a quote it is no name, host or address: those are meant to be seen.
@@ -142,25 +145,19 @@ def outcome(folder: Path, data: bytes) -> str:
     return "\n".join((*lines, *others, repr(report)))
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@random_files
 @given(tree=mutated())
 def test_a_file_with_mistakes(tmp_path: Path, tree: object) -> None:
     assert SECRET not in outcome(tmp_path, json.dumps(tree).encode())
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@random_files
 @given(tree=st.dictionaries(st.sampled_from(KEYS), trees, max_size=6))
 def test_a_file_that_is_all_mistakes(tmp_path: Path, tree: object) -> None:
     assert SECRET not in outcome(tmp_path, json.dumps(tree).encode())
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@random_files
 @given(
     text=st.text(
         alphabet=st.sampled_from("ab:-[]{}&*!|>'\"%@`#,?~<\\ \n\t\r0é\x00\x85\u2028${}"),
@@ -171,9 +168,7 @@ def test_a_file_that_is_hardly_yaml(tmp_path: Path, text: str) -> None:
     assert outcome(tmp_path, text.encode())
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@random_files
 @given(data=st.binary(max_size=60))
 def test_a_file_that_is_no_text(tmp_path: Path, data: bytes) -> None:
     assert outcome(tmp_path, data)

@@ -43,6 +43,14 @@ def test_a_reload_is_the_signal_that_reloads() -> None:
     assert unit()["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
 
 
+def test_a_process_that_hangs_is_started_anew_and_leaves_no_core() -> None:
+    """That its event loop says that it is alive is tested in tests/runtime/test_systemd.py."""
+    service = unit()["Service"]
+    assert int(service["WatchdogSec"]) >= 10, "a busy machine is no reason"
+    assert service["Restart"] == "on-failure", "which the watchdog is"
+    assert service["LimitCORE"] == "0"
+
+
 def test_its_command_is_one_of_ours() -> None:
     program, *arguments = shlex.split(unit()["Service"]["ExecStart"])
     assert program == INSTALLED

@@ -50,7 +50,7 @@ async def stage(
     api = PaymentsApi(*troubles)
     async with ScriptedUpstream(api) as upstream:
         overlay = f"""
-            store: sqlite:{keys}
+            store: {{url: "sqlite:{keys}", timeout: 5s}}
             upstreams: {{payments: {{urls: [{upstream.url}]}}}}
         """
         async with EXAMPLE.running(overlay) as proxy:

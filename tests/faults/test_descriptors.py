@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from tests.support import ScriptedUpstream, WireEnded, one_route, subprocess_proxy
+from tests.support.waiting import PATIENCE
 
 LIMIT = 40
 
@@ -35,7 +36,7 @@ async def test_running_out_of_descriptors_is_survived() -> None:
                 assert used < 0.2 * (time.monotonic() - began)
                 # Who is connected already is served over the connection that is kept.
                 assert (await early.get()).status == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 with suppress(OSError, WireEnded):
                     if (await proxy.get()).status == 200:

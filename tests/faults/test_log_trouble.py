@@ -2,11 +2,12 @@
 
 import asyncio
 import os
-import time
 
 import pytest
 
 from tests.support import ScriptedUpstream, one_route, subprocess_proxy
+from tests.support.waiting import PATIENCE
+from tests.support.witness import Stopwatch
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ async def test_lines_that_cannot_be_written_are_counted(first: str) -> None:
     ):
         for _ in range(20):
             assert (await client.get()).status == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             dropped = 0.0
             while dropped < 20:
                 dropped = (await proxy.metrics()).total("holdfast_access_log_dropped_total")
@@ -47,9 +48,9 @@ async def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
             slowest = 0.0
             # More than the pipe's 64 KiB hold.
             for _ in range(400):
-                began = time.monotonic()
+                watch = Stopwatch(proxy.process.pid)
                 assert (await client.get("/" + "a" * 200)).status == 200
-                slowest = max(slowest, time.monotonic() - began)
+                slowest = max(slowest, watch.seconds)
             assert slowest < 0.5
             assert (await proxy.admin("GET", "/healthz")).status == 200
             # Its reader goes for good.

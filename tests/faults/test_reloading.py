@@ -26,6 +26,7 @@ from tests.support import (
 )
 from tests.support.names import Names
 from tests.support.records import outcomes
+from tests.support.waiting import PATIENCE
 
 MARKED = "headers: {response: {set: {X-Version: one}}}"
 
@@ -342,7 +343,7 @@ async def test_sighup_and_watched_files() -> None:
                 return (await proxy.get()).get("X-Version")
 
             async def reloaded(times: int, result: str = "success") -> None:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE):
                     seen = 0.0
                     while seen < times:
                         metrics = await proxy.metrics()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import ScriptedUpstream, one_route, subprocess_proxy
 from tests.support.proxies import ROOT
+from tests.support.waiting import PATIENCE
 
 
 async def command(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -23,7 +24,7 @@ async def command(*arguments: str, environ: Mapping[str, str] | None = None) -> 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(2 * PATIENCE):
         said, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, said.decode()

@@ -18,12 +18,14 @@ from tests.support import (
     running,
 )
 from tests.support.leftovers import nothing_left
-from tests.support.redis_server import redis_server
+from tests.support.redis_server import redis_server, store_line
 from tests.support.throttles import decisions, most_within, statuses
+from tests.support.witness import Stopwatch, witness
 
 MODES = ("local", "open", "closed")
 SOON = 0.2 + 0.5
-"""Seconds: what the store is given to answer, and what a busy machine adds to it."""
+"""Seconds within which nobody waits for a store that does not answer."""
+HASTY = "timeout: 200ms"
 OPERATIONS = "holdfast_store_operation_duration_seconds_count"
 ERRORS = "holdfast_store_errors_total"
 
@@ -36,15 +38,15 @@ def one_route_per_mode(upstream: ScriptedUpstream, port: int, limit: str) -> str
         for mode in MODES
     )
     return (
-        f"store: redis://127.0.0.1:{port}\n"
+        f"{store_line(port, HASTY)}\n"
         f"upstreams: {{scripted: {{urls: [{upstream.url}]}}}}\n"
         f"routes:\n{routes}  - {{name: plain, match: /plain, upstream: scripted}}\n"
     )
 
 
 async def timed(proxy: RunningProxy, target: str) -> tuple[Response, float]:
-    began = time.monotonic()
-    return await proxy.get(target), time.monotonic() - began
+    watch = Stopwatch()
+    return await proxy.get(target), watch.seconds
 
 
 def seen(upstream: ScriptedUpstream) -> Counter[str]:
@@ -76,11 +78,11 @@ async def test_each_mode_does_what_it_says_and_the_store_is_used_again_after_it(
             await everybody_sees_it([proxy], "down")
             asked = (await proxy.metrics()).total(OPERATIONS)
             closed = seen(upstream)["/closed"]
-            began = time.monotonic()
+            watch = Stopwatch()
             for mode in ("local", "open", "plain"):
                 assert await statuses(proxy, 20, f"/{mode}") == [200] * 20
             assert await statuses(proxy, 20, "/closed") == [503] * 20
-            assert time.monotonic() - began < 2, "each waited for the store"
+            assert watch.seconds < 2, "each waited for the store"
             refused = await proxy.get("/closed")
             assert (refused.reason_word, refused.get("Retry-After")) == ("store", "1")
             assert seen(upstream)["/closed"] == closed
@@ -118,7 +120,7 @@ async def test_a_deadline_that_is_shorter_ends_the_wait_for_the_store() -> None:
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,
-        running(sharing(upstream, server.port, route)) as proxy,
+        running(sharing(upstream, server.port, route, store=HASTY)) as proxy,
         stalled(server),
     ):
         refused, took = await timed(proxy, "/")
@@ -129,10 +131,11 @@ async def test_a_deadline_that_is_shorter_ends_the_wait_for_the_store() -> None:
 
 
 async def test_a_client_that_leaves_while_the_store_is_asked_leaves_nothing_behind() -> None:
+    route = "throttle: {rate: 500/s, concurrency: 5}"
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,
-        running(sharing(upstream, server.port, "throttle: {rate: 500/s, concurrency: 5}")) as proxy,
+        running(sharing(upstream, server.port, route)) as proxy,
     ):
         async with stalled(server):
             asking = asyncio.create_task(proxy.get())
@@ -148,9 +151,9 @@ async def test_it_starts_without_a_store_and_uses_it_when_it_appears(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with redis_server() as server, ScriptedUpstream() as upstream, killed(server):
-        began = time.monotonic()
-        async with running(sharing(upstream, server.port, "throttle: 500/s")) as proxy:
-            assert time.monotonic() - began < 1
+        watch = Stopwatch()
+        async with running(sharing(upstream, server.port, "throttle: 500/s", store=HASTY)) as proxy:
+            assert watch.seconds < 1
             assert (await proxy.admin("GET", "/readyz")).status == 200
             assert (await store_of(proxy))["state"] == "down"
             assert await statuses(proxy, 5) == [200] * 5
@@ -168,14 +171,14 @@ async def test_a_proxy_ends_in_time_however_its_store_does(state: str) -> None:
     route = "throttle: {rate: 500/s, concurrency: 9}"
     async with redis_server() as server, ScriptedUpstream() as upstream:
         # It fails by itself if a task, a timer's callback or a connection is left.
-        async with running(sharing(upstream, server.port, route)) as proxy:
+        async with running(sharing(upstream, server.port, route, store=HASTY)) as proxy:
             assert await statuses(proxy, 5) == [200] * 5
             if state == "down":
                 await server.stop()
             if state == "hangs":
                 server.stall()
-            began = time.monotonic()
-        assert time.monotonic() - began < 1.5
+            watch = Stopwatch()
+        assert watch.seconds < 1.5
         if state == "up":
             async with server.client() as client:
                 assert await client.zcard("holdfast:instances") == 0
@@ -194,17 +197,19 @@ async def test_an_instance_that_was_suspended_uses_nothing_that_has_lapsed() -> 
         redis_server() as server,
         ScriptedUpstream() as upstream,
         instances(sharing(upstream, server.port, limit), 2) as proxies,
+        witness() as seen,
     ):
         async with crowd(proxies, 16) as callers:
             await asyncio.sleep(0.5)
             proxies[0].signal(signal.SIGSTOP)
-            stopped = time.monotonic()
+            stopped, watch = time.monotonic(), Stopwatch(proxies[1].process.pid, server.pid)
             await asyncio.sleep(3.5)
+            lasted, went_on = watch.seconds, time.monotonic()
             proxies[0].signal(signal.SIGCONT)
-            went_on = time.monotonic()
             await asyncio.sleep(0.8)
             assert (await store_of(proxies[0]))["state"] == "up"
         assert (callers.statuses, callers.lost) == ({200}, 0)
         times = [request.at for request in upstream.requests]
-        assert most_within(times, 1.0) <= (rate + burst) * 1.02
-        assert len([at for at in times if stopped < at < went_on]) >= 0.9 * rate * 3.5
+        # What came while the upstream or a proxy did not get to run seems to have come later.
+        assert most_within(times, 1.0) <= (rate + burst) * 1.02 + rate * 2 * seen.longest
+        assert len([at for at in times if stopped < at < went_on]) >= 0.9 * rate * lasted

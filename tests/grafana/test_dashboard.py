@@ -92,6 +92,19 @@ def test_routes_can_be_chosen() -> None:
     assert all('route=~"$route"' in query for query in about_routes)
 
 
+def test_instances_can_be_chosen() -> None:
+    instance = variables()["instance"]
+    assert instance["multi"]
+    assert instance["includeAll"]
+    assert instance["allValue"] == ".*"
+    assert instance["definition"] == 'label_values(holdfast_build_info{job=~"$job"}, instance)'
+    asked_for = [t["expr"] for panel in PANELS for t in panel["targets"]]
+    asked_for += [one["expr"] for one in DASHBOARD["annotations"]["list"] if "expr" in one]
+    for query in [*asked_for, variables()["route"]["definition"]]:
+        chosen = query.count('{job=~"$job",instance=~"$instance"')
+        assert chosen == query.count("{"), query
+
+
 @every_panel
 def test_it_says_what_it_shows_and_leaves_the_source_to_the_viewer(panel: dict[str, Any]) -> None:
     assert panel["title"]

@@ -11,15 +11,20 @@ from typing import Any
 
 from tests.support import PATIENCE, ProxyProcess, ScriptedUpstream, one_route, subprocess_proxy
 from tests.support.proxies import ServedBy
+from tests.support.redis_server import PATIENT, store_line
 from tests.support.wire import WireEnded
 
 
 def sharing(
-    upstream: ScriptedUpstream, port: int, route: str = "", *, options: str = "", store: str = ""
+    upstream: ScriptedUpstream,
+    port: int,
+    route: str = "",
+    *,
+    options: str = "",
+    store: str = PATIENT,
 ) -> str:
     """A file with one route, and the store at *port*; *store* has more of its keys."""
-    top = f"store: {{url: redis://127.0.0.1:{port}, {store}}}"
-    return one_route(upstream, route, options=options, top=top)
+    return one_route(upstream, route, options=options, top=store_line(port, store))
 
 
 @asynccontextmanager
@@ -43,7 +48,7 @@ async def store_of(proxy: ServedBy) -> dict[str, Any]:
 
 async def everybody_sees_it(proxies: Sequence[ServedBy], state: str) -> None:
     """Wait until the store is ``up``, or ``down``, for all of them."""
-    async with asyncio.timeout(2 * PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         for proxy in proxies:
             while (await store_of(proxy))["state"] != state:  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""*What is promised* in the README: each window is tried, and none stands there untried.
+"""*A second execution* in ``docs/explanation/promises.md``: each window is tried, none is untried.
 
 A row of the table has a scenario here, found by the words that its first cell begins with, which
 shows that the window is there; or the tests that show it elsewhere. A row without either fails, and
@@ -26,7 +26,7 @@ from tests.support.dead_letters import replay, replayed
 from tests.support.keys import is_replayed, keyed, post
 from tests.support.redis_server import redis_server
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PROMISES = Path(__file__).parent.parent.parent / "docs" / "explanation" / "promises.md"
 
 QUICK = "retry: {attempts: 2, backoff: {base: 1ms}}"
 HOLD = "{on_ambiguous: hold}"
@@ -36,7 +36,7 @@ booked = answer(response(503))
 
 def windows() -> list[str]:
     """The first cell of each row."""
-    section = README.read_text().partition("### What is promised\n")[2].partition("\n### ")[0]
+    section = PROMISES.read_text().partition("## A second execution\n")[2].partition("\n## ")[0]
     _, *rows = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)
     return rows
 

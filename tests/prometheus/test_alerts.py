@@ -1,6 +1,13 @@
 """The alerts of ``config/prometheus``: tried on series, and about metrics that there are."""
 
+import asyncio
+import json
+import re
+import sqlite3
 import subprocess
+import tomllib
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +16,7 @@ import yaml
 
 from tests.prometheus.exposed import labels_by_name, scrape, unknown
 from tests.support import ScriptedUpstream, one_route, running
+from tests.support.keys import new_key, post
 from tests.support.proxies import ROOT
 from tests.support.redis_server import redis_server
 from tests.support.tools import tool
@@ -16,6 +24,9 @@ from tests.support.waiting import PATIENCE
 
 FOLDER = ROOT / "config" / "prometheus"
 UNIT_TESTS = Path(__file__).with_name("alerts.yaml")
+RUNBOOK = ROOT / "docs" / "reference" / "alerts.md"
+UP = {"up": {"job", "instance"}}
+"""What Prometheus itself knows of each target."""
 
 
 def rules(file: str) -> list[dict[str, Any]]:
@@ -44,12 +55,18 @@ def test_each_alert_fires_and_stays_silent_as_its_unit_tests_say() -> None:
     run(tool("promtool"), "test", "rules", str(UNIT_TESTS))
 
 
+@cache
+def unit_tests() -> list[dict[str, Any]]:
+    tests: list[dict[str, Any]] = yaml.safe_load(UNIT_TESTS.read_text())["tests"]
+    return tests
+
+
 @every_alert
 def test_it_has_unit_tests_for_both(alert: dict[str, Any]) -> None:
     name = alert["alert"]
-    metrics = {word for word in _words(alert["expr"]) if word.startswith("holdfast_")}
+    metrics = {word for word in _words(alert["expr"]) if word.startswith("holdfast_") or word in UP}
     fires = silent = 0
-    for case in yaml.safe_load(UNIT_TESTS.read_text())["tests"]:
+    for case in unit_tests():
         about = str(case["input_series"])
         for expected in case.get("promql_expr_test", ()):
             if f'alertname="{name}"' in str(expected["exp_samples"]):
@@ -70,13 +87,127 @@ def _words(expr: str) -> list[str]:
 def test_it_says_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in {"critical", "warning"}
     notes = alert["annotations"]
-    assert set(notes) == {"summary", "description"}
+    assert set(notes) == {"summary", "description", "runbook_url"}
     assert notes["summary"].endswith(".")
     assert len(notes["description"]) > len(notes["summary"])
 
 
-async def test_they_ask_for_metrics_and_labels_that_there_are() -> None:
+# The page that tells what to do.
+
+
+def home() -> str:
+    """The address of the project, from which all others derive."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["urls"]["Homepage"])
+
+
+def sections() -> dict[str, str]:
+    """What the page says under each of its second headings."""
+    parts = re.split(r"^## (.+)$", RUNBOOK.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@every_alert
+def test_its_runbook_is_a_section_of_the_page(alert: dict[str, Any]) -> None:
+    name, page = alert["alert"], RUNBOOK.relative_to(ROOT)
+    assert alert["annotations"]["runbook_url"] == f"{home()}/blob/main/{page}#{name.lower()}"
+    section = sections()[name]
+    for part in ("- **It means**: ", "- **Confirm**: ", "- **Do**: "):
+        assert part in section
+    severity, after = re.findall(r"^\*(\w+), (.+?)\.\*", section, re.MULTILINE)[0]
+    assert severity.lower() == alert["labels"]["severity"]
+    assert after.startswith("at once") == ("for" not in alert)
+
+
+def test_the_page_has_a_section_for_each_alert_in_their_order_and_for_nothing_else() -> None:
+    assert list(sections()) == [alert["alert"] for alert in ALERTS]
+
+
+async def test_the_page_asks_for_metrics_and_labels_that_there_are() -> None:
+    page = RUNBOOK.read_text()
+    queries = re.findall(r"^  ```promql\n(.+?)^  ```$", page, re.MULTILINE | re.DOTALL)
+    assert queries
     known = labels_by_name(await scrape())
+    for query in queries:
+        assert unknown(query.strip(), known) == []
+    named = set(re.findall(r"`(holdfast_[a-z_]+)`", page))
+    assert named - known.keys() == set()
+
+
+# What Prometheus is told to scrape.
+
+
+def test_promtool_finds_nothing_wrong_with_the_scrape_configuration(tmp_path: Path) -> None:
+    config = scrape_config(tmp_path)
+    assert "SUCCESS" in run(tool("promtool"), "check", "config", str(config))
+
+
+POD = {
+    "namespace": "shop",
+    "pod_name": "app-1",
+    "pod_ip": "10.0.0.1",
+    "pod_annotation_prometheus_io_scrape": "true",
+    "pod_annotation_prometheus_io_port": "9901",
+    "pod_container_name": "holdfast",
+}
+"""What Kubernetes tells Prometheus of a pod."""
+
+
+def test_pods_become_targets_by_their_annotations(tmp_path: Path) -> None:
+    another_container = POD | {"pod_container_name": "app"}
+    not_annotated = POD | {"pod_annotation_prometheus_io_scrape": ""}
+    config = scrape_config(tmp_path, POD, another_container, not_annotated)
+    look = ("check", "service-discovery", "--timeout=1s", str(config), "holdfast-pods")
+    found = [target["labels"] for target in json.loads(run(tool("promtool"), *look))]
+    [labels] = filter(None, found)
+    assert len(found) == 3
+    shown = {"__address__", "__metrics_path__", "instance", "job", "namespace", "pod"}
+    assert {name: value for name, value in labels.items() if name in shown} == {
+        "__address__": "10.0.0.1:9901",
+        "__metrics_path__": "/metrics",
+        "instance": "shop/app-1",
+        "job": "holdfast-pods",
+        "namespace": "shop",
+        "pod": "app-1",
+    }
+
+
+def scrape_config(folder: Path, *found: dict[str, str]) -> Path:
+    """A copy of the configuration with these pods, as Kubernetes would tell of them.
+
+    Debian's promtool does not know Kubernetes, so that it is given the labels by hand.
+    """
+    config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
+    by_name = {job["job_name"]: job for job in config["scrape_configs"]}
+    pods = by_name["holdfast-pods"]
+    assert pods.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    pods["static_configs"] = [
+        {
+            "targets": [f"10.0.0.{number}:8080"],
+            "labels": {f"__meta_kubernetes_{name}": value for name, value in pod.items()},
+        }
+        for number, pod in enumerate(found)
+    ]
+    config["rule_files"] = [str(FOLDER / file) for file in config["rule_files"]]
+    file = folder / "prometheus.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def test_every_job_is_one_that_absent_targets_are_looked_for_in() -> None:
+    config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
+    absent = next(alert for alert in ALERTS if alert["alert"] == "HoldfastAbsent")
+    [pattern] = re.findall(r'job=~"(.+?)"', absent["expr"])
+    for job in config["scrape_configs"]:
+        assert re.fullmatch(pattern, job["job_name"])
+    assert config["rule_files"] == ["rules.yaml", "alerts.yaml"]
+
+
+# The metrics that they ask for.
+
+
+async def test_they_ask_for_metrics_and_labels_that_there_are() -> None:
+    known = labels_by_name(await scrape()) | UP
     for rule in RECORDED:
         assert unknown(rule["expr"], known) == []
         known[rule["record"]] = {"route"}
@@ -87,15 +218,35 @@ async def test_they_ask_for_metrics_and_labels_that_there_are() -> None:
 async def test_a_store_that_is_gone_shows_as_failed_connects() -> None:
     """Which is what HoldfastStoreDown looks at."""
     async with redis_server() as redis, ScriptedUpstream() as upstream:
-        top = f"store: redis://127.0.0.1:{redis.port}"
+        top = redis.line("timeout: 200ms")
         async with running(one_route(upstream, "throttle: 1000/s", top=top)) as proxy:
             await proxy.get("/")
             await redis.stop()
             failed = 0.0
-            for _ in range(int(PATIENCE * 100)):
-                await proxy.get("/")
-                metrics = await proxy.metrics()
-                failed = metrics.total("holdfast_store_errors_total", operation="connect")
-                if failed >= 2:
-                    break
-            assert failed >= 2
+            async with asyncio.timeout(PATIENCE):
+                while failed < 2:
+                    await proxy.get("/")
+                    metrics = await proxy.metrics()
+                    failed = metrics.total("holdfast_store_errors_total", operation="connect")
+
+
+async def test_a_file_that_is_locked_shows_as_claims_that_fail(tmp_path: Path) -> None:
+    """Which HoldfastStoreDown looks at, too: a file has no connections."""
+    file = tmp_path / "keys.db"
+    top = f"store: {{url: 'sqlite:{file}', timeout: 50ms}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, "idempotency: true", top=top)) as proxy,
+    ):
+        assert (await post(proxy, new_key())).status == 200
+        before = await proxy.metrics()
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert (await post(proxy, new_key())).reason_word == "store"
+            metrics = await proxy.metrics()
+            other.execute("ROLLBACK")
+        assert metrics.total("holdfast_store_errors_total", operation="claim") == 1
+        answered = "holdfast_store_operation_duration_seconds_count"
+        assert metrics.total(answered, operation="claim") == before.total(
+            answered, operation="claim"
+        )

@@ -1,23 +1,14 @@
 """What stands in README.md: fenced blocks, tables and links."""
 
 import re
-from collections.abc import Iterator
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w+)[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """What the fenced blocks in *language* hold."""
+    """What the fenced blocks in *language* hold, whatever other words they have."""
     return [found[2] for found in _BLOCK.finditer(text) if found[1] == language]
-
-
-def commands(text: str) -> Iterator[tuple[str, str]]:
-    """Every ``$ command`` of the console blocks, with the output that is shown for it."""
-    for block in blocks(text, "console"):
-        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = step.partition("\n")
-            yield command, output
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
@@ -48,7 +39,12 @@ def anchors(text: str) -> set[str]:
     """What a link within the page can point to."""
     without_code = _BLOCK.sub("", text)
     headings = re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in headings}
+
+
+def slug(heading: str) -> str:
+    """The anchor that code hosts, and the site, make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def as_pattern(shown: str) -> re.Pattern[str]:

@@ -1,4 +1,4 @@
-"""The key tables of README.md, made from the sections, so that the two cannot drift apart.
+"""The key tables of docs/reference/configuration.md, made from the sections.
 
 Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a change of a key, run
 ``make generate``.
@@ -6,7 +6,6 @@ Each stands between ``<!-- keys: SECTION -->`` and ``<!-- end -->``. After a cha
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from proxy.config.diagnostics.units import format_duration, format_size
@@ -36,8 +35,6 @@ from proxy.config.values.rates import CallRate
 from proxy.config.values.retrying import Jitter
 from proxy.config.values.stores import KeyPrefix, Password, StoreUrl, Username
 from proxy.config.values.throttling import CallerKey, CountOrNone, DurationOrAuto
-
-README = Path(__file__).parent.parent.parent / "README.md"
 
 _TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 

@@ -1,5 +1,7 @@
 """What systemd hears of a proxy that it started with ``Type=notify``."""
 
+import os
+import select
 import signal
 import socket
 import tempfile
@@ -11,21 +13,23 @@ from pathlib import Path
 import pytest
 
 from proxy.runtime.systemd import SystemdNotifier
+from tests.runtime.workers.worker_pools import RunningPool
 from tests.support import ProxyProcess, ScriptedUpstream, eventually, one_route, subprocess_proxy
+from tests.support.witness import Stopwatch
 
 
 class Manager:
     """The service manager's end of the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        self.sock = sock
         self.heard: list[dict[str, str]] = []
 
     def listen(self) -> list[dict[str, str]]:
         """All that was said so far, a mapping per datagram."""
         while True:
             try:
-                datagram = self._sock.recv(4096).decode()
+                datagram = self.sock.recv(4096).decode()
             except BlockingIOError:
                 return self.heard
             self.heard.append(dict(line.split("=", 1) for line in datagram.splitlines()))
@@ -46,14 +50,19 @@ def manager(address: str) -> Iterator[Manager]:
 
 
 @asynccontextmanager
-async def served(*arguments: str) -> AsyncIterator[tuple[ProxyProcess, Manager]]:
+async def served(
+    *arguments: str, environment: str = ""
+) -> AsyncIterator[tuple[ProxyProcess, Manager]]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/notify"
         with manager(path) as heard:
             async with (
                 ScriptedUpstream() as upstream,
                 subprocess_proxy(
-                    one_route(upstream), None, *arguments, first=f"export NOTIFY_SOCKET={path}"
+                    one_route(upstream),
+                    None,
+                    *arguments,
+                    first=f"export NOTIFY_SOCKET={path} {environment}",
                 ) as proxy,
             ):
                 yield proxy, heard
@@ -123,10 +132,10 @@ def test_an_abstract_socket_is_reached_by_its_name() -> None:
 def test_a_manager_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     with manager(str(tmp_path / "notify")):
         notifier = SystemdNotifier(str(tmp_path / "notify"))
-        began = time.monotonic()
+        watch = Stopwatch()
         for _ in range(2000):
             notifier.ready()
-        assert time.monotonic() - began < 5
+        assert watch.seconds < 5
 
 
 @pytest.mark.parametrize("address", [None, ""])
@@ -149,3 +158,78 @@ def test_a_reload_before_the_start_or_after_the_end_does_not_make_it_ready(tmp_p
             "RELOADING",
             "STOPPING",
         ]
+
+
+# The watchdog.
+
+ALIVE = {"WATCHDOG": "1"}
+
+
+async def test_with_a_watchdog_it_says_that_it_is_alive_until_its_end() -> None:
+    # $$ is the shell that becomes the proxy.
+    environment = "WATCHDOG_USEC=100000 WATCHDOG_PID=$$"
+    async with served(environment=environment) as (proxy, manager):
+        await eventually(lambda: manager.listen().count(ALIVE) >= 3)
+        assert manager.heard[0] == {"READY": "1", "STATUS": "serving"}
+        proxy.signal(signal.SIGTERM)
+        assert await proxy.exit_status() == 0
+        assert {"STOPPING": "1", "STATUS": "draining"} in manager.listen()
+
+
+async def test_a_process_that_hangs_says_nothing_more_and_an_abort_shows_where() -> None:
+    async with served(environment="WATCHDOG_USEC=100000") as (proxy, manager):
+        await eventually(lambda: manager.listen().count(ALIVE) >= 1)
+        proxy.signal(signal.SIGSTOP)
+        await eventually(lambda: _state(proxy.process.pid) == "T")
+        before = len(manager.listen())
+        with pytest.raises(AssertionError):
+            await eventually(lambda: len(manager.listen()) > before, within=0.5)
+        # As systemd does then.
+        proxy.signal(signal.SIGABRT)
+        proxy.signal(signal.SIGCONT)
+        assert await proxy.exit_status() == -signal.SIGABRT
+        assert "Fatal Python error: Aborted" in proxy.errors
+        assert "run_until_signal" in proxy.errors or "runners.py" in proxy.errors
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def test_it_is_the_event_loop_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with manager(str(path)) as heard:
+        SystemdNotifier(str(path), watchdog=0.04).keep_alive()
+        await heard.hears(2)
+        # The loop hangs here, for ten times as long as it may between two messages.
+        assert select.select([heard.sock], [], [], 0.2) == ([], [], [])
+        await heard.hears(3)
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}, 0.5),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_environment_says_how_often(environ: dict[str, str], seconds: float | None) -> None:
+    address = {"NOTIFY_SOCKET": "/run/notify"}
+    assert SystemdNotifier.from_environment(address | environ).watchdog == seconds
+    assert SystemdNotifier.from_environment(environ).watchdog is None
+
+
+async def test_a_worker_that_hangs_is_replaced_and_the_others_serve_on() -> None:
+    environment = "WATCHDOG_USEC=1000000"
+    async with served("--workers", "2", environment=environment) as (proxy, _):
+        running = RunningPool(proxy)
+        stuck, lively = await running.workers()
+        os.kill(stuck.pid, signal.SIGSTOP)
+        _, still = await running.until("ready", "ready", but=[stuck.pid])
+        assert still.pid == lively.pid
+        assert running.says(f"worker 0 (process {stuck.pid}) has not answered for")
+        assert (await proxy.get("/")).status == 200

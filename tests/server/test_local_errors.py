@@ -21,7 +21,9 @@ from tests.support import (
     reset,
     running,
     subprocess_proxy,
+    virtual_time,
 )
+from tests.support.witness import soon
 from tests.vectors.load import group
 
 Provoke = Callable[[ScriptedUpstream, RunningProxy], Awaitable[Response]]
@@ -165,12 +167,13 @@ async def test_le_19_a_client_that_left_is_told_nothing_and_counted() -> None:
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_requests_total", code="499") == 1
         assert metrics.total("holdfast_client_disconnects_total", phase="upstream") == 1
-        await eventually(lambda: not upstream.open_connections, within=1.0, what="giving it up")
+        await soon(eventually(lambda: not upstream.open_connections, what="giving it up"), 1.0)
 
 
 # Clients that are slow, which no vector asks for.
 
 
+@virtual_time
 async def test_slow_head() -> None:
     async with (
         ScriptedUpstream() as upstream,
@@ -183,6 +186,7 @@ async def test_slow_head() -> None:
         assert await client.ended() is End.CLOSED
 
 
+@virtual_time
 async def test_head_that_trickles_does_not_win_time() -> None:
     async with (
         ScriptedUpstream() as upstream,
@@ -196,6 +200,7 @@ async def test_head_that_trickles_does_not_win_time() -> None:
         assert (await client.response()).status == 408
 
 
+@virtual_time
 async def test_slow_body() -> None:
     async with (
         ScriptedUpstream() as upstream,

@@ -7,6 +7,7 @@ import pytest
 
 from tests.server.test_streaming import WEBSOCKET
 from tests.support import (
+    PATIENCE,
     RunningProxy,
     ScriptedUpstream,
     answer,
@@ -58,7 +59,9 @@ async def test_large_replay_does_not_overtake_a_small_one() -> None:
 
 @pytest.mark.parametrize("last", [(), (LAST,)], ids=["goes on", "closes"])
 @pytest.mark.parametrize(
-    ("store", "status"), [("sqlite:{}/keys.db", 200), ("memory", 503)], ids=["sqlite", "memory"]
+    ("store", "status"),
+    [("{{url: 'sqlite:{}/keys.db', timeout: 5s}}", 200), ("memory", 503)],
+    ids=["sqlite", "memory"],
 )
 async def test_refusal_does_not_overtake_the_end_of_a_response_that_waited_for_the_store(
     store: str, status: int, last: tuple[str, ...], tmp_path: Path
@@ -89,7 +92,7 @@ async def test_all_are_served_behind_a_body_that_came_later_than_its_head(count:
 
 async def _is_being_served(proxy: RunningProxy) -> None:
     """The request whose head was sent is being served."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while (await proxy.metrics()).total("holdfast_requests_in_flight") != 1:
             pass
 

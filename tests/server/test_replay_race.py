@@ -26,7 +26,7 @@ from tests.support import (
 from tests.support.depth import DEEP
 
 BUFFER = 1000
-RACES = 4_000 if DEEP else 400
+RACES = 4_000 if DEEP else 200
 AT_ONCE = 20
 
 

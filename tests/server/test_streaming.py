@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import (
+    PATIENCE,
     End,
     RawClient,
     ScriptedUpstream,
@@ -19,13 +20,16 @@ from tests.support import (
     chunked,
     eventually,
     hang,
+    now,
     ok,
     one_route,
     request,
     response,
     running,
+    virtual_time,
 )
 from tests.support.records import last_logged, outcomes
+from tests.support.witness import soon
 
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WEBSOCKET = (
@@ -51,7 +55,7 @@ async def test_st_01_each_event_reaches_the_client_at_once() -> None:
     async def one_by_one(visit: Visit) -> None:
         await visit.send(EVENTS)
         for number in range(5):
-            await asyncio.wait_for(received.wait(), 1)
+            await asyncio.wait_for(received.wait(), PATIENCE)
             received.clear()
             sent.append(time.monotonic())
             await visit.send(b"9\r\ndata: %d\n\n\r\n" % number)
@@ -78,6 +82,7 @@ async def test_st_01_each_event_reaches_the_client_at_once() -> None:
         assert min(took) < 0.05
 
 
+@virtual_time
 async def test_st_01_an_event_stream_outlives_the_timeout() -> None:
     async def slow(visit: Visit) -> None:
         await visit.send(EVENTS, b"5\r\nfirst\r\n")
@@ -97,7 +102,7 @@ async def test_st_02_a_client_that_leaves_an_event_stream_frees_the_upstream() -
         async with proxy.client() as client:
             await client.send(request("GET", "/events"))
             await client.wire.read_until(b"first\r\n")
-        await eventually(lambda: not upstream.open_connections, within=1.0, what="closing it")
+        await soon(eventually(lambda: not upstream.open_connections, what="closing it"), 1.0)
         record = (await proxy.logged())[0]
         assert (record["code"], record["attempts"][0]["outcome"]) == (499, "cancelled")
         metrics = await proxy.metrics()
@@ -133,6 +138,7 @@ async def test_st_05_bytes_go_both_ways_after_the_switch() -> None:
         assert seen.get("Sec-WebSocket-Key") == "dGhlIHNhbXBsZSBub25jZQ=="
 
 
+@virtual_time
 async def test_the_time_for_one_attempt_ends_with_the_switch() -> None:
     route = "retry: {attempt_timeout: 50ms}"
     async with (
@@ -144,10 +150,11 @@ async def test_the_time_for_one_attempt_ends_with_the_switch() -> None:
         late = await proxy.get("/ws", *WEBSOCKET)
         assert (late.status, late.reason_word) == (504, "timeout")
         assert (await client.get("/ws", *WEBSOCKET)).status == 101
-        began = time.monotonic()
-        while time.monotonic() < began + 0.1:
+        began = now()
+        while now() < began + 0.1:
             await client.send(b"hello")
             assert await client.wire.read_exactly(5) == b"hello"
+            await asyncio.sleep(0.01)
 
 
 async def test_st_05_bytes_sent_before_the_switch_are_not_lost() -> None:
@@ -228,6 +235,7 @@ async def test_st_05_the_end_of_one_side_ends_the_other(who: str) -> None:
         assert (record["code"], len(record["attempts"])) == (101, 1)
 
 
+@virtual_time
 async def test_a_tunnel_that_is_silent_is_closed() -> None:
     async with (
         ScriptedUpstream(echo) as upstream,
@@ -355,7 +363,7 @@ async def test_refused_body_is_not_asked_for_and_the_connection_closed(
             refused = await client.response("POST")
             assert (refused.status, refused.interim) == (status, [])
             assert refused.get("Connection") == "close"
-            assert await client.ended(within=0.5) is End.CLOSED
+            assert await soon(client.ended(), 0.5) is End.CLOSED
         assert upstream.received == 0
 
 
@@ -367,7 +375,7 @@ async def test_refused_body_is_not_asked_for_where_the_upstream_is_down() -> Non
         await client.send(request("POST", "/", *fields))
         refused = await client.response("POST")
         assert (refused.status, refused.interim) == (502, [])
-        assert await client.ended(within=0.5) is End.CLOSED
+        assert await soon(client.ended(), 0.5) is End.CLOSED
 
 
 @pytest.mark.parametrize(
@@ -392,7 +400,7 @@ async def test_body_of_options_that_we_answer_is_not_asked_for(
         assert answered.get("Connection") == "close"
         # What comes instead of the body is neither that nor another request.
         await client.send(request("GET", "/next"))
-        assert await client.ended(within=0.5)
+        assert await soon(client.ended(), 0.5)
         assert not client.wire.unread
         assert upstream.received == 0
         assert (await last_logged(proxy))["code"] == 204
@@ -473,7 +481,7 @@ async def test_chunks_reach_the_upstream_before_the_body_is_complete() -> None:
 
         upstream.script(behave)
         await client.send(request("POST", "/", "Transfer-Encoding: chunked"), b"3\r\nabc\r\n")
-        await asyncio.wait_for(first_piece.wait(), 1)
+        await asyncio.wait_for(first_piece.wait(), PATIENCE)
         await client.send(b"3\r\ndef\r\n0\r\n\r\n")
         assert (await client.response("POST")).status == 200
         assert upstream.requests[0].body == b"abcdef"

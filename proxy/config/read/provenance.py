@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.position import Position
-from proxy.config.read.reader import BUILT_IN
+from proxy.config.read.defaults import BUILT_IN
 from proxy.config.read.secrets import shown
 from proxy.config.read.typed_tree import TypedMapping, TypedNode
 from proxy.config.schema.route import ROUTE

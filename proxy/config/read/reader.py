@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidSecret, InvalidValue
-from proxy.config.diagnostics.position import Place, Position, Source
+from proxy.config.diagnostics.position import Place, Position
 from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, TypedScalar
 from proxy.config.read.unknown_keys import unknown_key
 from proxy.config.schema.section import ListOf, Section, Shape, TableOf
 from proxy.config.source.interpolation import Interpolation
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 from proxy.config.values.base import Name, ValueType
-
-BUILT_IN = Position(Source("built-in"))
 
 
 class Reader:
@@ -25,40 +23,14 @@ class Reader:
     def __init__(self, diagnostics: Diagnostics, interpolation: Interpolation) -> None:
         self._diagnostics = diagnostics
         self._interpolation = interpolation
-        self._built_in: dict[tuple[Section, str], TypedNode | None] = {}
 
     def read_file(self, root: Mapping, section: Section) -> TypedMapping:
         """Read the root mapping of the merged files."""
         return self._section(root, section, "")
 
-    def complete(self, mapping: TypedMapping) -> TypedMapping:
-        """Return *mapping* with the built-in value of each key that is not written in it."""
-        entries = dict(mapping.entries)
-        section = mapping.section
-        for name in section.keys if section else ():
-            default = self.built_in(section, name) if section and name not in entries else None
-            if default is not None:
-                entries[name] = Entry(name, BUILT_IN, default)
-        completed = {
-            name: replace(entry, node=self._complete(entry.node)) for name, entry in entries.items()
-        }
-        return replace(mapping, entries=completed)
-
-    def built_in(self, section: Section, key: str) -> TypedNode | None:
-        """Return the default of *key* in *section*; None if it has none."""
-        if (section, key) not in self._built_in:
-            shape, default = section.keys[key].shape, section.written(key)
-            self._built_in[section, key] = (
-                None if default is None else self._read(_node_of(default), shape, key)
-            )
-        return self._built_in[section, key]
-
-    def _complete(self, read: TypedNode) -> TypedNode:
-        if isinstance(read, TypedMapping):
-            return read if read.is_off else self.complete(read)
-        if isinstance(read, TypedList):
-            return replace(read, items=tuple(self._complete(item) for item in read.items))
-        return read
+    def read(self, node: Node, shape: Shape, path: str) -> TypedNode | None:
+        """Read *node*, which stands at *path*, as a *shape*; None if it is none."""
+        return self._read(node, shape, path)
 
     def _read(
         self, node: Node, shape: Shape, path: str, *, can_be_null: bool = False
@@ -229,16 +201,6 @@ class Reader:
                 "in each route",
             )
         return entry.key == "<<"
-
-
-def _node_of(default: object) -> Node:
-    """Return a default as a node, as if it were written in the file."""
-    if isinstance(default, dict):
-        return Mapping(BUILT_IN, {})
-    if isinstance(default, list):
-        return Sequence(BUILT_IN, tuple(_node_of(item) for item in default))
-    text = str(default).lower() if isinstance(default, bool) else str(default)
-    return Scalar(text, BUILT_IN)
 
 
 def _key_path(path: str, key: str) -> str:

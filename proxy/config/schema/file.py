@@ -10,7 +10,7 @@ from proxy.config.schema.shorthands import OneOrMore
 from proxy.config.schema.store import STORE
 from proxy.config.schema.upstream import UPSTREAM
 from proxy.config.values.addresses import AdminAddress, TrustedPeer
-from proxy.config.values.base import Choice, Name, Token
+from proxy.config.values.base import Choice, Name, Switch, Token
 from proxy.config.values.headers import Pseudonym
 from proxy.config.values.locations import FolderPath
 from proxy.config.values.processes import WorkerCount
@@ -64,6 +64,11 @@ FILE = Section(
         ),
         "drain_timeout": Key(Duration(), "How long requests in flight may continue after SIGTERM."),
         "drain_delay": Key(Duration(), "How long readiness fails before the listeners close."),
+        "ready": Key(
+            Switch(),
+            "Whether /readyz and holdfast healthcheck may say that requests are taken. With false "
+            "all is served as usual, but no balancer or pod that asks counts this instance.",
+        ),
         "access_log": Key(
             Choice(*AccessLogMode),
             "What to log: notable (refused, failed, repeated or fallen back), all or none.",

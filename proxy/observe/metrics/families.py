@@ -1,7 +1,7 @@
 """The table of metrics: every family with its text, labels, source, and rule over workers.
 
 This is the one place that lists them. ``/metrics`` shows the rows in this order
-(``exposition.py``), ``aggregate.py`` merges them over workers, the reference in the README is made
+(``exposition.py``), ``aggregate.py`` merges them over workers, the reference of metrics is made
 from them, and tests compare dashboards and alerts with them. Names and labels are a contract with
 those: seconds as the unit, ``_total`` for what only grows, and labels that come from the
 configuration or from a closed set, never from a client.
@@ -35,7 +35,9 @@ KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
 # Upper bounds of buckets, in seconds, each inclusive; one more bucket has no bound.
-LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_MILLISECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+LATENCY_BOUNDS = (*_MILLISECONDS, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""A sidecar's own share of a request is below a millisecond, an upstream's may be a minute."""
 WAIT_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """A wait is chosen, so it may be next to nothing, or minutes that an upstream asked for."""
 STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
@@ -152,6 +154,15 @@ def _throttle_gauge(
     )
 
 
+def _breaker_addresses(snapshot: ProcessSnapshot) -> Iterable[Sample]:
+    """Count the addresses of each upstream with breakers, by the state of their breaker."""
+    addresses = snapshot[ADDRESSES]
+    for upstream in snapshot[BREAKERS]:
+        states = [address.breaker for address in addresses.get(upstream, ())]
+        for state in BreakerState:
+            yield (upstream, state.word), states.count(state)
+
+
 def _pending(snapshot: ProcessSnapshot) -> Iterable[Sample]:
     """Read how many wait; a route that is not configured any more may have left some."""
     routes, (_, counts) = (route for (route,) in snapshot[LETTERS_KEPT]), snapshot[DEAD_LETTERS]
@@ -227,6 +238,14 @@ BREAKERS: Given[Mapping[str, BreakerState]] = Given(
     labels=UPSTREAM.labels,
     merge=by_key(max),  # an open breaker refuses its worker's share of the requests
     nothing=dict,
+)
+BREAKER_ADDRESSES = Derived(
+    "holdfast_breaker_addresses",
+    "Addresses of the upstream, by the state of their breaker.",
+    labels=(*UPSTREAM.labels, Label("state", tuple(state.word for state in BreakerState))),
+    read=_breaker_addresses,
+    page="Addresses of the upstream, by the state of their breaker; of several workers, the worst. "
+    "All are 0 until the upstream's name is first looked up.",
 )
 
 # Throttles.
@@ -346,6 +365,12 @@ RELOADS: Counted[dict[str, int]] = Counted(
 LAST_RELOAD: Counted[Tally] = Counted(
     "holdfast_config_last_reload_success_timestamp_seconds",
     "When the configuration in force was read.",
+    subject=PROCESS,
+    merge=first,
+)
+LAST_RELOAD_SUCCESSFUL: Counted[Tally] = Counted(
+    "holdfast_config_last_reload_successful",
+    "Whether the last reload of the configuration succeeded: 1, or 0; 1 before the first.",
     subject=PROCESS,
     merge=first,
 )

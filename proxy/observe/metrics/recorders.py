@@ -206,6 +206,7 @@ class Metrics:
             if metric.subject is families.PROCESS:
                 self._series(metric)
         self._series(families.LAST_RELOAD).value = loaded_at
+        self._series(families.LAST_RELOAD_SUCCESSFUL).value = 1
 
     def _series(self, metric: Counted[SeriesT], *subject: str) -> SeriesT:
         """Return what *subject* counts into under *metric*, from zero if that is new."""
@@ -312,10 +313,12 @@ class Metrics:
         """Count a reload that is in force since *at*, seconds since the epoch."""
         self._series(families.RELOADS)["success"] += 1
         self._series(families.LAST_RELOAD).value = at
+        self._series(families.LAST_RELOAD_SUCCESSFUL).value = 1
 
     def reload_failed(self) -> None:
         """Count a reload that was refused; the old configuration stays."""
         self._series(families.RELOADS)["failure"] += 1
+        self._series(families.LAST_RELOAD_SUCCESSFUL).value = 0
 
     def snapshot(self, *readings: Reading) -> ProcessSnapshot:
         """Return all that is counted, and beside it *readings* of what goes on at this moment.

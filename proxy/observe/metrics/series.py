@@ -27,19 +27,23 @@ class Tally:
 class Histogram:
     """Durations, sorted into buckets as they come."""
 
-    __slots__ = ("_least", "bounds", "counts", "total")
+    __slots__ = ("_lowest", "bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
+        """*bounds* are four or more, in ascending order."""
         self.bounds = bounds
-        self._least = bounds[0]
+        self._lowest = bounds[:4]
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        # Left, because Prometheus counts `le`: a value on a bound is within it.
-        if seconds <= self._least:
-            self.counts[0] += 1
+        first, second, third, fourth = self._lowest
+        if seconds <= fourth:
+            # speed: same as bisect_left() below, held by tests/observe/metrics/test_series.py;
+            # saves a call for each request that takes no longer than 5 ms.
+            self.counts[(seconds > first) + (seconds > second) + (seconds > third)] += 1
         else:
+            # Left, because Prometheus counts `le`: a value on a bound is within it.
             self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 

@@ -38,6 +38,8 @@ class Settings(Validated):
     """Number of worker processes; None: one per core."""
     drain_timeout: Annotated[float, at_least(0)] = 30.0
     drain_delay: Annotated[float, at_least(0)] = 0.0
+    ready: bool = True
+    """Whether ``/readyz`` may say that requests are taken."""
     access_log: AccessLogMode = AccessLogMode.NOTABLE
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     trust_unix: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from proxy import __version__
 from proxy.admin.listener import AdminListener
 from proxy.app.lifecycle import needs_restart
+from proxy.app.operations import not_ready
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.observe.metrics.exposition import expose
@@ -37,10 +38,13 @@ class Supervisor:
         workers: int,
         entry: str,
         clock: Clock | None = None,
+        *,
+        hung_after: float | None = None,
     ) -> None:
         """*load* reads the configuration anew at every reload; *loaded* is the first one.
 
-        *entry* is the module whose ``main`` a worker's process runs.
+        *entry* is the module whose ``main`` a worker's process runs. A worker that has not
+        answered for *hung_after* seconds is replaced; None: it only gets no new connections.
         """
         self._load = load
         self._loaded = loaded
@@ -54,7 +58,7 @@ class Supervisor:
         )
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
-        launch = Launch(entry, self._log_lock)
+        launch = Launch(entry, self._log_lock, hung_after)
         self._pool = WorkerPool(workers, self._share, self._totals, self._clock, launch)
         admin = loaded.settings.admin
         operations = operations_of(self, self._pool)
@@ -130,9 +134,8 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Say why no requests are taken; None if they are."""
-        if self._state != "ready":
-            return self._state
-        return None if self._pool.serving else "no_worker"
+        reason = not_ready(self._state, self._loaded.settings)
+        return reason or (None if self._pool.serving else "no_worker")
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics of all workers, in the format that *accept* asks for."""

@@ -36,6 +36,8 @@ from proxy.runtime.workers.ipc import (
 
 SILENT_AFTER = 2.0
 """Seconds without a heartbeat after which a worker gets no new connections."""
+_POLLS_UNTIL_HUNG = 2
+"""Polls for which a worker is silent, at least, before it counts as hung."""
 _LAST_STEPS = 2.0
 """Seconds that a process may take to end once its channel is closed."""
 
@@ -56,6 +58,8 @@ class Launch:
     """The module whose ``main`` a worker's process runs."""
     log_lock: int
     """The file whose lock is taken to write lines to the log that all workers share."""
+    hung_after: float | None = None
+    """Seconds without a heartbeat after which a worker is replaced; None: never."""
 
 
 class WorkerGone(Exception):
@@ -81,6 +85,10 @@ class WorkerProcess:
         self._on_capacity = on_capacity
         self._channel = Channel(self._on_message, self._end)
         self._fd_sender: FdSender | None = None
+        self._hung_after: float | None = None
+        self._silent_polls = 0
+        """Polls since the worker was found silent."""
+        self._is_aborted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -119,6 +127,7 @@ class WorkerProcess:
                 raise
         self._fd_sender = FdSender(our_fd_socket, self._on_capacity)
         await self._channel.open(ours)
+        self._hung_after = launch.hung_after
         self.settings = settings
         self._channel.send(Begin(settings))
 
@@ -191,19 +200,48 @@ class WorkerProcess:
             await self._request(number, Ask(number, SNAPSHOT))
 
     def check_heartbeat(self) -> None:
-        """Stop giving connections to the worker if its heartbeat is overdue."""
+        """Stop giving connections to the worker if its heartbeat is overdue; end it if it hangs.
+
+        Called once per poll. The pool replaces a worker that has ended.
+        """
         oldest = min(self._polls.values(), default=None)
-        if oldest is None or self.is_silent:
+        if oldest is None:
             return
         waited = self._clock.monotonic() - oldest
-        if waited > SILENT_AFTER:
+        if self.is_silent:
+            self._end_if_hung(waited)
+        elif waited > SILENT_AFTER:
             self.is_silent = True
+            self._silent_polls = 0
             _log.warning(
                 "worker %d (process %d) has not answered for %.0f s and gets no new connections",
                 self.number,
                 self.pid,
                 waited,
             )
+
+    def _end_if_hung(self, waited: float) -> None:
+        """End a worker that has been silent for too long: first so that it logs where it hangs.
+
+        Silence is counted in polls as well, so that a supervisor that was stopped itself does not
+        take the answers that it has yet to read for missing ones.
+        """
+        self._silent_polls += 1
+        if self._hung_after is None or waited <= self._hung_after:
+            return
+        if self._silent_polls < _POLLS_UNTIL_HUNG or self._process is None:
+            return
+        if self._is_aborted:
+            self.kill()  # it is stopped, or cannot even take a signal
+            return
+        self._is_aborted = True
+        _log.error(
+            "worker %d (process %d) has not answered for %.0f s: aborted",
+            self.number,
+            self.pid,
+            waited,
+        )
+        self._process.send_signal(signal.SIGABRT)
 
     async def _request(self, number: int, message: Message) -> Any:  # noqa: ANN401 - as the operation
         if self.ended.is_set():

@@ -114,6 +114,10 @@ def test_an_address(loaded: Callable[..., Loaded], written: str, listen: list[Li
             ),
         ),
         (
+            "ready: »false",
+            "ready: warning: this instance never becomes ready, write true to have it used",
+        ),
+        (
             "trusted_proxies: [»'::/0']",
             (
                 "trusted_proxies[0]: warning: every client can claim to be another one, write the "

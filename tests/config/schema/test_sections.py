@@ -5,15 +5,12 @@ from dataclasses import fields
 
 import pytest
 
-from proxy.config.diagnostics.diagnostics import Diagnostics
-from proxy.config.read.reader import BUILT_IN, Reader
+from proxy.config.read.defaults import BUILT_IN, built_in, complete
 from proxy.config.read.settings import fields_of, make_settings
 from proxy.config.read.typed_tree import TypedMapping
 from proxy.config.schema import FILE, NO_FIELD, REQUIRED, Key, Section, sections
 from proxy.config.schema.listen import LISTEN
 from proxy.config.schema.store import STORE
-from proxy.config.source.interpolation import Interpolation
-from proxy.config.source.nodes import Entry
 from proxy.config.values.base import Integer
 from proxy.policy.settings import RetrySettings, Settings, UpstreamTls
 
@@ -57,15 +54,11 @@ def test_every_field_has_its_key(name: str) -> None:
 
 @pytest.mark.parametrize(("section", "name"), KEYS, ids=key_id)
 def test_the_default_as_written_is_that_of_the_field(section: Section, name: str) -> None:
-    diagnostics = Diagnostics()
-    reader = Reader(diagnostics, Interpolation({}, lambda _: None))
-    read = reader.built_in(section, name)
-    assert not diagnostics.report(()).faults
-    if read is None:
+    key, entry = section.keys[name], built_in(section, name)
+    if entry is None:
         assert section.written(name) is None
         return
-    key, entry = section.keys[name], Entry(name, read.position, read)
-    mapping = reader.complete(TypedMapping("", read.position, {name: entry}))
+    mapping = complete(TypedMapping("", BUILT_IN, {name: entry}))
     if isinstance(key.shape, Section) and section.has_part(key.shape):
         part = key.shape
         expected = {part.field_of(inner): part.default(inner) for inner in part.keys}
@@ -103,3 +96,15 @@ def test_a_key_without_a_field_is_a_mistake() -> None:
             settings=RetrySettings,
             keys={"elapsed": Key(Integer(1), "")},
         )
+
+
+def test_a_default_that_cannot_be_read_is_a_mistake() -> None:
+    section = Section(
+        name="Broken",
+        text="",
+        belongs_to="retry",
+        settings=RetrySettings,
+        keys={"attempts": Key(Integer(1), "", written="many")},
+    )
+    with pytest.raises(LookupError, match=r"Broken\.attempts: its default cannot be read: 'many'"):
+        built_in(section, "attempts")

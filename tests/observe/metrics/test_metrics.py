@@ -96,7 +96,10 @@ async def test_one_request_from_start_to_finish(
 @pytest.mark.parametrize(
     ("seconds", "lowest"),
     [
-        pytest.param(0.0, "0.005", id="nothing is in the first bucket"),
+        pytest.param(0.0, "0.0005", id="nothing is in the first bucket"),
+        pytest.param(0.0005, "0.0005", id="the first bound"),
+        pytest.param(0.0006, "0.001", id="a sidecar's own time"),
+        pytest.param(0.0022, "0.0025", id="one of a few milliseconds"),
         pytest.param(0.005, "0.005", id="a bound belongs to its own bucket"),
         pytest.param(0.0051, "0.01", id="just above a bound is in the next"),
         pytest.param(60.0, "60.0", id="the last bound"),
@@ -122,6 +125,9 @@ async def test_buckets_are_cumulative_and_include_their_bound(
     ]
     assert list(buckets) == (
         [
+            "0.0005",
+            "0.001",
+            "0.0025",
             "0.005",
             "0.01",
             "0.025",
@@ -319,17 +325,21 @@ class TestReload:
     async def test_reloads_are_counted_and_dated(self, metrics: AppMetrics) -> None:
         reloads = "holdfast_config_reloads_total"
         date = "holdfast_config_last_reload_success_timestamp_seconds"
+        last = "holdfast_config_last_reload_successful"
+        assert await value(metrics, last) == 1
         assert await value(metrics, reloads, result="success") == 0
         assert await value(metrics, reloads, result="failure") == 0
         assert await value(metrics, date) == 1700000000.5
 
         metrics.reload_failed()
         assert await value(metrics, date) == 1700000000.5
+        assert await value(metrics, last) == 0
 
         metrics.reload_succeeded(at=1700000100.0)
         assert await value(metrics, reloads, result="success") == 1
         assert await value(metrics, reloads, result="failure") == 1
         assert await value(metrics, date) == 1700000100.0
+        assert await value(metrics, last) == 1
 
 
 async def test_the_process_describes_itself(metrics: AppMetrics) -> None:

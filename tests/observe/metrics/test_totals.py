@@ -133,6 +133,12 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     whole = totals.total(snapshots)
     samples = await scraped(totals, *snapshots)
     assert set(samples["holdfast_breaker_state"].values()) == {2}
+    # Of each address, the worst that a worker says; one without a breaker has no state.
+    by_state = samples["holdfast_breaker_addresses"].items()
+    assert [sample for sample, count in by_state if count == 1] == [
+        "holdfast_breaker_addresses[('state', 'open'), ('upstream', 'payments')]"
+    ]
+    assert sum(count for _, count in by_state) == 1
     assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
     assert set(samples["holdfast_throttle_paused"].values()) == {1}
     assert set(samples["holdfast_dead_letters_pending"].values()) == {2}
@@ -165,6 +171,7 @@ async def test_no_counter_goes_back_when_a_worker_ends(
                 "holdfast_requests_in_flight",
                 "holdfast_retry_budget_remaining",
                 "holdfast_breaker_state",
+                "holdfast_breaker_addresses",
                 "holdfast_throttle_queue_length",
                 "holdfast_throttle_paused",
                 "holdfast_dead_letters_pending",
@@ -209,6 +216,8 @@ async def test_reloads_are_counted_once_and_not_by_each(totals: Totals) -> None:
     assert set(samples["holdfast_worker_restarts"].values()) == {3}
     last = samples["holdfast_config_last_reload_success_timestamp_seconds"]
     assert set(last.values()) == {1700000001.0}
+    # The supervisor's: no worker was asked to take the configuration that was refused.
+    assert set(samples["holdfast_config_last_reload_successful"].values()) == {0}
 
 
 async def test_the_system_s_own_numbers_are_added_up_too(totals: Totals) -> None:

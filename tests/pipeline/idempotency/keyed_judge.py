@@ -2,7 +2,7 @@
 
 It knows what the upstream read and said, what the proxy logged of its attempts, and what the test
 did meanwhile to the store and to the clocks. A second call is right only where a window of *What
-is promised* in the README was open, and of these the scripts can enter:
+is promised* (``docs/explanation/promises.md``) was open, and of these the scripts can enter:
 
 -   ``on_ambiguous: release`` after a call that may have run (:func:`may_have_run`), be it that its
     answer came too late for its attempt (:attr:`Facts.gave_up`);

@@ -25,7 +25,7 @@ SHORT_TTL = 0.3
 DAY = 86400.0
 """Seconds: what is usual for a ttl."""
 
-QUICK = 400
+QUICK = 200
 """Up to this number no call hangs until its time is up."""
 
 Ending = Literal["keep", "close", "reset", "hang"]

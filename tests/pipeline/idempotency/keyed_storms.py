@@ -18,13 +18,11 @@ import pytest
 
 from tests.support import PATIENCE, Response, Visit, WireEnded, chunked, request, response
 from tests.support.proxies import ServedBy
-from tests.support.redis_server import redis_server
+from tests.support.redis_server import PATIENT, redis_server
 
 STATUSES = (200, 201, 303, 402, 404)
 """Those that are kept."""
 BODY = b"pay " * 8
-PATIENT = "timeout: 5s"
-"""A store that is given so much time is never too slow, however busy this machine is."""
 
 in_every_store = pytest.mark.parametrize("store", ["memory", "sqlite", "redis"])
 in_lasting_stores = pytest.mark.parametrize("store", ["sqlite", "redis"])
@@ -40,7 +38,7 @@ async def opened(store: str, folder: Path, more: str = PATIENT) -> AsyncIterator
         yield f"store: {{url: 'sqlite:{folder / 'keys.db'}', {more}}}"
     else:
         async with redis_server() as server:
-            yield f"store: {{url: 'redis://127.0.0.1:{server.port}', {more}}}"
+            yield server.line(more)
 
 
 class Till:

@@ -340,7 +340,7 @@ def stored(folder: Path) -> list[bytes]:
 @real_time  # letters are in a file
 async def test_neither_key_nor_credential_nor_body_is_told_to_anybody(tmp_path: Path) -> None:
     secrets = ("key-1f6b", "token-2c7d", "body-3a8e")
-    top = f"store: 'sqlite:{tmp_path}/keys.db'"
+    top = f"store: {{url: 'sqlite:{tmp_path}/keys.db', timeout: 5s}}"
     async with keyed(route="timeout: 300ms", top=top) as (upstream, proxy):
         fields = ("Idempotency-Key: key-1f6b", "Authorization: Bearer token-2c7d")
         upstream.script(hang)

@@ -11,6 +11,7 @@ import pytest
 from tests.pipeline.instances import store_of
 from tests.support import ProxyProcess, subprocess_proxy
 from tests.support.redis_server import redis_server
+from tests.support.witness import slowdown
 
 MIB = 1024 * 1024
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (MIB, bytes(MIB))
@@ -80,8 +81,10 @@ async def _visited(store: str) -> AsyncIterator[tuple[ProxyProcess, Neighbour]]:
     """A proxy on *store*, and a neighbour who uses it all the time."""
     upstream = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = upstream.sockets[0].getsockname()[1]
+    # The usual time. Others make each step longer, and have each wait for the next.
+    timeout = 0.2 * slowdown() ** 2
     config = (
-        f"store: {store}\nupstreams: {{u: http://127.0.0.1:{port}}}\n"
+        f"store: {{url: '{store}', timeout: {timeout * 1000:.0f}ms}}\nupstreams: {{u: http://127.0.0.1:{port}}}\n"
         "defaults: {idempotency: true}\n"
         "routes:\n  - {match: /large, upstream: u}\n  - {match: /other, upstream: u}\n"
     )

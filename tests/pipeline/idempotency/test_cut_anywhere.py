@@ -13,7 +13,7 @@ from tests.support.depth import DEEP
 from tests.support.keys import Gate, is_replayed, new_key, post
 from tests.support.leftovers import nothing_left
 from tests.support.proxies import running, running_together
-from tests.support.redis_server import redis_server
+from tests.support.redis_server import PATIENT, redis_server
 from tests.support.waiting import eventually
 
 KEYS, CALLERS = (400, 2000) if DEEP else (40, 160)
@@ -100,18 +100,19 @@ async def test_an_owner_that_is_cut_off_while_the_store_hangs_leaves_nothing() -
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        config = one_route(
-            upstream, "idempotency: true", top=f"store: redis://127.0.0.1:{server.port}"
+        hasty, patient = (
+            one_route(upstream, "idempotency: true", top=server.line(keys))
+            for keys in ("timeout: 200ms", PATIENT)
         )
-        async with running_together(config, config) as (first, other):
+        async with running_together(hasty, patient) as (first, other):
             owner = asyncio.create_task(leave_after(first, "Idempotency-Key: k", 10))
             await gate.reached.wait()
             server.stall()
             gate.open()
-            await asyncio.sleep(0.05)  # the end is being told
+            await eventually(lambda: first.idle_upstream_connections == 1)  # the end is being told
             owner.cancel()
             await asyncio.wait([owner])
-            await asyncio.sleep(0.3)
+            await eventually(lambda: first.app._in_flight_keys.unreported == 1)
             assert len(first.app._in_flight_keys) == 1, "it has the result, and nobody else"
             server.resume()
             await nothing_left(first)

@@ -20,7 +20,7 @@ from tests.support import (
 )
 from tests.support.keys import is_replayed, keyed, new_key, post
 from tests.support.proxies import ServedBy
-from tests.support.redis_server import redis_server
+from tests.support.redis_server import PATIENT, redis_server
 
 VICTIM, STRANGER = "Authorization: Bearer victim", "Authorization: Bearer stranger"
 PAGE = bytes(100_000)
@@ -96,7 +96,8 @@ async def test_failures_leave_nothing_behind_where_nobody_waits(store: str, tmp_
     async with redis_server() as server, ScriptedUpstream(forbid) as upstream:
         file = tmp_path / "keys.db"
         url = f"redis://127.0.0.1:{server.port}" if store == "redis" else f"sqlite:{file}"
-        config = one_route(upstream, "idempotency: true", top=f"store: {url}")
+        top = f"store: {{url: '{url}', {PATIENT}}}"
+        config = one_route(upstream, "idempotency: true", top=top)
         async with running(config) as proxy:
             assert {got.status for got in await crowd(proxy, 20)} == {403}
             assert {len(got.body) for got in await crowd(proxy, 2)} == {len(PAGE)}
@@ -117,7 +118,8 @@ async def test_no_address_is_in_the_store(store: str, tmp_path: Path) -> None:
         file = tmp_path / "keys.db"
         url = f"redis://127.0.0.1:{server.port}" if store == "redis" else f"sqlite:{file}"
         route = "idempotency: {on_ambiguous: hold}"
-        async with running(one_route(upstream, route, top=f"store: {url}")) as proxy:
+        top = f"store: {{url: '{url}', {PATIENT}}}"
+        async with running(one_route(upstream, route, top=top)) as proxy:
             assert (await post(proxy)).status == 502
             if store == "redis":
                 async with server.client() as client:

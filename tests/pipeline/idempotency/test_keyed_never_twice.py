@@ -24,7 +24,7 @@ from tests.pipeline.idempotency.keyed_scripts import (
     random_script,
 )
 from tests.pipeline.idempotency.keyed_troubles import STORES, now, troubled
-from tests.support import RunningProxy, WireEnded, eventually, request, running_together
+from tests.support import PATIENCE, RunningProxy, WireEnded, eventually, request, running_together
 from tests.support.clock import FakeClock
 
 AT_ONCE = 120
@@ -93,7 +93,8 @@ async def play_together(
 async def gather(proxy: RunningProxy, facts: Facts) -> None:
     """What the proxy logged, once all that it does has ended: some owners went on alone."""
     await eventually(
-        lambda: len(proxy.app._in_flight_keys) == proxy.client_connections == 0, within=2 * TIMEOUT
+        lambda: len(proxy.app._in_flight_keys) == proxy.client_connections == 0,
+        within=TIMEOUT + PATIENCE,
     )
     for record in await proxy.logged():
         facts.attempts[record["request_id"]] = record["attempts"]

@@ -27,6 +27,8 @@ from tests.support.keys import Gate, is_replayed, new_key, post
 from tests.support.redis_server import redis_server
 
 LARGE = b"x" * 300_000
+HASTY = "timeout: 200ms"
+"""Keys of a store that hangs for a while."""
 
 
 def allow_files_of(proxy: ProxyProcess, size: int) -> None:
@@ -114,7 +116,7 @@ async def test_results_beyond_the_memory_for_them_are_not_kept() -> None:
     gate = Gate(response(201, LARGE))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        top = f"store: redis://127.0.0.1:{server.port}\nlimits: {{replay_memory: 200KiB}}"
+        top = f"{server.line(HASTY)}\nlimits: {{replay_memory: 200KiB}}"
         config = one_route(upstream, "idempotency: true\nbuffer: 64KiB", top=top)
         async with running_together(config, config) as proxies:
             owner = asyncio.create_task(post(proxies[0]))
@@ -138,8 +140,8 @@ async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> 
     gate = Gate(response(421))  # it did not run
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        top = f"store: redis://127.0.0.1:{server.port}"
-        config = one_route(upstream, "idempotency: {on_ambiguous: hold}", top=top)
+        route = "idempotency: {on_ambiguous: hold}"
+        config = one_route(upstream, route, top=server.line(HASTY))
         async with running(config) as proxy:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()
@@ -160,9 +162,7 @@ async def test_too_many_untold_ends_and_no_key_is_claimed(
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        config = one_route(
-            upstream, "idempotency: true", top=f"store: redis://127.0.0.1:{server.port}"
-        )
+        config = one_route(upstream, "idempotency: true", top=server.line())
         async with running(config) as proxy:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()
@@ -187,7 +187,7 @@ async def test_what_could_not_be_told_at_the_end_is_logged(
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        top = f"store: redis://127.0.0.1:{server.port}\ndrain_timeout: 300ms"
+        top = f"{server.line(HASTY)}\ndrain_timeout: 300ms"
         async with running(one_route(upstream, "idempotency: true", top=top)) as proxy:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()

@@ -287,11 +287,11 @@ async def nobody_knows(expect: Expected) -> None:
 
 @asynccontextmanager
 async def killed_and_restarted(
-    tmp_path_name: str, settings: str
+    store: str, settings: str
 ) -> AsyncIterator[tuple[ScriptedUpstream, Any]]:
     """A second process, on the file of one that was killed in the middle of a request."""
     async with ScriptedUpstream() as upstream:
-        config = one_route(upstream, f"idempotency: {settings}", top=f"store: {tmp_path_name}")
+        config = one_route(upstream, f"idempotency: {settings}", top=store)
         gate = Gate()
         upstream.script(gate.behaviour)
         async with subprocess_proxy(config) as first, first.client() as client:
@@ -307,30 +307,31 @@ async def killed_and_restarted(
 
 @walk("ib-22")
 async def killed_and_soon_again(expect: Expected) -> None:
-    async with redis_server() as server:
-        store = f"redis://127.0.0.1:{server.port}"
-        async with killed_and_restarted(store, "{in_flight: reject}") as (upstream, proxy):
-            got = await post(proxy)
-            assert (got.status, got.reason_word) == (expect["status"], "key_in_flight")
-            assert len(upstream.requests) == 1 + expect["upstream_calls"]
+    async with (
+        redis_server() as server,
+        killed_and_restarted(server.line(), "{in_flight: reject}") as (upstream, proxy),
+    ):
+        got = await post(proxy)
+        assert (got.status, got.reason_word) == (expect["status"], "key_in_flight")
+        assert len(upstream.requests) == 1 + expect["upstream_calls"]
 
 
 @walk("ib-23")
 async def killed_and_again_later(expect: Expected) -> None:
-    async with redis_server() as server:
-        store = f"redis://127.0.0.1:{server.port}"
-        async with killed_and_restarted(store, "{lease: 1s}") as (upstream, proxy):
-            got = await post(proxy)  # waits for the end of the lease
-            assert got.status == 200
-            assert len(upstream.requests) == 1 + expect["upstream_calls"]
+    async with (
+        redis_server() as server,
+        killed_and_restarted(server.line(), "{lease: 1s}") as (upstream, proxy),
+    ):
+        got = await post(proxy)  # waits for the end of the lease
+        assert got.status == 200
+        assert len(upstream.requests) == 1 + expect["upstream_calls"]
 
 
 @walk("ib-24")
 async def paused_beyond_its_lease(expect: Expected) -> None:
     gate = Gate(response(201, b"of A"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
-        store = f"store: redis://127.0.0.1:{server.port}"
-        config = one_route(upstream, "idempotency: {lease: 1s}", top=store)
+        config = one_route(upstream, "idempotency: {lease: 1s}", top=server.line())
         upstream.script(gate.behaviour, answer(response(201, b"of B")))
         async with subprocess_proxy(config) as one, subprocess_proxy(config) as other:
             of_a = asyncio.create_task(post(one))

@@ -29,15 +29,13 @@ from tests.support import (
     running,
     running_together,
 )
-from tests.support.redis_server import SERVERS, redis_server
+from tests.support.redis_server import PATIENT, SERVERS, redis_server
 from tests.support.relay import relay
 from tests.support.throttles import decisions, statuses, throttle
 
 SECRET = "correct-horse-battery-staple"
-
-
-PATIENT = "timeout: 2s"
-"""Keys of a store that a busy machine does not seem to lose."""
+KEEPING = f"{PATIENT}, permit_life: 1000ms"
+"""Keys of a store whose permits a busy machine gets to use: one that lapses is gone for an hour."""
 
 
 def burst(count: int, more: str = "max_wait: 0s") -> str:
@@ -65,7 +63,7 @@ async def test_so_many_come_through_together_and_no_more(
     monkeypatch.setattr("proxy.pipeline.throttle.async_limiter._STORE_ROUND_TRIP", 2.0)
     async with redis_server() as server, ScriptedUpstream() as upstream:
         limit = {"route": burst(5)} if scope == "route" else {"options": burst(5)}
-        async with two(sharing(upstream, server.port, **limit, store=PATIENT)) as (one, other):
+        async with two(sharing(upstream, server.port, **limit, store=KEEPING)) as (one, other):
             assert await statuses(one, 3) == [200] * 3
             assert await statuses(other, 3) == [200, 200, 429]
             assert await statuses(one, 1) == [429]
@@ -83,8 +81,8 @@ async def test_another_prefix_is_another_limit() -> None:
         redis_server() as server,
         ScriptedUpstream() as upstream,
         running_together(
-            sharing(upstream, server.port, burst(2), store=f"prefix: blue, {PATIENT}"),
-            sharing(upstream, server.port, burst(2), store=f"prefix: green, {PATIENT}"),
+            sharing(upstream, server.port, burst(2), store=f"prefix: blue, {KEEPING}"),
+            sharing(upstream, server.port, burst(2), store=f"prefix: green, {KEEPING}"),
         ) as proxies,
         server.client() as client,
     ):
@@ -103,7 +101,7 @@ async def test_each_caller_has_one_bucket_wherever_it_calls_and_the_store_knows_
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,
-        two(sharing(upstream, server.port, route, store=PATIENT)) as (one, other),
+        two(sharing(upstream, server.port, route, store=KEEPING)) as (one, other),
         server.client() as client,
     ):
         for caller in (SECRET, "somebody-else"):
@@ -121,8 +119,8 @@ async def test_each_caller_has_one_bucket_wherever_it_calls_and_the_store_knows_
             scope = queue.split(":")
             assert scope[:3] == ["holdfast", "route", "all"]
             assert [len(digest) for digest in scope[3:]] in ([], [32])
-        for name in (instances, *buckets):
-            assert 0 < await client.ttl(name) <= 2 * 3600 + 6, name
+        for name in (instances, *buckets):  # an hour each; a permit lives for a second
+            assert 0 < await client.ttl(name) <= 2 * 3600 + 6 + 1, name
         kept = [str(await client.hgetall(queue)) for queue in buckets]
         assert SECRET not in "".join((*buckets, *kept))
 
@@ -134,7 +132,7 @@ async def test_who_sees_the_names_of_buckets_cannot_try_credentials_on_them() ->
 
         async def bucket_of(password: str, prefix: str = "holdfast") -> str:
             """The digest in the name of the bucket, which two instances share."""
-            store = f"password: {password}, prefix: {prefix}"
+            store = f"password: {password}, prefix: {prefix}, {KEEPING}"
             async with ScriptedUpstream() as upstream, server.client(SECRET) as client:
                 config = sharing(upstream, server.port, route, store=store)
                 async with two(config) as proxies:
@@ -259,7 +257,7 @@ async def test_a_reload_keeps_what_was_used_and_a_changed_limit_holds_where_it_w
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,
-        two(sharing(upstream, server.port, f"{burst(3)}\ntimeout: 20s", store=PATIENT)) as (
+        two(sharing(upstream, server.port, f"{burst(3)}\ntimeout: 20s", store=KEEPING)) as (
             one,
             other,
         ),
@@ -278,7 +276,7 @@ async def test_another_store_needs_a_restart_and_the_answer_says_so() -> None:
     async with (
         redis_server() as server,
         ScriptedUpstream() as upstream,
-        running(sharing(upstream, server.port, burst(3), store=PATIENT)) as proxy,
+        running(sharing(upstream, server.port, burst(3), store=KEEPING)) as proxy,
     ):
         refused = await reload(proxy, "redis://127.0.0.1", "redis://localhost")
         assert refused.status == 422
@@ -308,7 +306,7 @@ async def test_who_says_the_right_words_gets_in(options: tuple[str, ...], keys: 
     async with (
         redis_server(SERVERS[0], *options) as server,
         ScriptedUpstream() as upstream,
-        two(sharing(upstream, server.port, burst(3), store=f"{keys}, {PATIENT}")) as (one, other),
+        two(sharing(upstream, server.port, burst(3), store=f"{keys}, {KEEPING}")) as (one, other),
     ):
         assert await statuses(one, 2) == [200, 200]
         assert await statuses(other, 2) == [200, 429]
@@ -337,9 +335,9 @@ async def test_a_wrong_password_is_told_once_and_found_right_later(
         server.client("something-else") as administrator,
     ):
         await administrator.ping()
-        config = sharing(upstream, server.port, burst(3), store=f"password: {SECRET}, {PATIENT}")
+        config = sharing(upstream, server.port, burst(3), store=f"password: {SECRET}, {KEEPING}")
         if where == "the URL":
-            top = f"store: redis://:{SECRET}@127.0.0.1:{server.port}"
+            top = f"store: {{url: 'redis://:{SECRET}@127.0.0.1:{server.port}', {KEEPING}}}"
             config = one_route(upstream, burst(3), top=top)
         async with running(config) as proxy:
             assert (await store_of(proxy))["state"] == "down"
@@ -375,7 +373,7 @@ async def test_a_store_behind_tls(
     ):
         top = (
             f"store: {{url: 'rediss://127.0.0.1:{wire.port}', password: {SECRET},"
-            f" tls: {{ca: {ours.ca}}}}}"
+            f" tls: {{ca: {ours.ca}}}, {KEEPING}}}"
         )
         async with two(one_route(upstream, burst(3), top=top)) as (one, other):
             state = "up" if trusted else "down"

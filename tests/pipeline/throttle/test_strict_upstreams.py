@@ -28,7 +28,7 @@ from tests.support import (
     virtual_time,
 )
 from tests.support.proxies import ROOT, ServedBy
-from tests.support.redis_server import redis_server
+from tests.support.redis_server import PATIENT, redis_server
 from tests.support.upstream import Visit, ok
 from tests.support.witness import Witness
 
@@ -140,7 +140,7 @@ async def test_no_second_sees_more_than_was_written(
         store = "memory"
         if instances > 1:
             server = await stack.enter_async_context(redis_server())
-            store = f"redis://127.0.0.1:{server.port}"
+            store = f"{{url: 'redis://127.0.0.1:{server.port}', {PATIENT}}}"
         proxies: list[ServedBy] = [
             await stack.enter_async_context(
                 subprocess_proxy(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from proxy.core.exchange import Exchange
 from tests.support.exchanges import UnservedExchange
+from tests.support.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ async def cancelled(task: "asyncio.Task[Any]") -> None:
 
 async def gather(*waits: Awaitable[T]) -> list[T]:
     """The results of all, which must not take long."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         return await asyncio.gather(*waits)
 
 

@@ -3,8 +3,11 @@
 import asyncio
 import os
 import signal
+import time
 from contextlib import AsyncExitStack
+from itertools import pairwise
 
+from proxy.runtime.workers.pool import _STEADY
 from tests.runtime.workers.worker_pools import RunningPool, caller, ended, pool
 from tests.support import (
     PATIENCE,
@@ -41,6 +44,7 @@ async def watch_counters(running: RunningPool, stop: asyncio.Event) -> int:
 
 
 async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else() -> None:
+    moments = [time.monotonic()]
     async with (
         ScriptedUpstream() as upstream,
         pool(one_route(upstream, top="access_log: none")) as running,
@@ -51,9 +55,10 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
         calling = [asyncio.create_task(caller(client, stop)) for client in clients]
         watching = asyncio.create_task(watch_counters(running, stop))
         await eventually(lambda: len(upstream.requests) > 200)
+        await running.until_connected(4, 4)
         victim, other = await running.workers()
-        assert (victim.connections, other.connections) == (4, 4)
         os.kill(victim.pid, signal.SIGKILL)
+        moments.append(time.monotonic())
         workers = await running.until("ready", "ready", but=[victim.pid])
         assert workers[1].pid == other.pid
         # All that come next go to the one that has none.
@@ -61,7 +66,7 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
             for _ in range(4):
                 client = await late.enter_async_context(running.proxy.client())
                 assert (await client.get()).status == 200
-            assert [worker.connections for worker in await running.workers()] == [4, 4]
+            await running.until_connected(4, 4)
         stop.set()
         results = await asyncio.gather(*calling)
         assert sum(was_cut_by_drain for _, was_cut_by_drain in results) == 4
@@ -75,6 +80,7 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
         # Once more, sooner than it should.
         dead = [victim.pid, workers[0].pid]
         os.kill(dead[1], signal.SIGKILL)
+        moments.append(time.monotonic())
         assert (await running.proxy.get()).status == 200, "by the other one"
 
         # And again, with the other one too: clients wait until there is somebody.
@@ -82,6 +88,7 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
         dead.append(workers[0].pid)
         for worker in workers:
             os.kill(worker.pid, signal.SIGKILL)
+        moments.append(time.monotonic())
         async with asyncio.timeout(PATIENCE):
             while b"no_worker" not in (await running.proxy.admin("GET", "/readyz")).body:  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0)
@@ -89,10 +96,11 @@ async def test_a_killed_worker_takes_its_own_connections_along_and_nothing_else(
             await client.send(request("GET", "/"))
             await running.until("ready", "ready", but=[*dead, *(worker.pid for worker in workers)])
             assert (await client.response()).status == 200
+        # Each time later, as long as none lived long enough to count as well, on a busy machine.
+        were_short = all(end - start < _STEADY for start, end in pairwise(moments))
         for pid, pause in zip(dead, ("", " in 0.1 s", " in 0.2 s"), strict=True):
-            assert running.says(
-                f'(process {pid}) was ended by SIGKILL: another takes its place{pause}"'
-            )
+            said = f"(process {pid}) was ended by SIGKILL: another takes its place"
+            assert running.says(f'{said}{pause}"' if were_short else said)
 
 
 async def test_a_worker_that_hangs_holds_up_nobody_else() -> None:

@@ -7,15 +7,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.runtime.workers.worker_pools import RunningPool, pool
-from tests.support import ScriptedUpstream, answer, ok, response
+from tests.support import ScriptedUpstream, answer, eventually, ok, response
 from tests.support.keys import KEY, Gate
-from tests.support.redis_server import redis_server
+from tests.support.proxies import LogRecord
+from tests.support.redis_server import PATIENT, redis_server
 
 
 def config(upstream: ScriptedUpstream, store: str, limit: str = "false", state: str = ".") -> str:
     """A route for each policy; ``throttle`` is as *limit* says."""
     return f"""\
-store: {store}
+store: {{url: '{store}', {PATIENT}}}
 state_dir: {state}
 upstreams: {{a: "{upstream.url}"}}
 routes:
@@ -49,13 +50,14 @@ async def one_limit_holds(running: RunningPool) -> None:
         clients = [await stack.enter_async_context(running.proxy.client()) for _ in range(4)]
         began = time.monotonic()
         statuses: list[int] = []
-        while time.monotonic() < began + 1.0:
+        # More than the burst, for at least a second: a busy machine takes longer.
+        while time.monotonic() < began + 1.0 or statuses.count(200) < 10:
             answers = await asyncio.gather(*(client.get("/limited") for client in clients))
             statuses += [answer.status for answer in answers]
         allowed = 20 * (time.monotonic() - began) + 5
         assert [worker.connections for worker in await running.workers()] == [2, 2]
     assert set(statuses) == {200, 429}
-    assert 10 <= statuses.count(200) <= allowed
+    assert statuses.count(200) <= allowed
     metrics = await running.proxy.metrics()
     decided = {
         decision: metrics.total("holdfast_throttle_decisions_total", decision=decision)
@@ -67,7 +69,7 @@ async def one_limit_holds(running: RunningPool) -> None:
 
 async def a_key_runs_once(running: RunningPool, upstream: ScriptedUpstream) -> None:
     """The same key on several connections, hence on both workers, while the first one runs."""
-    gate, before, logged = Gate(ok(b"done")), len(upstream.requests), len(running.proxy.log)
+    gate, before = Gate(ok(b"done")), len(upstream.requests)
     upstream.usual = gate.behaviour
     await running.until_connected(0, 0)
     async with AsyncExitStack() as stack:
@@ -87,8 +89,12 @@ async def a_key_runs_once(running: RunningPool, upstream: ScriptedUpstream) -> N
     metrics = await running.proxy.metrics()
     assert metrics.total("holdfast_idempotency_total", result="new") == 1
     assert metrics.total("holdfast_idempotency_total") == 7
-    log = await running.proxy.logged(logged + 7)
-    record = next(line["record"] for line in log if line["route"] == "/keyed")
+
+    def lines() -> list[LogRecord]:
+        return [line for line in running.proxy.log if line["route"] == "/keyed"]
+
+    await eventually(lambda: len(lines()) == 7, what="the line of each of them")
+    record = lines()[0]["record"]
     shown = await running.proxy.admin("GET", f"/keys/{record}")
     assert json.loads(shown.body)["state"] == "done"
     assert (await running.proxy.admin("DELETE", f"/keys/{record}")).status == 200

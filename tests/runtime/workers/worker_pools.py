@@ -43,11 +43,8 @@ class RunningPool:
         return [worker.pid for worker in await self.workers()]
 
     async def until(self, *states: str, but: Iterable[int] = ()) -> list[Seen]:
-        """The workers, once they are in these *states* and none of the processes *but* is left.
-
-        Some have to be started for that, which takes a busy machine long.
-        """
-        async with asyncio.timeout(4 * PATIENCE):
+        """The workers, once they are in these *states* and none of the processes *but* is left."""
+        async with asyncio.timeout(PATIENCE):
             while True:
                 found = await self.workers()
                 if tuple(worker.state for worker in found) == states and not any(
@@ -79,7 +76,7 @@ async def pool(config: str, workers: int = 2, *arguments: str) -> AsyncIterator[
         if proxy.process.returncode is None:
             pids += await running.pids()
             proxy.process.terminate()
-            await proxy.exit_status(within=10.0)
+            await proxy.exit_status()
         assert "Traceback" not in proxy.errors
         await ended(pids)
 

@@ -17,6 +17,7 @@ from tests.support import (
     one_route,
     request,
     running,
+    virtual_time,
 )
 
 HOST = b"Host: a.example\r\n"
@@ -250,6 +251,7 @@ async def test_request_behind_an_upgrade_that_is_not_taken_is_never_lost_in_sile
         assert len(upstream.requests) == 1
 
 
+@virtual_time
 async def test_idle_connection_is_closed_in_silence() -> None:
     async with (
         ScriptedUpstream() as upstream,
@@ -270,6 +272,7 @@ async def test_idle_connection_is_closed_in_silence() -> None:
         pytest.param(b"\r\n", b"\r\n\r\n", id="behind both"),
     ],
 )
+@virtual_time
 async def test_empty_lines_between_requests_are_no_slow_head(with_it: bytes, later: bytes) -> None:
     async with (
         ScriptedUpstream() as upstream,

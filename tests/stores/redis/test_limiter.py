@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.stores.running_stores import (
     Tally,
     assert_within,
     calls_out,
+    goes_out_at,
     most_in,
     on_every_server,
     per_second,
@@ -24,6 +26,7 @@ from tests.stores.running_stores import (
 from tests.support.redis_server import redis_server
 from tests.support.relay import relay
 from tests.support.waiting import eventually
+from tests.support.witness import Stopwatch
 
 
 @on_every_server
@@ -34,14 +37,11 @@ async def test_three_instances_keep_one_rate_and_use_it(program: Path) -> None:
         ]
         await eventually(lambda: all(store._link.instances == 3 for store in stores))
         lines = [Callers(store, per_second(200, 20), callers=10) for store in stores]
-        began = CLOCK.monotonic()
-        await asyncio.sleep(1.2)
-        lasted = CLOCK.monotonic() - began
+        await goes_out_at(0.9 * 200, 1.2, lambda: sum(len(line.sent) for line in lines), server.pid)
         for line in lines:
             line.stop()
         sent = [moment for line in lines for moment in line.sent]
         assert_within(sent, 200, 20)
-        assert len(sent) >= 0.9 * 200 * lasted
         assert min(len(line.sent) for line in lines) >= len(sent) / 6
 
 
@@ -72,12 +72,8 @@ async def test_what_a_killed_instance_had_is_used_by_the_others() -> None:
         await calls_out(dying, 5)
         dying.stop()
         wire.go_dead()
-        before = len(living.sent)
-        began = CLOCK.monotonic()
-        await asyncio.sleep(0.5)
-        lasted = CLOCK.monotonic() - began
+        await goes_out_at(0.9 * 100, 0.5, lambda: len(living.sent), server.pid)
         living.stop()
-        assert len(living.sent) - before >= 0.9 * 100 * lasted
         assert_within(living.sent + dying.sent, 100, 10)
 
 
@@ -89,15 +85,19 @@ async def test_slots_are_shared_and_never_exceeded(program: Path) -> None:
             store = await stack.enter_async_context(running_store(server.settings()))
             lines.append(Callers(store, ThrottleSettings(concurrency=10), callers=20, lasts=0.02))
         most = 0
-        began = CLOCK.monotonic()
-        while (lasted := CLOCK.monotonic() - began) < 1.0:
+
+        def count() -> int:
+            return sum(len(line.sent) for line in lines)
+
+        used = asyncio.create_task(goes_out_at(0.8 * 10 / 0.02, 1.0, count, server.pid))
+        while not used.done():
             await asyncio.sleep(0.001)
             most = max(most, sum(line.under_way for line in lines))
+        await used
         for line in lines:
             line.stop()
         assert most == 10
         done = [len(line.sent) for line in lines]
-        assert sum(done) >= 0.8 * 10 * lasted / 0.02
         assert min(done) >= 0.6 * max(done), "an instance starved"
 
 
@@ -110,15 +110,16 @@ async def test_a_single_place_goes_round() -> None:
         only = ThrottleSettings(concurrency=1)
         lines = [Callers(store, only, callers=3, lasts=0.005) for store in (one, other)]
         most = 0
-        for _ in range(1000):
-            await asyncio.sleep(0.001)
+
+        def have_had_it() -> bool:
+            nonlocal most
             most = max(most, sum(line.under_way for line in lines))
-            if min(len(line.sent) for line in lines) > 20:
-                break
+            return min(len(line.sent) for line in lines) > 20
+
+        await eventually(have_had_it, what="the turn of each of them")
         for line in lines:
             line.stop()
         assert most == 1
-        assert min(len(line.sent) for line in lines) > 20, "one of them starved"
 
 
 async def test_slots_of_a_killed_instance_return_by_themselves() -> None:
@@ -132,11 +133,11 @@ async def test_slots_of_a_killed_instance_return_by_themselves() -> None:
         await calls_out(dying, 4)
         living = Callers(survivor, ThrottleSettings(concurrency=4), callers=4, lasts=60.0)
         wire.go_dead()
-        began = CLOCK.monotonic()
+        watch = Stopwatch()
         await asyncio.sleep(0.5)
         assert not living.sent, "the victim may be alive yet"
         await calls_out(living, 4)
-        assert CLOCK.monotonic() - began < 4.0
+        assert watch.seconds < 4.0
 
 
 async def test_unused_slots_are_given_back_at_once() -> None:
@@ -149,9 +150,10 @@ async def test_unused_slots_are_given_back_at_once() -> None:
         first = Callers(one, four, callers=4, lasts=0.01)
         await calls_out(first, 4)
         first.stop()
+        watch = Stopwatch(server.pid)
         second = Callers(other, four, callers=4, lasts=60.0)
         await calls_out(second, 4)
-        assert second.sent[3] - first.sent[-1] < 1.0
+        assert watch.seconds < 1.0
         await eventually(lambda: first.slots.is_idle(CLOCK.monotonic()))
 
 
@@ -166,9 +168,9 @@ async def test_slots_of_a_limit_that_is_dropped_are_free_and_count_again_with_th
         await calls_out(first, 4)
         second = Callers(other, four, callers=6, lasts=60.0)
         first.bucket.change(nothing, CLOCK.monotonic())
-        began = CLOCK.monotonic()
+        watch = Stopwatch()
         await calls_out(second, 4)
-        assert CLOCK.monotonic() - began < 1.0, "without waiting for a lease to end"
+        assert watch.seconds < 1.0, "without waiting for a lease to end"
         first.stop()
         first.bucket.change(four, CLOCK.monotonic())
         await eventually(lambda: not first.slots.ask(CLOCK.monotonic(), 0))
@@ -310,4 +312,11 @@ async def test_no_permit_lives_longer_because_the_store_is_far_away(
         await eventually(lambda: "permit_life" in caplog.text)
         line.stop()
         assert not line.sent
-    assert "write store: {permit_life: 200ms}, on all instances" in caplog.text
+    # What it advises follows from what it measured, which a busy machine adds to.
+    advice = r"is (\d+) ms away, .*write store: {permit_life: (\d+)ms}, on all instances"
+    told = re.search(advice, caplog.text)
+    assert told is not None
+    away, life = int(told[1]), int(told[2])
+    assert away >= 60
+    assert 3 * (away - 0.5) <= life < 3 * (away + 0.5) + 100
+    assert life % 100 == 0

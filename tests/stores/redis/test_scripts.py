@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from proxy.stores.redis.scripts import BEAT, CONCURRENCY, PERMITS
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import PATIENCE
 
 HOUR = 3_600_000_000
 SECOND = 1_000_000
@@ -272,7 +273,7 @@ async def test_a_pause_closes_it_and_is_told_to_all(client: Redis) -> None:
         given, next_in, paused_for = await take(client, 3, (60, HOUR, 5), pause=10 * SECOND)
         assert (given, paused_for) == (0, 10 * SECOND)
         assert next_in == 10 * SECOND, "one permit when it opens"
-        while (message := await hearing.get_message(timeout=1))["type"] != "message":
+        while (message := await hearing.get_message(timeout=PATIENCE))["type"] != "message":
             pass
         assert message["data"] == "10000000 us route:x"
     given, next_in, paused_for = await take(client, 3, (60, HOUR, 5))

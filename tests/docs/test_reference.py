@@ -1,31 +1,31 @@
-"""README.md tells the truth: its examples run, and its tables are those of the code."""
+"""The reference tells the truth: its tables are those of the code."""
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from inspect import getsource as source_of
 from typing import cast
 
 import click
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.admin.dead_letters import _OBSTACLES
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
-from proxy.config import load
 from proxy.http.fields import HOP_BY_HOP
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.metrics.families import PHASES, WAIT_SOURCES
+from proxy.pipeline import build
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind
 from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
 from proxy.stores import redis, sqlite
-from tests.readme.blocks import as_pattern, blocks, code, commands, rows
-from tests.readme.session import Session, demo, masked
-from tests.readme.tables import README, SECTIONS, tables, with_tables
+from tests.docs.pages import ROOT
+from tests.readme.blocks import blocks, code, links, rows
+from tests.readme.command_line import commands_of, with_commands
+from tests.readme.tables import SECTIONS, tables, with_tables
 from tests.support import (
     ScriptedUpstream,
     answer,
@@ -36,61 +36,23 @@ from tests.support import (
 )
 from tests.support.redis_server import redis_server
 
-ROOT = README.parent
-TEXT = README.read_text()
-ANSWERS = "## Answers that Holdfast makes itself"
-ADMIN = "## Admin listener"
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
 
 
-# Examples.
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    with demo(tmp_path) as started:
-        yield started
-
-
-def until(predicate: Callable[[], bool], within: float = 15.0) -> None:
-    deadline = time.monotonic() + within
-    while not predicate():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def test_tour(session: Session) -> None:
-    until(lambda: "Ctrl-C stops both" in session.said)
-    for command, shown in commands(TEXT):
-        output = session.said if command == "make demo" else session.run(command)
-        assert as_pattern(masked(shown)).fullmatch(masked(output) + "\n"), (
-            f"`{command}` prints now:\n{output}"
-        )
-    (line,) = blocks(TEXT, "json")
-    until(lambda: masked(line) in masked(session.said))
-    assert session.stop() == 0
-
-
-def test_demo_is_started_as_the_tour_is_tested() -> None:
-    assert "-m proxy.demo --with-proxy config/demo.yaml\n" in (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("example", blocks(TEXT, "yaml"))
-def test_configuration_example(example: str, tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.yaml"
-    file.write_text(example)
-    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "secret")
-    assert load([file], environ).warnings == ()
-
-
-# Tables.
+def text_of(page: str) -> str:
+    """A page of the reference; a table may stand below its title."""
+    return "\n" + (REFERENCE / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_keys_are_those_of_the_models() -> None:
-    assert with_tables(TEXT) == TEXT, "run make generate"
+    text = text_of("configuration")
+    assert with_tables(text) == text, "run make generate"
 
 
 def test_every_key_has_a_row() -> None:
-    assert tables(TEXT) == [
+    text = text_of("configuration")
+    assert tables(text) == [
         "FileKeys",
         "UpstreamKeys",
         "RouteKeys",
@@ -99,15 +61,41 @@ def test_every_key_has_a_row() -> None:
         "IdempotencyKeys",
         "DeadLetterKeys",
     ]
-    documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", TEXT, re.MULTILINE))
+    documented = set(re.findall(r"^\| `(?:[\w\[\]]+\.)*(\w+)`", text, re.MULTILINE))
     keys = {key for section in SECTIONS.values() for key in section.keys}
     # Mappings that have a row for each of their keys.
     assert keys - documented == {"limits", "tls", "request", "response", "backoff"}
 
 
 def test_answers() -> None:
-    shown = [(int(status), *code(reason)) for status, reason, _ in rows(TEXT, ANSWERS)]
-    assert shown == [(Refusal(reason, "").status, reason.value) for reason in RefusalReason]
+    table = rows(text_of("answers"), "# Answers that Holdfast makes itself")
+    shown = [(int(status), *code(reason), *links(reason)) for status, reason, _ in table]
+    assert shown == [
+        (Refusal(reason, "").status, reason.value, f"problem-types.md#{reason}")
+        for reason in RefusalReason
+    ]
+
+
+def test_every_problem_type_has_a_section_that_says_what_to_do() -> None:
+    sections = (
+        text_of("problem-types").partition("\n## Problems of the admin")[0].split("\n## ")[1:]
+    )
+    shown = [tuple(section.split("\n\n", 1)) for section in sections]
+    assert [name for name, _ in shown] == [reason.value for reason in RefusalReason]
+    for name, section in shown:
+        assert section.startswith(f"{Refusal(RefusalReason(name), '').status}"), name
+        words = section.replace("\n", " ")
+        assert "**May have run:**" in words, name
+        assert "**Caller:**" in words, name
+
+
+def test_problems_of_the_admin_listener() -> None:
+    table = rows(text_of("problem-types"), "## Problems of the admin listener")
+    shown = {(int(status), reason) for status, reasons, _ in table for reason in code(reasons)}
+    source = "".join(path.read_text() for path in (ROOT / "proxy" / "admin").glob("*.py"))
+    written = re.findall(r'problem\(\s*(\d+),\s*"(\w+)"', source)
+    found = {(int(status), reason) for status, reason in written}
+    assert shown == found | {(status, name.value) for name, (status, _) in _OBSTACLES.items()}
 
 
 def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
@@ -117,8 +105,9 @@ def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
         assert (refusal.retry_after is not None) == helps
 
 
-def test_kinds() -> None:
-    table = rows(TEXT, "## How attempts end")
+@pytest.mark.parametrize("page", ["reference/answers.md", "explanation/repeats.md"])
+def test_kinds(page: str) -> None:
+    table = rows((DOCS / page).read_text(encoding="utf-8"), "## How attempts end")
     assert [(code(kind)[0], acted) for kind, _, acted, _ in table] == [
         (kind.value, "yes" if kind.may_have_run else "no") for kind in FailureKind
     ]
@@ -128,7 +117,8 @@ def test_kinds() -> None:
 
 
 def test_reasons() -> None:
-    table = rows(TEXT, "### Why was my request not retried?")
+    text = (DOCS / "how-to" / "not-retried.md").read_text(encoding="utf-8")
+    table = rows(text, "## The reasons")
     assert [code(reason)[0] for reason, *_ in table] == [why.value for why in VerdictReason]
 
 
@@ -154,7 +144,7 @@ async def test_metrics() -> None:
         for family in text_string_to_metric_families(exposed)
         if family.name.startswith("holdfast_")
     }
-    table = rows(TEXT, "## Metrics")
+    table = rows(text_of("metrics"), "# Metrics")
     shown = {code(name)[0]: (kind, set(code(labels))) for name, kind, labels, _ in table}
     assert shown == families
 
@@ -175,13 +165,13 @@ async def test_metrics() -> None:
     ],
 )
 def test_metric_labels_have_these_values(label: str, values: set[str]) -> None:
-    found = re.findall(rf"`{label}` \(([^)]+)\)", TEXT)
+    found = re.findall(rf"`{label}` \(([^)]+)\)", text_of("metrics"))
     assert values in [set(words.split(", ")) for words in found]
 
 
 def test_access_log() -> None:
-    shown = {field for row in rows(TEXT, "## Access log") for field in code(row[0])}
-    (line,) = (json.loads(block) for block in blocks(TEXT, "json"))
+    shown = {field for row in rows(text_of("access-log"), "## Fields") for field in code(row[0])}
+    (line,) = (json.loads(block) for block in blocks(text_of("access-log"), "json"))
     fields = {field for attempt in line["attempts"] for field in attempt}
     seldom = {
         "attempts[]",
@@ -199,7 +189,8 @@ def test_access_log() -> None:
 def test_admin_endpoints() -> None:
     operations = cast("Operations", None)  # nothing is asked
     site = AdminSite(operations, Listen("127.0.0.1", 9901)).application()
-    shown = [(*code(endpoint)[0].split(), token) for endpoint, token, _ in rows(TEXT, ADMIN)]
+    table = rows(text_of("admin-api"), "# Admin API")
+    shown = [(*code(endpoint)[0].split(), token) for endpoint, token, _ in table]
     assert {(method, path) for method, path, _ in shown} == {
         (route.method, str(route.resource and route.resource.canonical))
         for route in site.router.routes()
@@ -209,31 +200,36 @@ def test_admin_endpoints() -> None:
     assert open_to_all == {"/healthz", "/readyz", "/metrics"}
 
 
-def commands_of(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """All commands with their names, those of groups as ``keys show``."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands_of(command, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", command
-
-
 def test_commands_and_their_options() -> None:
-    shown = {}
-    for command, _ in rows(TEXT, "## Command line"):
-        usage = code(command.replace("\\|", "|"))[0].removeprefix("holdfast ")
-        words = re.match(r"[a-z]+(?: [a-z]+)*", usage)
-        assert words
-        shown[words[0]] = set(re.findall(r"--?[a-zA-Z][a-zA-Z-]*", usage[words.end() :]))
+    text = text_of("command-line")
+    assert with_commands(text) == text, "run make generate"
+    sections = dict(section.split("\n\n", 1) for section in text.split("\n## ")[1:])
     for name, known in commands_of(main):
+        section = sections.pop(f"holdfast {name}")
         options = [param for param in known.params if isinstance(param, click.Option)]
-        assert shown.pop(name) == {opt for p in options for opt in p.opts if opt != "--config"}
-    assert not shown
+        cells = [code(line.split(" | ")[0]) for line in section.splitlines() if line[:3] == "| `"]
+        shown = {option.split()[0] for cell in cells for option in cell}
+        assert shown == {opt for p in options for opt in p.opts}
+        assert "\n```sh\nholdfast " in section, "an example"
+    assert not sections
 
 
 def test_removed_fields_are_those_that_end_here() -> None:
-    removed = {name.lower().encode() for name in code(rows(TEXT, "## Header fields")[0][1])}
+    removed = {
+        name.lower().encode()
+        for name in code(rows(text_of("header-fields"), "# Header fields")[0][1])
+    }
     assert removed - {b"expect", b"x_forwarded_for", b"holdfast-timeout"} == HOP_BY_HOP
+
+
+def test_the_picture_has_the_stages_of_the_page_in_the_order_of_the_pipeline() -> None:
+    folder = DOCS / "explanation"
+    picture = (folder / "request-life.svg").read_text(encoding="utf-8")
+    text = (folder / "request-life.md").read_text(encoding="utf-8")
+    stages = re.findall(r'class="stage">(\d\. [^<]+)<', picture)
+    assert stages == re.findall(r"^## (\d\. .+)$", text, re.MULTILINE)
+    # A request meets them from the last to the first, and has been matched to its route before.
+    numbered = re.findall(r"^    # \d\. ([A-Z][a-z]+(?: letters)?)", source_of(build), re.MULTILINE)
+    met = [name for name in reversed(numbered) if name != "Fallback"]
+    first = met.index("Idempotency")  # before it there is the part for refusals of any stage
+    assert [stage.partition(". ")[2] for stage in stages] == ["Route", *met[first:]]
