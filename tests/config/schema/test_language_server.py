@@ -8,6 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from proxy.config import ConfigError, Loaded
+from proxy.config.schema import FILE, Section
+from proxy.config.schema.listen import LIMITS
+from proxy.config.schema.retry import RETRY
+from proxy.config.schema.route import ROUTE
+from proxy.config.schema.store import STORE
+from proxy.config.schema.throttle import THROTTLE
+from proxy.config.schema.upstream import UPSTREAM
 from tests.support.language_server import LanguageServer, Problem, language_server
 
 CONFIG = Path(__file__).parent.parent.parent.parent / "config"
@@ -29,11 +36,15 @@ STATUS = (
     "a status from 400 to 599, 4xx, 5xx, 403+hint (say), or one of connect, refused, reset, "
     "timeout, protocol, default"
 )
-RETRY_KEYS = "attempts, on, unsafe, attempt_timeout, backoff, retry_after"
-ROUTE_KEYS = (
-    "match and upstream and, if needed, any of strip_prefix, timeout, idle_timeout, max_body, "
-    "buffer, upgrades, headers, retry, throttle, idempotency, fallback, dead_letter, name, policy"
-)
+
+
+def any_of(section: Section, *required: str) -> str:
+    """The keys of *section* but the required ones, which grow in number with the product."""
+    return f"any of {', '.join(name for name in section.keys if name not in required)}"
+
+
+RETRY_KEYS = any_of(RETRY)
+ROUTE_KEYS = f"match and upstream and, if needed, {any_of(ROUTE, 'match', 'upstream')}"
 
 MISTAKES = [
     Mistake("defaults: {timeout: 10sec}", "10sec", f"{TIME}, or none for no limit."),
@@ -54,8 +65,7 @@ MISTAKES = [
     Mistake(
         "defaults: {throttle: 20}",
         "20",
-        f"Write true or false; or {RATE}; or a mapping with any of rate, burst, algorithm, margin, "
-        "concurrency, max_wait, max_queue, key, max_keys, pause, on_store_error.",
+        f"Write true or false; or {RATE}; or a mapping with {any_of(THROTTLE)}.",
     ),
     Mistake(
         "defaults: {throttle: {rate: 20/s, burst: 0}}",
@@ -70,13 +80,12 @@ MISTAKES = [
     Mistake(
         "defaults: {retry: often}",
         "often",
-        "Write true or false; or a whole number from 1 to 100; or a mapping with any of "
-        f"{RETRY_KEYS}.",
+        f"Write true or false; or a whole number from 1 to 100; or a mapping with {RETRY_KEYS}.",
     ),
     Mistake(
         "defaults: {retry: {max_retries: 3}}",
         "max_retries",
-        f"Unknown key. Write any of {RETRY_KEYS}.",
+        f"Unknown key. Write {RETRY_KEYS}.",
     ),
     Mistake("defaults: {retry: {attempts: many}}", "many", "Write a whole number from 1 to 100."),
     Mistake("defaults: {retry: {on: [5XX]}}", "5XX", f"Write {STATUS}."),
@@ -111,22 +120,19 @@ MISTAKES = [
     Mistake(
         "limits: 5",
         "5",
-        "Write a mapping with any of header_bytes, header_timeout, body_rate, keepalive, "
-        "connections, replay_memory.",
+        f"Write a mapping with {any_of(LIMITS)}.",
     ),
     Mistake(
         "store: postgres://db",
         "postgres",
         "Write memory, sqlite:PATH or redis://127.0.0.1:6379 (rediss:// for TLS); or a mapping "
-        "with url and, if needed, any of username, password, prefix, timeout, permit_life, tls, "
-        "entries, bytes.",
+        f"with url and, if needed, {any_of(STORE, 'url')}.",
     ),
     Mistake(
         "upstreams: {api: api.example.com}",
         "api.example",
         "Write a URL of http or https, without credentials: http://127.0.0.1:9200; or a mapping "
-        "with urls and, if needed, any of balance, connect_timeout, idle_connections, "
-        "max_connections, keepalive, host, tls, honours_key, refused, budget, throttle, breaker.",
+        f"with urls and, if needed, {any_of(UPSTREAM, 'urls')}.",
     ),
     Mistake(
         "upstreams: {_api: 'http://api.example.com'}",
@@ -154,9 +160,7 @@ MISTAKES = [
     Mistake(
         "tiemout: 3s",
         "tiemout",
-        "Unknown key. Write any of name, listen, admin, admin_token, workers, drain_timeout, "
-        "drain_delay, access_log, trusted_proxies, limits, upstreams, defaults, policies, routes, "
-        "store, state_dir.",
+        f"Unknown key. Write {any_of(FILE)}.",
     ),
 ]
 
