@@ -31,12 +31,24 @@ else
   INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
+# In CI every package has the version and the hash of the lock; elsewhere what pyproject.toml allows.
+ifeq ($(CI),true)
+  DEV_LOCK := requirements-dev.lock
+  INSTALL_DEV = $(INSTALL) --require-hashes --requirement $(DEV_LOCK) \
+    && $(INSTALL) --no-deps --no-build-isolation --editable .
+  INSTALL_DOCS = $(INSTALL_DEV)
+else
+  DEV_LOCK :=
+  INSTALL_DEV = $(INSTALL) --editable '.[dev]'
+  INSTALL_DOCS = $(INSTALL) --editable '.[docs]'
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo tools test test-deep test-newest test-interpreter check docs mutants \
-  generate bench clean
+  generate bench lock audit dist sbom image release-check clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## create .venv with everything that development needs
 
@@ -82,6 +94,9 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/zizmor --quiet --offline .github
+	@$(BIN)/python -m tests.release.workflows
+	@$(BIN)/python -m tests.release.lock --check
 	@$(BIN)/python -m tests.generate --check
 
 # A link or an anchor that leads nowhere is a warning, and a warning is an error.
@@ -99,6 +114,31 @@ generate: $(VENV)/.dev ## write what is made from the code: schema, tables and f
 bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUICK=1: in two minutes)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
 
+# Versions that are in the lock stay if pyproject.toml allows them; UPGRADE=1 takes the newest.
+lock: $(VENV)/.release ## write requirements*.lock: every package with version and hashes (UPGRADE=1)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.release.lock $(if $(UPGRADE),--upgrade)
+
+audit: $(VENV)/.release ## ask whether a package of the locks has a known vulnerability
+	@for lock in requirements.lock requirements-build.lock requirements-dev.lock; do \
+	  echo "$$lock:"; \
+	  $(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || exit 1; \
+	done
+
+dist: $(VENV)/.dev ## build wheel and source distribution into dist/
+	@$(BIN)/python -m hatchling build --clean
+
+sbom: $(VENV)/.dev ## write the bill of materials (CycloneDX) into dist/
+	@$(BIN)/python -m tests.release.sbom --created "$$(git log -1 --format=%ct)"
+
+image: $(VENV)/.runtime ## build the container image, with labels that say what it is built from
+	@docker build --tag holdfast \
+	  --build-arg VERSION="$$($(BIN)/python -c 'import proxy; print(proxy.__version__)')" \
+	  --build-arg REVISION="$$(git rev-parse HEAD)" \
+	  --build-arg CREATED="$$(git log -1 --format=%cI)" .
+
+release-check: $(VENV)/.dev ## say what is missing before this commit can be released; changes nothing
+	@$(BIN)/python -m tests.release.check
+
 clean: ## remove .venv, and what the tools and the benchmark left behind
 	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find bench -path 'bench/results/*' -type f ! -name 'published.*' -delete
@@ -110,9 +150,9 @@ $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 	@$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: pyproject.toml $(DEV_LOCK) | $(BIN)/python
 	@echo "Installing holdfast and its development tools into $(VENV) ..."
-	@$(INSTALL) --editable '.[dev]'
+	@$(INSTALL_DEV)
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.mutation: pyproject.toml | $(BIN)/python
@@ -120,10 +160,15 @@ $(VENV)/.mutation: pyproject.toml | $(BIN)/python
 	@$(INSTALL) --editable '.[dev,mutation]'
 	@touch $(VENV)/.runtime $(VENV)/.dev $@
 
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
+$(VENV)/.docs: pyproject.toml $(DEV_LOCK) | $(BIN)/python
 	@echo "Installing holdfast and what builds its pages into $(VENV) ..."
-	@$(INSTALL) --editable '.[docs]'
+	@$(INSTALL_DOCS)
 	@touch $(VENV)/.runtime $@
+
+$(VENV)/.release: pyproject.toml $(VENV)/.dev | $(BIN)/python
+	@echo "Installing the tools of a release into $(VENV) ..."
+	@$(INSTALL) --editable '.[release]'
+	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing holdfast and its benchmark peers into $(VENV) ..."

@@ -4,17 +4,18 @@
 file                                       made from
 =========================================  ======================================================
 ``config/schema.json``                     what ``holdfast schema`` prints
-``docs/reference/configuration.md``        the sections of the configuration (``readme/tables.py``)
-``docs/reference/metrics.md``              the table of metrics (``readme/metrics_table.py``)
-``docs/reference/command-line.md``         the declarations of commands (``readme/command_line.py``)
+``docs/reference/configuration.md``        the sections of the configuration (``key_tables.py``)
+``docs/reference/metrics.md``              the table of metrics (``metrics_table.py``)
+``docs/reference/command-line.md``         the declarations of commands (``command_line.py``)
 ``docs/explanation/performance.md``        ``bench/results/published.json`` (``bench/readme.py``)
 ``README.md``, three ratios                the same
 ``bench/results/published.md``             the same
 ``docs/architecture.md``                   the docstring of the exchange
-                                           (``docs/exchange_table.py``)
+                                           (``exchange_table.py``)
 =========================================  ======================================================
 
-A new generator gets a line in :func:`generated`, and one in this table.
+Modules without a folder are in ``tests/docs/generated/``. A new generator gets a line in
+:func:`generated`, and one in this table.
 """
 
 import argparse
@@ -28,10 +29,10 @@ from bench.readme import with_ratios, with_section
 from bench.report import markdown
 from bench.results import read
 from proxy.cli import main as holdfast
-from tests.docs.exchange_table import with_exchange_table
-from tests.readme.command_line import with_commands
-from tests.readme.metrics_table import with_metrics
-from tests.readme.tables import with_tables
+from tests.docs.generated.command_line import with_commands
+from tests.docs.generated.exchange_table import with_exchange_table
+from tests.docs.generated.key_tables import with_tables
+from tests.docs.generated.metrics_table import with_metrics
 
 ROOT = Path(__file__).parent.parent
 

@@ -1,8 +1,12 @@
 """The kit for wire tests, tried on itself: it must see what is there, and what is wrong."""
 
 import json
+import os
 import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +27,7 @@ from tests.support import (
 from tests.support.newest_python import claimed, newest
 from tests.support.slowest import slowest
 from tests.support.tools import tool
+from tests.support.witness import Stopwatch
 
 
 @both_loops
@@ -131,9 +136,10 @@ def test_a_package_of_npm_counts_only_in_its_version(
     monkeypatch.setattr(tools, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "node").touch(mode=0o755)
-    package = tmp_path / "node_modules" / "yaml-language-server" / "package.json"
+    modules = tmp_path / "npm-yaml-language-server" / "node_modules"
+    package = modules / "yaml-language-server" / "package.json"
     package.parent.mkdir(parents=True)
-    program = tmp_path / "node_modules" / ".bin" / "yaml-language-server"
+    program = modules / ".bin" / "yaml-language-server"
     program.parent.mkdir()
     program.touch(mode=0o755)
     assert tools.find_tool("yaml-language-server") is None
@@ -171,3 +177,50 @@ def test_the_newest_python_is_one_that_runs(
     (tmp_path / name).symlink_to(sys.executable)
     assert newest((3, 0)) == tmp_path / name
     assert newest(ours) is None
+
+
+# Measuring on a busy machine.
+
+
+def spin(seconds: float) -> None:
+    """Use so much of a core."""
+    used = time.process_time()
+    while time.process_time() < used + seconds:
+        pass
+
+
+@pytest.mark.parametrize("pass_time", [time.sleep, spin], ids=["slept", "computed"])
+def test_a_stopwatch_counts_what_is_slept_and_computed(pass_time: Callable[[float], None]) -> None:
+    measured = []
+    for _ in range(5):  # one of them is not interrupted while it is read
+        watch = Stopwatch()
+        pass_time(0.01)
+        measured.append(watch.seconds)
+    assert max(measured) >= 0.0099
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="nobody counts it here")
+def test_a_stopwatch_does_not_count_the_time_that_others_had_the_core() -> None:
+    cores = os.sched_getaffinity(0)
+    core = min(cores)
+    hog = f"import os; os.sched_setaffinity(0, {{{core}}}); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", hog], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            os.sched_setaffinity(0, {core})
+            watch, began = Stopwatch(), time.monotonic()
+            spin(0.1)
+            seconds, lasted = watch.seconds, time.monotonic() - began
+        finally:
+            os.sched_setaffinity(0, cores)
+            other.kill()
+    assert lasted > 0.13, "they took turns"
+    assert seconds < 0.1 + 0.5 * (lasted - 0.1)
+
+
+def test_a_stopwatch_may_outlive_a_process_that_it_watches() -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as other:
+        watch = Stopwatch(other.pid)
+    time.sleep(0.1)
+    assert watch.seconds >= 0.05

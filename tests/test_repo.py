@@ -5,11 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
-import zipfile
 from configparser import ConfigParser
-from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -18,10 +15,23 @@ import yaml
 import proxy
 from bench.results import PUBLISHED
 from tests.generate import generated, main as generate, stale
-from tests.readme.blocks import links
 
 ROOT = Path(__file__).parent.parent
-WRITTEN_BY_US = {".cfg", ".conf", ".json", ".lua", ".md", ".py", ".service", ".toml", ".yaml"}
+WRITTEN_BY_US = {
+    *(
+        ".cfg",
+        ".conf",
+        ".json",
+        ".lock",
+        ".lua",
+        ".md",
+        ".py",
+        ".service",
+        ".toml",
+        ".yaml",
+        ".yml",
+    ),
+}
 """How the names of our files end: a running proxy may leave others among them."""
 
 
@@ -72,6 +82,8 @@ def test_image_is_built_from_the_package_and_nothing_else() -> None:
         "!config/deploy/image/",
         "!proxy/",
         "!pyproject.toml",
+        "!requirements-build.lock",
+        "!requirements.lock",
     }
 
 
@@ -81,43 +93,6 @@ def test_example_tells_editors_its_schema(file: str) -> None:
     match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first_line)
     assert match
     assert (ROOT / file).parent.joinpath(match[1]).is_file()
-
-
-def test_wheel_holds_the_whole_package_and_its_command(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-    subprocess.run([*build, "--directory", str(tmp_path)], cwd=ROOT, check=True)
-    (wheel,) = tmp_path.iterdir()
-    dist_info = f"holdfast-{proxy.__version__}.dist-info"
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        metadata = message_from_string(archive.read(f"{dist_info}/METADATA").decode())
-        entry_points = archive.read(f"{dist_info}/entry_points.txt").decode()
-    sources = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "proxy").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert {name for name in names if not name.startswith(dist_info)} == sources
-    assert "proxy/py.typed" in names, "the classifier Typing :: Typed says so"
-    assert f"{dist_info}/licenses/LICENSE" in names
-    assert "holdfast = proxy.cli:main" in entry_points
-    assert metadata["License-Expression"] == "Apache-2.0"
-
-
-def test_source_distribution_holds_all_that_its_pages_link_to(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist"]
-    subprocess.run([*build, "--directory", str(tmp_path)], cwd=ROOT, check=True)
-    (packed,) = tmp_path.iterdir()
-    with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
-    root = tmp_path / f"holdfast-{proxy.__version__}"
-    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/decisions/README.md"):
-        assert root / name in pages
-    for page in pages:
-        for link in links(page.read_text(encoding="utf-8")):
-            if "://" not in link:
-                assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 
 
 def make(*arguments: str) -> str:
@@ -151,6 +126,12 @@ def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
         "mutants",
         "generate",
         "bench",
+        "lock",
+        "audit",
+        "dist",
+        "sbom",
+        "image",
+        "release-check",
         "clean",
     ]
 
@@ -256,17 +237,25 @@ def test_make_check_changes_nothing_and_make_generate_does() -> None:
         ".ci/run",
         ".dockerignore",
         ".editorconfig",
+        ".github/PULL_REQUEST_TEMPLATE.md",
+        ".github/dependabot.yml",
         ".gitignore",
         ".pre-commit-config.yaml",
         "CHANGELOG.md",
+        "CODE_OF_CONDUCT.md",
         "CONTRIBUTING.md",
         "Dockerfile",
         "LICENSE",
         "Makefile",
         "README.md",
+        "RELEASING.md",
+        "SECURITY.md",
         "docs/decisions/README.md",
         "proxy/py.typed",
         "pyproject.toml",
+        "requirements-build.lock",
+        "requirements-dev.lock",
+        "requirements.lock",
     ],
 )
 def test_what_belongs_to_a_repository_is_there(name: str) -> None:
@@ -308,7 +297,7 @@ def test_files_are_as_editors_are_told() -> None:
         }
         == editor_settings()["*"]
     )
-    folders = ("proxy", "tests", "bench", "config", "docs", ".ci")
+    folders = ("proxy", "tests", "bench", "config", "docs", ".ci", ".github")
     written = [path for room in folders for path in (ROOT / room).rglob("*") if path.is_file()]
     for path in [*written, *(path for path in ROOT.iterdir() if path.is_file())]:
         if path.suffix not in WRITTEN_BY_US or path.name.startswith(("latest.", "quick.")):

@@ -22,6 +22,7 @@ from tests.support import (
     one_route,
     request,
     running,
+    virtual_time,
 )
 
 UPLOAD_TIMEOUT = 0.25
@@ -47,6 +48,7 @@ async def reload(proxy: RunningProxy) -> int:
     return (await proxy.admin("POST", "/-/reload")).status
 
 
+@virtual_time
 async def test_a_slow_upload_does_not_spoil_the_next_reload() -> None:
     async with (
         ScriptedUpstream() as upstream,
@@ -58,6 +60,7 @@ async def test_a_slow_upload_does_not_spoil_the_next_reload() -> None:
         assert (await client.get()).status == 200
 
 
+@virtual_time
 async def test_a_timeout_that_no_route_has_any_more_holds_for_requests_under_way() -> None:
     async with (
         ScriptedUpstream() as upstream,

@@ -10,7 +10,7 @@ import click
 from proxy.cli import main
 from proxy.config import load
 from proxy.policy.settings import Settings
-from tests.support import ScriptedUpstream, running
+from tests.support import RawClient, ScriptedUpstream, running
 from tests.support.proxies import ROOT
 
 FOLDER = ROOT / "config" / "deploy"
@@ -56,11 +56,13 @@ async def walk(config: str) -> None:
         async with running(text, environ={"HOLDFAST_ADMIN_TOKEN": TOKEN}) as proxy:
             assert (await proxy.get("/v1/things")).status == 200
             assert upstream.requests[0].target == "/v1/things"
-            answers = {
-                path: (await proxy.admin("GET", path)).status
-                for path in ("/readyz", "/metrics", "/status")
-            }
-            assert answers == {"/readyz": 200, "/metrics": 200, "/status": 401}
+            # The kubelet and Prometheus ask for the address of the pod.
+            async with RawClient(proxy.admin_port) as kubelet:
+                answers = {
+                    path: (await kubelet.request("GET", path, "Host: 10.0.0.7:9901")).status
+                    for path in ("/healthz", "/readyz", "/metrics", "/status")
+                }
+            assert answers == {"/healthz": 200, "/readyz": 200, "/metrics": 200, "/status": 401}
             shown = await proxy.admin("GET", "/config", f"Authorization: Bearer {TOKEN}")
             assert shown.status == 200
             assert TOKEN.encode() not in shown.body

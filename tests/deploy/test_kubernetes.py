@@ -1,32 +1,74 @@
-"""The manifest of a native sidecar."""
+"""The native sidecar: as a manifest, and as what the component adds to an app."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.deploy.deployed import FOLDER, TOKEN, options_of_run, patience, run, settings_of, walk
+from tests.deploy.deployed import (
+    FOLDER,
+    TOKEN,
+    options_of_run,
+    patience,
+    run,
+    settings_of,
+    walk,
+)
+from tests.support import ScriptedUpstream, eventually, subprocess_proxy
+from tests.support.tools import tool
 from tests.test_repo import instructions
 
 FILE = FOLDER / "kubernetes.yaml"
-CONFIG_MAP, DEPLOYMENT = yaml.safe_load_all(FILE.read_text())
-POD: dict[str, Any] = DEPLOYMENT["spec"]["template"]["spec"]
-[SIDECAR] = POD["initContainers"]
+EXAMPLE = FOLDER / "kustomize" / "example"
+SECRETS = "/run/secrets/holdfast"
 MEBIBYTE = 1024 * 1024
+API_TOKEN = "a-token-of-the-api"
 
 
-def config(folder: Path) -> str:
-    """Its configuration, with the secret in *folder*."""
-    text: str = CONFIG_MAP["data"]["holdfast.yaml"]
-    (folder / "admin-token").write_text(f"{TOKEN}\n")
-    return text.replace("/run/secrets/holdfast", str(folder))
+class Deployed:
+    """What is applied to a cluster: a Deployment with the sidecar, and what belongs to it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        resources: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+        self.resources = {resource["kind"]: resource for resource in resources}
+        assert len(self.resources) == len(resources)
+        self.template: dict[str, Any] = self.resources["Deployment"]["spec"]["template"]
+        self.pod: dict[str, Any] = self.template["spec"]
+        self.sidecar: dict[str, Any] = self.pod["initContainers"][0]
+
+    def config(self, folder: Path) -> str:
+        """Its configuration, with the secrets in *folder*."""
+        text: str = self.resources["ConfigMap"]["data"]["holdfast.yaml"]
+        (folder / "admin-token").write_text(f"{TOKEN}\n")
+        (folder / "api-token").write_text(f"{API_TOKEN}\n")
+        return text.replace(SECRETS, str(folder))
+
+
+def build(folder: Path) -> str:
+    return run(tool("kustomize"), "build", str(folder))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, as kustomize builds it with the component."""
+    file = tmp_path_factory.mktemp("kustomize") / "built.yaml"
+    file.write_text(build(EXAMPLE))
+    return file
+
+
+@pytest.fixture(params=["manifest", "component"])
+def deployed(request: pytest.FixtureRequest) -> Deployed:
+    return Deployed(FILE if request.param == "manifest" else request.getfixturevalue("built"))
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
-def test_it_keeps_to_the_schema_of_kubernetes(version: str) -> None:
-    said = run("kubernetes-validate", "--strict", "-k", version, str(FILE))
-    assert said.count("passed") == 2
+def test_it_keeps_to_the_schema_of_kubernetes(deployed: Deployed, version: str) -> None:
+    said = run("kubernetes-validate", "--strict", "-k", version, str(deployed.file))
+    known = deployed.resources.keys() - {"PodMonitor"}  # which is not Kubernetes's own
+    assert said.count("passed") == len(known)
 
 
 def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
@@ -36,45 +78,161 @@ def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
         run("kubernetes-validate", "--strict", str(wrong))
 
 
-def test_it_is_a_sidecar() -> None:
-    assert SIDECAR["restartPolicy"] == "Always"
+def test_it_is_a_sidecar_that_starts_before_all_others(deployed: Deployed) -> None:
+    assert deployed.sidecar["name"] == "holdfast"
+    assert deployed.sidecar["restartPolicy"] == "Always"
+    assert deployed.pod["containers"][0]["name"] == "app"
 
 
-@pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
-def test_it_is_probed_by_its_own_command_as_in_the_image(probe: str) -> None:
-    command = SIDECAR[probe]["exec"]["command"]
-    assert command == ["holdfast", "healthcheck"]
-    assert "CMD " + str(command).replace("'", '"') in dict(instructions())["HEALTHCHECK"]
+@pytest.mark.parametrize(
+    ("probe", "path"),
+    [("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")],
+)
+def test_it_is_probed_where_its_admin_listener_is(
+    deployed: Deployed, probe: str, path: str, tmp_path: Path
+) -> None:
+    asked = deployed.sidecar[probe]["httpGet"]
+    assert asked["path"] == path
+    ports = {port["name"]: port["containerPort"] for port in deployed.sidecar["ports"]}
+    admin = settings_of(deployed.config(tmp_path), tmp_path).admin
+    assert admin is not None
+    # The kubelet comes from outside of the pod.
+    assert (admin.host, admin.port) == ("0.0.0.0", ports[asked["port"]])  # noqa: S104 - is only read
 
 
-def test_it_may_do_nothing_that_it_need_not() -> None:
-    assert SIDECAR["securityContext"] == {
+def test_it_may_do_nothing_that_it_need_not(deployed: Deployed) -> None:
+    context = deployed.pod.get("securityContext", {}) | deployed.sidecar["securityContext"]
+    assert context == {
         "runAsNonRoot": True,
         "runAsUser": 65532,
         "runAsGroup": 65532,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert ("USER", "65532:65532") in instructions()
 
 
-def test_its_configuration_is_where_it_looks_and_can_be_used(tmp_path: Path) -> None:
-    options = options_of_run(SIDECAR["args"])
+def test_its_configuration_is_where_it_looks_and_can_be_used(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    options = options_of_run(deployed.sidecar["args"])
     assert options["watch"]
-    mounts = {mount["mountPath"]: mount["name"] for mount in SIDECAR["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in POD["volumes"]}
+    # Of a single file that is mounted (subPath) a change would never be seen.
+    assert all("subPath" not in mount for mount in deployed.sidecar["volumeMounts"])
+    mounts = {mount["mountPath"]: mount["name"] for mount in deployed.sidecar["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in deployed.pod["volumes"]}
     [file] = options["files"]
     folder, _, name = file.rpartition("/")
-    assert volumes[mounts[folder]]["configMap"]["name"] == CONFIG_MAP["metadata"]["name"]
-    assert name in CONFIG_MAP["data"]
-    assert volumes[mounts["/run/secrets/holdfast"]]["secret"]["secretName"] == "holdfast"
-    settings = settings_of(config(tmp_path), tmp_path)
-    assert patience(settings) < POD["terminationGracePeriodSeconds"]
-    limit = int(SIDECAR["resources"]["limits"]["memory"].removesuffix("Mi")) * MEBIBYTE
+    config_map = deployed.resources["ConfigMap"]
+    assert volumes[mounts[folder]]["configMap"]["name"] == config_map["metadata"]["name"]
+    assert name in config_map["data"]
+    assert volumes[mounts[SECRETS]]["secret"]["secretName"] == "holdfast"
+    settings = settings_of(deployed.config(tmp_path), tmp_path)
+    assert patience(settings) < deployed.pod["terminationGracePeriodSeconds"]
+    limit = int(deployed.sidecar["resources"]["limits"]["memory"].removesuffix("Mi")) * MEBIBYTE
     assert settings.limits.replay_memory <= limit / 2
     assert settings.listen[0].host == "127.0.0.1"
 
 
-async def test_it_serves(tmp_path: Path) -> None:
-    await walk(config(tmp_path))
+def test_prometheus_finds_it(deployed: Deployed) -> None:
+    notes = deployed.template["metadata"]["annotations"]
+    ports = {port["name"]: port["containerPort"] for port in deployed.sidecar["ports"]}
+    assert notes["prometheus.io/scrape"] == "true"
+    assert int(notes["prometheus.io/port"]) == ports["holdfast-admin"]
+
+
+async def test_it_serves(deployed: Deployed, tmp_path: Path) -> None:
+    await walk(deployed.config(tmp_path))
+
+
+# The component.
+
+
+def test_the_pod_monitor_means_the_pods_of_the_sidecar(built: Path) -> None:
+    deployed = Deployed(built)
+    monitor = deployed.resources["PodMonitor"]["spec"]
+    assert (
+        monitor["selector"]["matchLabels"].items()
+        <= deployed.template["metadata"]["labels"].items()
+    )
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in deployed.sidecar["ports"]}
+    assert endpoint["path"] == "/metrics"
+
+
+def test_the_network_policy_lets_prometheus_alone_to_the_admin_listener(built: Path) -> None:
+    deployed = Deployed(built)
+    policy = deployed.resources["NetworkPolicy"]["spec"]
+    selected = policy["podSelector"]["matchLabels"].items()
+    assert selected <= deployed.template["metadata"]["labels"].items()
+    app, prometheus = policy["ingress"]
+    assert "from" not in app
+    assert [port["port"] for port in app["ports"]] == [
+        port["containerPort"] for port in deployed.pod["containers"][0]["ports"]
+    ]
+    assert [port["port"] for port in prometheus["ports"]] == [
+        port["containerPort"] for port in deployed.sidecar["ports"]
+    ]
+    assert prometheus["from"]
+
+
+def test_it_is_the_sidecar_of_the_manifest(built: Path) -> None:
+    component, manifest = Deployed(built), Deployed(FILE)
+    for name in ("args", "env", "ports", "resources", "volumeMounts"):
+        assert component.sidecar[name] == manifest.sidecar[name], name
+    assert component.pod["volumes"] == manifest.pod["volumes"]
+
+
+def test_a_patch_of_one_s_own_has_the_last_word(tmp_path: Path) -> None:
+    """As the component says."""
+    folder = tmp_path / "kustomize"
+    shutil.copytree(EXAMPLE.parent, folder)
+    with (folder / "example" / "kustomization.yaml").open("a") as file:
+        file.write(
+            """
+patches:
+  - target: {kind: Deployment}
+    patch: |
+      - op: replace
+        path: /spec/template/spec/terminationGracePeriodSeconds
+        value: 300
+"""
+        )
+    built = tmp_path / "built.yaml"
+    built.write_text(build(folder / "example"))
+    assert Deployed(built).pod["terminationGracePeriodSeconds"] == 300
+
+
+async def test_a_secret_that_is_rotated_is_used_without_a_restart(
+    built: Path, tmp_path: Path
+) -> None:
+    """Mounted as the kubelet does it: links to a folder that is swapped for another at once."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("admin-token", "api-token"):
+        (secrets / name).symlink_to(f"..data/{name}")
+    rotate(secrets, "first")
+    text: str = Deployed(built).resources["ConfigMap"]["data"]["holdfast.yaml"]
+    text = text.replace(SECRETS, str(secrets))
+    text = text.replace("0.0.0.0:9901", "127.0.0.1:0").replace("127.0.0.1:8080", "127.0.0.1:0")
+    async with ScriptedUpstream() as upstream:
+        text = text.replace("https://api.example", upstream.url)
+        async with subprocess_proxy(text, None, "--watch") as proxy:
+            assert (await proxy.get("/")).status == 200
+            rotate(secrets, "second")
+            await eventually(lambda: "configuration reloaded" in proxy.errors, what="a reload")
+            assert (await proxy.get("/")).status == 200
+        sent = [dict(request.headers)["Authorization"] for request in upstream.requests]
+        assert sent == ["Bearer first", "Bearer second"]
+
+
+def rotate(folder: Path, token: str) -> None:
+    """Put another version of the Secret in its place."""
+    version = folder / f"..{token}"
+    version.mkdir()
+    (version / "admin-token").write_text(TOKEN)
+    (version / "api-token").write_text(token)
+    (folder / "..next").symlink_to(version.name)
+    (folder / "..next").rename(folder / "..data")

@@ -1,4 +1,4 @@
-"""Every example of every page does what the page says: see ``pages.py`` for the conventions."""
+"""Every example of every page does what the page says: see ``kit/pages.py`` for the conventions."""
 
 import json
 import re
@@ -17,8 +17,8 @@ import yaml
 
 from proxy.cli import main
 from proxy.config import ConfigError, load
-from tests.docs.pages import PAGES, ROOT, Block, blocks_in, blocks_of, name_of
-from tests.docs.session import masked, play, session, until
+from tests.docs.kit.pages import PAGES, ROOT, Block, blocks_in, blocks_of, name_of
+from tests.docs.kit.session import masked, play, session, until
 
 CONTEXTS = {"top", "route", "upstream", "faulty", "other"}
 PARTS = {"demo", "upstream", "redis", "installed"}

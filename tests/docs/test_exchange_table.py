@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proxy.core.exchange import Exchange
 from proxy.replay.exchange import ReplayExchange
-from tests.docs.exchange_table import table_rows
+from tests.docs.generated.exchange_table import table_rows
 
 PACKAGE = Path(__file__).parent.parent.parent / "proxy"
 MAKERS = ("server/exchange", "server/response_writer", "replay/exchange")

@@ -9,9 +9,9 @@ import pytest
 from proxy.config import ConfigError, load
 from proxy.config.diagnostics.other_products import SYNONYMS
 from proxy.policy.attempt import FailureKind
-from tests.docs.pages import ROOT, blocks_of, name_of
-from tests.readme.blocks import code, rows
-from tests.readme.tables import SECTIONS
+from tests.docs.generated.key_tables import SECTIONS
+from tests.docs.kit.blocks import code, rows
+from tests.docs.kit.pages import ROOT, blocks_of, name_of
 
 HOW_TO = ROOT / "docs" / "how-to"
 EXAMPLES = ROOT / "config" / "examples"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme.blocks import anchors, links
+from tests.docs.kit.blocks import anchors, links
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import INDEX, PAGES, ROOT, name_of, reachable_from, words_of
+from tests.docs.kit.pages import INDEX, PAGES, ROOT, name_of, reachable_from, words_of
 
 MOST_WORDS = 2_500
 MOST_LINES_OF_THE_README = 250

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, reachable_from
-from tests.readme.blocks import slug
+from tests.docs.kit.blocks import slug
+from tests.docs.kit.pages import ROOT, reachable_from
 
 README = ROOT / "README.md"
 

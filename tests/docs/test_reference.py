@@ -22,10 +22,10 @@ from proxy.policy.dead_letter import ReplayResult
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import Listen
 from proxy.stores import redis, sqlite
-from tests.docs.pages import ROOT
-from tests.readme.blocks import blocks, code, links, rows
-from tests.readme.command_line import commands_of, with_commands
-from tests.readme.tables import SECTIONS, tables, with_tables
+from tests.docs.generated.command_line import commands_of, with_commands
+from tests.docs.generated.key_tables import SECTIONS, tables, with_tables
+from tests.docs.kit.blocks import blocks, code, links, rows
+from tests.docs.kit.pages import ROOT
 from tests.support import (
     ScriptedUpstream,
     answer,

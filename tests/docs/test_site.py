@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT
-from tests.readme.blocks import anchors
+from tests.docs.kit.blocks import anchors
+from tests.docs.kit.pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
 

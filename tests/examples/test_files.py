@@ -10,8 +10,8 @@ import pytest
 from proxy.config import load
 from tests.config.core_schema import read
 from tests.designs.design import Design
+from tests.docs.kit.blocks import links, rows
 from tests.examples.example import FOLDER
-from tests.readme.blocks import links, rows
 from tests.support.proxies import ROOT
 
 FILES = sorted(FOLDER.rglob("*.yaml"))

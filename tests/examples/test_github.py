@@ -9,13 +9,22 @@ import pytest
 
 from proxy.policy.settings import Rate
 from tests.examples.example import Example
-from tests.support import RunningProxy, ScriptedUpstream, answer, ok, response, running_together
+from tests.support import (
+    PATIENCE,
+    RunningProxy,
+    ScriptedUpstream,
+    answer,
+    ok,
+    response,
+    running_together,
+)
 from tests.support.records import last_logged
 from tests.support.redis_server import redis_server
 from tests.support.throttles import statuses
 
 EXAMPLE = Example("github.yaml")
 
+OPERATIONS = "holdfast_store_operation_duration_seconds_count"
 TOKEN = "Authorization: Bearer octocat"
 
 
@@ -98,7 +107,9 @@ async def test_a_refusal_to_one_instance_makes_the_other_wait() -> None:
         github.script(answer(response(429, b"", "Retry-After: 1")))
         first = asyncio.create_task(one.get("/repos", TOKEN))
         await github.seen(1)
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(PATIENCE):  # until the other one can know
+            while not (await one.metrics()).total(OPERATIONS, operation="pause"):  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0.005)
         assert (await other.get("/repos", TOKEN)).status == 200
         assert (await first).status == 200
         refused, *later = github.requests

@@ -23,6 +23,7 @@ from tests.support import (
     request,
     running,
     subprocess_proxy,
+    virtual_time,
 )
 from tests.support.names import Names
 from tests.support.records import outcomes
@@ -230,6 +231,7 @@ async def test_requests_under_way_end_under_the_policy_they_began_with() -> None
         await eventually(lambda: old.open_connections == [])
 
 
+@virtual_time
 async def test_a_timeout_that_the_reload_dropped_still_ends_what_began_under_it() -> None:
     async with (
         ScriptedUpstream(hang) as upstream,

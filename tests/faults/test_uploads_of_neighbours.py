@@ -1,12 +1,14 @@
 """Slow uploads that hold all connections to an upstream while others wait for one."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from tests.support import (
+    PATIENCE,
     RawClient,
     RunningProxy,
     ScriptedUpstream,
@@ -109,10 +111,11 @@ async def test_ones_own_uploads_stay() -> None:
 async def stuck(client: RawClient) -> None:
     """All buffers on the way are full: nothing of what the client sends is taken any more."""
     left, looks = -1, 0
-    while looks < 5:
-        await asyncio.sleep(0.02)
-        before, left = left, client.wire.transport.get_write_buffer_size()
-        looks = looks + 1 if left and left == before else 0
+    async with asyncio.timeout(PATIENCE):
+        while looks < 5:
+            await asyncio.sleep(0.02)
+            before, left = left, client.wire.transport.get_write_buffer_size()
+            looks = looks + 1 if left and left == before else 0
 
 
 async def test_an_upload_that_waits_for_its_upstream_stays() -> None:
@@ -124,13 +127,15 @@ async def test_an_upload_that_waits_for_its_upstream_stays() -> None:
         visit.wire.go_on()
         await answer(ok())(visit)
 
-    body = bytes(10_000_000)  # more than all buffers on the way can hold
+    body = bytes(12_000_000)  # more than all buffers on the way can hold, which the system enlarges
     options = "max_connections: 1\nconnect_timeout: 500ms"
     async with (
         ScriptedUpstream(read_later, receive_buffer=4096) as upstream,
         running(one_route(upstream, "timeout: none", options=options), clock=clock) as proxy,
         proxy.client(source=STRANGER) as client,
     ):
+        sock = client.wire.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
         head = request("POST", "/", f"Content-Length: {len(body)}")
         sending = asyncio.create_task(client.send(head, body))
         await eventually(lambda: len(upstream.requests) == 1)

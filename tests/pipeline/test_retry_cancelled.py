@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support import (
+    PATIENCE,
     End,
     RawClient,
     Response,
@@ -34,10 +35,11 @@ from tests.support import (
     subprocess_proxy,
     virtual_time,
 )
-from tests.support.leftovers import leftovers, nothing_left
+from tests.support.leftovers import is_discarding, leftovers, nothing_left
 from tests.support.ports import black_hole
 from tests.support.proxies import LogRecord
 from tests.support.records import last_logged, outcomes
+from tests.support.witness import soon
 
 pytestmark = virtual_time
 
@@ -78,30 +80,36 @@ async def waiting(
 # The client leaves.
 
 
-async def draining_the_response(upstream: ScriptedUpstream, client: RawClient) -> None:
+async def draining_the_response(
+    upstream: ScriptedUpstream,
+    proxy: RunningProxy,  # noqa: ARG001 - of each stage
+    client: RawClient,
+) -> None:
     """The failed response is given up, and its rest is being read."""
     upstream.script(answer_and_hang(b"HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\npart"))
     await client.send(request("PUT", "/", body=b"kept"))
-    await upstream.seen()
-    # Read in the same moment in which the upstream, on the same loop, sends it.
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await eventually(is_discarding)
 
 
-async def waiting_for_the_second(upstream: ScriptedUpstream, client: RawClient) -> None:
+async def waiting_for_the_second(
+    upstream: ScriptedUpstream, proxy: RunningProxy, client: RawClient
+) -> None:
     upstream.script(unavailable)
     await client.send(request("PUT", "/", body=b"kept"))
-    await upstream.seen()
-    await asyncio.sleep(0.01)
+    await eventually(lambda: proxy.waiting_requests == 1)
 
 
-async def the_second_at_work(upstream: ScriptedUpstream, client: RawClient) -> None:
+async def the_second_at_work(
+    upstream: ScriptedUpstream,
+    proxy: RunningProxy,  # noqa: ARG001 - of each stage
+    client: RawClient,
+) -> None:
     upstream.script(answer(response(503, b"", "Retry-After: 0")), hang)
     await client.send(request("PUT", "/", body=b"kept"))
     await upstream.seen(2)
 
 
-Stage = Callable[[ScriptedUpstream, RawClient], Awaitable[None]]
+Stage = Callable[[ScriptedUpstream, RunningProxy, RawClient], Awaitable[None]]
 
 
 @both_loops
@@ -123,14 +131,22 @@ Stage = Callable[[ScriptedUpstream, RawClient], Awaitable[None]]
 )
 @pytest.mark.parametrize("leave", ["reset", "close"])
 async def test_a_client_that_leaves_ends_everything(
-    stage: Stage, route: str, *, attempts: list[str], phase: str, retries_begun: int, leave: str
+    stage: Stage,
+    route: str,
+    *,
+    attempts: list[str],
+    phase: str,
+    retries_begun: int,
+    leave: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("proxy.upstream.call.DISCARD_TIME", PATIENCE)
     async with (
         ScriptedUpstream() as upstream,
         running(one_route(upstream, route)) as proxy,
         proxy.client() as client,
     ):
-        await stage(upstream, client)
+        await stage(upstream, proxy, client)
         asked = len(upstream.requests)
         if leave == "reset":
             client.wire.reset()
@@ -597,6 +613,6 @@ async def test_a_client_that_leaves_is_noticed_though_nothing_is_read_from_it(
         client.wire.write(rest)
         await asyncio.sleep(0.05)
         client.wire.reset()
-        await eventually(lambda: proxy.waiting_requests == 0, what="its end", within=1)
+        await soon(eventually(lambda: proxy.waiting_requests == 0, what="its end"), 1)
         assert len(upstream.requests) == 1
         upstream.violations.clear()  # a body that never came

@@ -233,3 +233,8 @@ async def test_a_worker_that_hangs_is_replaced_and_the_others_serve_on() -> None
         assert still.pid == lively.pid
         assert running.says(f"worker 0 (process {stuck.pid}) has not answered for")
         assert (await proxy.get("/")).status == 200
+        # One that is not stopped altogether says where it hangs when it is aborted.
+        os.kill(lively.pid, signal.SIGABRT)
+        await running.until("ready", "ready", but=[stuck.pid, lively.pid])
+        assert running.says("Fatal Python error: Aborted")
+        assert running.says("worker_main.py")

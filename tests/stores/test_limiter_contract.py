@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Unpack
 
 import pytest
 
@@ -10,7 +12,7 @@ from proxy.policy.throttle.limiter import NEVER
 from proxy.stores import LimiterStore
 from proxy.stores.memory import MemoryLimiterStore
 from tests.stores.running_stores import CLOCK, Callers, per_second, running_store
-from tests.support.redis_server import SERVERS, RedisServer, program_name, standing_server
+from tests.support.redis_server import SERVERS, Changes, RedisServer, program_name, standing_server
 from tests.support.waiting import PATIENCE, eventually
 
 
@@ -27,14 +29,30 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
             yield server
 
 
-@pytest.fixture
-async def store(server: RedisServer | None) -> AsyncIterator[LimiterStore]:
+@asynccontextmanager
+async def opened(
+    server: RedisServer | None, **changes: Unpack[Changes]
+) -> AsyncIterator[LimiterStore]:
     if server is None:
         yield MemoryLimiterStore(CLOCK)
         return
     async with server.client() as client:
         await client.flushall()
-    async with running_store(server.settings()) as store:
+    async with running_store(server.settings(**changes)) as store:
+        yield store
+
+
+@pytest.fixture
+async def store(server: RedisServer | None) -> AsyncIterator[LimiterStore]:
+    # A permit that lapses is gone for long: a busy machine gets to use those that live for long.
+    async with opened(server, permit_life=1.0) as store:
+        yield store
+
+
+@pytest.fixture
+async def usual_store(server: RedisServer | None) -> AsyncIterator[LimiterStore]:
+    """A store whose permits live as long as their rates say."""
+    async with opened(server) as store:
         yield store
 
 
@@ -135,8 +153,8 @@ async def test_a_permit_and_a_slot_or_neither(store: LimiterStore) -> None:
         assert await take(line, 1) == 1, "what was refused for want of a place cost a permit"
 
 
-async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(store: LimiterStore) -> None:
-    line = Callers(store, per_second(10, 10))
+async def test_a_pause_lets_nothing_out_and_ends_without_a_burst(usual_store: LimiterStore) -> None:
+    line = Callers(usual_store, per_second(10, 10))
     now = CLOCK.monotonic()
     line.bucket.pause(now, 0.2)
     assert not line.rates.take(now + 0.1, 0)

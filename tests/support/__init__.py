@@ -30,7 +30,9 @@ How to write one::
   ``clock.FakeClock`` is a clock to push forward, ``names.Names`` a name service,
   ``ports`` has ports that refuse and ports that say nothing, ``throttles`` tells who
   waits in the queue and what was decided.
-- Wait with ``eventually(lambda: …)``, never by sleeping.
+- Wait with ``eventually(lambda: …)``, never by sleeping. Deadlines are generous; what must not
+  take long is measured with ``witness.Stopwatch`` or ``witness.soon``, which take off the time that
+  others had the cores. A store is patient (``RedisServer.line``) unless a test is about its outage.
 - Tests run on uvloop; ``@both_loops`` runs one on asyncio's own loop as well.
 - ``@virtual_time`` (or ``pytestmark = virtual_time``) runs the same kit in virtual time: the
   whole proxy, the upstream and the client over connections in memory. Waits cost nothing, so

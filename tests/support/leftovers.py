@@ -1,5 +1,8 @@
 """What a request may leave behind once it is over: nothing."""
 
+import gc
+
+from proxy.upstream.call import Call
 from tests.support.proxies import RunningProxy
 from tests.support.waiting import eventually
 
@@ -41,3 +44,9 @@ async def nothing_left(proxy: RunningProxy, *, clients: int | None = None) -> No
         raise AssertionError(
             f"left: {leftovers(proxy)}, {proxy.client_connections} clients"
         ) from None
+
+
+def is_discarding() -> bool:
+    """Whether a call reads the rest of a response that was given up."""
+    calls = [found for found in gc.get_objects() if type(found) is Call]
+    return any(call._discard_timer is not None and not call.is_over for call in calls)

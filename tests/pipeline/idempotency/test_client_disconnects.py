@@ -6,7 +6,6 @@ one line in the log.
 """
 
 import asyncio
-import gc
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.upstream.call import Call
 from tests.support import (
     PATIENCE,
     REFUSES_503,
@@ -38,7 +36,7 @@ from tests.support import (
 )
 from tests.support.clock import FakeClock
 from tests.support.keys import KEY, Gate, is_replayed, new_key, post
-from tests.support.leftovers import leftovers, nothing_left
+from tests.support.leftovers import is_discarding, leftovers, nothing_left
 from tests.support.records import last_logged, outcomes
 from tests.support.witness import Stopwatch
 
@@ -214,12 +212,6 @@ async def with_a_failure_in_hand(there: KeyedProxy) -> RawClient:
     owner = await there.pays()
     await eventually(is_discarding)
     return owner
-
-
-def is_discarding() -> bool:
-    """Whether a call reads the rest of a response that was given up."""
-    calls = [found for found in gc.get_objects() if type(found) is Call]
-    return any(call._discard_timer is not None and not call.is_over for call in calls)
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from tests.support import (
 )
 from tests.support.depth import DEEP
 from tests.support.throttles import most_within
-from tests.support.witness import witness
+from tests.support.witness import Stopwatch, witness
 
 pytestmark = virtual_time
 
@@ -125,18 +125,21 @@ async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
         subprocess_proxy(one_route(url, route, top="access_log: none")) as proxy,
         witness() as seen,
     ):
+        watch = Stopwatch(proxy.process.pid)
         statuses = await call_for(proxy, SECONDS)
+        lasted = watch.seconds
         assert set(statuses) == {b"200"}
-        assert most_within(times, 1.0) <= (rate + burst) * 1.02
+        # Those who count are late at times, and then two windows seem to meet.
+        late = rate * 2 * seen.longest
+        assert most_within(times, 1.0) <= (rate + burst) * 1.02 + late
         for window in (0.5, 0.25, 0.1):
-            # Those who count are late at times, and then two windows seem to meet.
-            late = 5
-            assert most_within(times, window) <= rate * window + burst + late, window
+            assert most_within(times, window) <= rate * window + burst + 5 + late, window
         first = min(times)
         used = sum(moment - first <= SECONDS for moment in times)
         # Of the time in which anybody got to run.
         stalled = seen.stalled(first, first + SECONDS)
-        assert used >= 0.95 * rate * (SECONDS - stalled), f"{stalled:.3f} s stalled"
+        got_to_run = min(lasted, SECONDS - stalled)
+        assert used >= 0.95 * rate * got_to_run, f"in {got_to_run:.3f} s"
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_throttle_queue_length") == 0
 
@@ -153,7 +156,9 @@ async def test_a_window_holds_exactly() -> None:
         subprocess_proxy(one_route(url, route)) as proxy,
         witness() as seen,
     ):
+        watch = Stopwatch(proxy.process.pid)
         statuses = await call_for(proxy, seconds)
+        lasted = watch.seconds
         assert set(statuses) == {b"200"}
         await eventually(lambda: len(proxy.log) == len(statuses))
         sent = sorted(
@@ -170,4 +175,5 @@ async def test_a_window_holds_exactly() -> None:
         assert len(times) == len(statuses)
         assert len(times) <= count * ((max(times) - min(times)) / period + 2)
         stalled = seen.stalled(min(times), max(times))
-        assert len(times) >= 0.9 * count * (seconds - stalled) / period, f"{stalled:.3f} s stalled"
+        got_to_run = min(lasted, seconds - stalled)
+        assert len(times) >= 0.9 * count * got_to_run / period, f"in {got_to_run:.3f} s"

@@ -17,8 +17,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from proxy.cli import main
-from tests.docs.pages import ROOT, Block
-from tests.readme.blocks import as_pattern
+from tests.docs.kit.blocks import as_pattern
+from tests.docs.kit.curl import curl
+from tests.docs.kit.pages import ROOT, Block
 from tests.support.redis_server import SERVERS, free_port
 
 PATIENCE = 20.0
@@ -32,6 +33,8 @@ _MASKS = (
     (re.compile(r'"time": ?"[-\d]{10}T[:\d]{8}\.\d{3}Z"'), '"time":"TIME"'),
     (re.compile(r'"((?:\w+_)?ms)":\d+\.\d{3}'), r'"\1":0.0'),
     (re.compile(r"(?m)^Content-Length: \d+"), "Content-Length: N"),
+    # What is left of a minute and its margin, in whole seconds.
+    (re.compile(r"(?m)^(Retry-After: |RateLimit: .*t=)6[01]$"), r"\g<1>60"),
     (re.compile(r"(?m)^\d\d:\d\d:\d\d (?=[A-Z]+ )"), ""),
     (re.compile(r"\bup \w+(?: \w+)?, \d connections?$", re.MULTILINE), "up TIME"),
     (re.compile(r"^ended: .*", re.MULTILINE), "ended: TIME"),
@@ -40,12 +43,9 @@ _MASKS = (
     (re.compile(r"\b[-\d]{10}[T ][:\d]{8}(?:\.\d{3})?Z"), "TIME"),
 )
 
-# Commands of ours that need no process of their own, by themselves or piped into one filter.
-_ASKS = re.compile(
-    r"(?:\.venv/bin/)?holdfast "
-    r"(?P<arguments>(?:check|explain|schema|status|attempts|keys|dlq)\b[^|&;<>$`()]*)"
-    r"(?:\| (?P<filter>[^|&;<>$`()]+))?"
-)
+# Commands of ours that need no process of their own.
+_ASK = {"check", "explain", "schema", "status", "attempts", "keys", "dlq", "healthcheck"}
+_SHELL = re.compile(r"[|&;<>$`()]")
 # A busy machine is not an outage of Redis.
 _STORE = re.compile(r"(?m)^store: (redis://127\.0\.0\.1:\d+)$")
 _SERVES = re.compile(r"(?:\S*/)?holdfast run\b|.* &$")
@@ -57,6 +57,13 @@ def masked(output: str) -> str:
     for pattern, instead in _MASKS:
         output = pattern.sub(instead, output)
     return "\n".join(line.rstrip() for line in output.strip().splitlines())
+
+
+def _first_of_pipe(command: str) -> tuple[list[str], str] | None:
+    """The words of the first program of a pipe, and the rest; None if there is more than a pipe."""
+    first, _, rest = command.partition(" | ")
+    has_more = _SHELL.search(re.sub(r"'[^']*'", "", first))
+    return None if has_more else (shlex.split(first), rest)
 
 
 def until(predicate: Callable[[], bool], what: Callable[[], str]) -> None:
@@ -114,7 +121,9 @@ class Session:
         (folder / ".venv").symlink_to(sys.prefix)
         for path in (ROOT / "config").rglob("*.yaml"):
             self.write(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-        self._command("curl", (ROOT / "tests" / "readme" / "curl.py").read_text(encoding="utf-8"))
+        self._command(
+            "curl", (ROOT / "tests" / "docs" / "kit" / "curl.py").read_text(encoding="utf-8")
+        )
 
     def port(self, shown: int) -> int:
         """The real port in place of the one that a page shows."""
@@ -141,12 +150,13 @@ class Session:
 
     def run(self, command: str) -> str:
         """What *command* prints, in the ports of the page."""
-        command, said = self.real(command), None
-        if (ours := _ASKS.fullmatch(command)) and self.is_the_checkout:
-            said = self._in_this_process(ours["arguments"])
-            command = ours["filter"] or "cat"
+        first, said, rest = _first_of_pipe(self.real(command)), None, ""
+        if first is not None:
+            said, rest = self._in_this_process(first[0]), first[1]
+        if said is not None and not rest:
+            return self.as_shown(said)
         done = subprocess.run(
-            ["/bin/sh", "-c", command],
+            ["/bin/sh", "-c", self.real(command) if said is None else rest],
             cwd=self.folder,
             env=self.environment,
             input=said,
@@ -158,10 +168,19 @@ class Session:
         )
         return self.as_shown(done.stdout)
 
-    def _in_this_process(self, arguments: str) -> str:
-        """What a command of ours prints, without the start of Python, which takes longest."""
+    def _in_this_process(self, words: list[str]) -> str | None:
+        """What curl or a command of ours prints, without the start of Python, which takes longest.
+
+        None if the command needs a process of its own.
+        """
+        name, *arguments = words
+        if name == "curl":
+            return curl(arguments, self.folder)
+        is_ours = name in {"holdfast", ".venv/bin/holdfast"} and self.is_the_checkout
+        if not is_ours or arguments[:1] not in [[one] for one in _ASK]:
+            return None
         with chdir(self.folder):
-            return CliRunner(env=self.environment).invoke(main, shlex.split(arguments)).output
+            return CliRunner(env=self.environment).invoke(main, arguments).output
 
     def start(self, *arguments: str) -> Background:
         """Start a program that is left running, on a terminal of its own."""
@@ -225,7 +244,7 @@ class Session:
         self.start(str(SERVERS[0]), "--port", str(self.port(6379)), *options)
         self.wait_for_port(6379)
         self.environment["SESSION_REDIS"] = str(self.port(6379))
-        client = ROOT / "tests" / "docs" / "redis_cli.py"
+        client = ROOT / "tests" / "docs" / "kit" / "redis_cli.py"
         self._command("redis-cli", client.read_text(encoding="utf-8"))
 
     def use(self, installed: Path) -> None:

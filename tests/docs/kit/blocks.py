@@ -1,4 +1,4 @@
-"""What stands in README.md: fenced blocks, tables and links."""
+"""What stands in a page: fenced blocks, tables and links."""
 
 import re
 

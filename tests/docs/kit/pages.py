@@ -41,10 +41,10 @@ blocks below it, up to the next one; without it nothing runs::
 
 A command that serves, ``holdfast run`` or one that ends with ``&``, is started and left running; it
 counts as started when all lines that are shown below it have been printed (for ``holdfast run``
-without any: when it listens). Other commands of ``holdfast`` are called within the
-test, by themselves or piped into one filter. ``curl`` is a small stand-in (``curl.py``) that knows
-the options that the pages use; ``redis-cli`` sends one command to the session's Redis, which has
-5 s to answer where a file says ``store: redis://127.0.0.1:6379``.
+without any: when it listens). ``curl`` is a small stand-in (``curl.py``) that knows the options
+that the pages use. It and the other commands of ``holdfast`` are called within the test, by
+themselves or at the beginning of a pipe. ``redis-cli`` sends one command to the session's Redis,
+which has 5 s to answer where a file says ``store: redis://127.0.0.1:6379``.
 
 **Outputs** are compared whole, standard error included. A line ``…`` stands for any lines, none
 included. Dates, ids, lengths and times may differ (``_MASKS`` in ``session.py``).
@@ -60,9 +60,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.readme.blocks import links
+from tests.docs.kit.blocks import links
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
