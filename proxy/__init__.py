@@ -41,3 +41,6 @@ only ``upstream/`` to upstreams, and only ``stores/`` keeps state in files or in
 """
 
 __version__ = "0.1.0"
+
+HOME = "https://holdfast.example"
+"""Where the project lives. Every public address of its own begins with it."""

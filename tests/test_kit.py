@@ -1,5 +1,6 @@
 """The kit for wire tests, tried on itself: it must see what is there, and what is wrong."""
 
+import json
 import os
 import signal
 import subprocess
@@ -127,6 +128,26 @@ def test_a_server_under_another_name_is_linked(
     tools.main([])
     assert f"linking {tmp_path / 'tools' / 'redis-server'}" in capsys.readouterr().err
     assert tool("redis-server") == str(tmp_path / "tools" / "redis-server")
+
+
+def test_a_package_of_npm_counts_only_in_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tools, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "node").touch(mode=0o755)
+    modules = tmp_path / "npm-yaml-language-server" / "node_modules"
+    package = modules / "yaml-language-server" / "package.json"
+    package.parent.mkdir(parents=True)
+    program = modules / ".bin" / "yaml-language-server"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    assert tools.find_tool("yaml-language-server") is None
+    package.write_text('{"version": "0.0.1"}')
+    assert tools.find_tool("yaml-language-server") is None
+    (wanted,) = [one.npm for one in tools.TOOLS if one.name == "yaml-language-server"]
+    package.write_text(json.dumps({"version": wanted}))
+    assert tools.find_tool("yaml-language-server") == str(program)
 
 
 # What `make test` and `make test-newest` ask.

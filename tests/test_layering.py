@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "proxy"
 
 ARROWS: dict[str, set[str]] = {
-    "__init__": set(),  # the version, and the life of a request
+    "__init__": set(),  # the version, the project's address, and the life of a request
     "http": set(),  # a leaf, and pure
     "policy": {"http"},  # pure
     "net": {"policy"},  # sockets, for whoever listens or connects; of policy/ the settings alone
@@ -29,7 +29,8 @@ ARROWS: dict[str, set[str]] = {
     # The stages without listeners, in virtual time; and what they tell of one request:
     "simulation": {"core", "http", "net", "pipeline", "policy", "stores", "upstream"},
     "explain": {"config", "core", "http", "policy", "simulation"},
-    "config": {"http", "policy"},
+    # The schema of the file has the address of its version:
+    "config": {"__init__", "http", "policy"},
     "observe": {"core", "http", "policy"},
     "admin": {"core", "http", "net", "policy"},
     # Wires all of the above:

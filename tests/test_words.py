@@ -42,6 +42,22 @@ RETIRED = {
     "rooms": "packages",
 }
 
+# What a user reads (answers, logs, messages, help) says it in the plain word, without a riddle.
+PLAIN = {
+    "nobody": "no caller, no request, or unknown",
+    "somebody": "a person",
+    "everybody": "all callers",
+    "whoever": "the caller, the instance",
+    "be had": "available",
+    "out of reach": "unavailable",
+    "within reach": "available",
+    "left alone": "gets no requests, is paused",
+    "makes no sense": "is invalid",
+    "in line": "in the queue",
+    "gone for good": "deleted",
+    "be it": "even if",
+}
+
 
 def named(file: Path) -> str:
     return str(file.relative_to(ROOT))
@@ -87,6 +103,32 @@ def test_names_are_the_fields(file: Path) -> None:
     }
     used = {word for word in words if word.lower() in RETIRED}
     assert not used, {word: RETIRED[word.lower()] for word in used}
+
+
+def read_by_users(tree: ast.Module) -> Iterator[str]:
+    """Each text in the code that is no documentation, and that of commands, which is their help."""
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(
+            re.search(r"command|group", ast.unparse(decorator)) for decorator in node.decorator_list
+        ):
+            yield ast.get_docstring(node) or ""
+        elif isinstance(node, ast.Constant) and id(node) not in documentation:
+            yield node.value if isinstance(node.value, str) else ""
+
+
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_what_users_read_is_in_plain_words(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    riddles = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.IGNORECASE)
+    found = [text for text in read_by_users(tree) if riddles.search(text)]
+    assert not found, {
+        word: PLAIN[word.lower()] for text in found for word in riddles.findall(text)
+    }
 
 
 def test_no_public_class_is_defined_twice() -> None:

@@ -64,7 +64,7 @@ _OBSTACLES = {
         409,
         "The route that it came by is not configured any more. Bring it back, or drop the letter.",
     ),
-    Obstacle.BAD_HEADERS: (400, "With these header fields it makes no request."),
+    Obstacle.BAD_HEADERS: (400, "With these header fields it is not a valid request."),
     Obstacle.DRAINING: (503, "This proxy is shutting down."),
 }
 
@@ -244,7 +244,7 @@ class _ReplayRequest:
     dry_run: bool = False
 
 
-_NO_FIELD = "A header field is a name and a value of one line, and not about framing."
+_NO_FIELD = "A header field has a name and a value of one line, and is not one of framing."
 _REPLAY_BODY = 'Send {"headers": [["Name", "value"]], "force": true, "dry_run": true}, or nothing.'
 
 

@@ -144,7 +144,8 @@ def _no_store(record: str) -> web.Response:
     return problem(
         503,
         "store",
-        "The store does not tell; the log says why, and /status whether it is up. Ask again later.",
+        "The store does not answer; the log says why, and /status whether it is up. Ask again "
+        "later.",
         {hdrs.RETRY_AFTER: "1"},
         record=record,
     )

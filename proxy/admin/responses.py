@@ -72,13 +72,13 @@ _TITLES = {
     "letter_uncertain": "Outcome uncertain",
     "letter_may_have_run": "It may have run",
     "letter_without_route": "No such route",
-    "letters": "The dead letters are out of reach",
+    "letters": "Dead letters unavailable",
     "draining": "Shutting down",
     "method": "Method not allowed",
     "body_too_large": "Body too large",
     "slow_client": "Request took too long to arrive",
     "config": "Configuration refused",
-    "store": "The store is out of reach",
+    "store": "Store unavailable",
     "internal": "Internal error",
 }
 

@@ -221,7 +221,7 @@ class App:
             try:
                 await self._dead_letters.start()
             except StoreError as error:
-                _log.warning("older dead letters are out of reach: %s", error)
+                _log.warning("older dead letters are unavailable: %s", error)
 
     async def drain(self) -> None:
         """Shut down gracefully: take no more requests, let those under way end, close all."""

@@ -214,7 +214,7 @@ def _asking_store_for(name: str) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        _log.warning("the store does not tell of the key %s (%s)", name, error)
+        _log.warning("the store does not answer about the key %s (%s)", name, error)
         raise StoreSilent from error
 
 

@@ -92,7 +92,7 @@ class AdminClient:
             case "token" if self.token is None:
                 text = f"{admin} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
             case "token":
-                text = f"{admin} has another admin token: give the one that its file has"
+                text = f"{admin} refuses this admin token: use the one in its configuration"
             case "":
                 text = (
                     f"what answers at {admin} is no admin listener of Holdfast: name that with "
@@ -117,7 +117,7 @@ class AdminClient:
         except OSError as error:
             raise self._unreachable(error.strerror or str(error)) from None
         except http.client.HTTPException:  # its text comes from an untrusted server
-            raise self._unreachable("it speaks no HTTP") from None
+            raise self._unreachable("it does not speak HTTP") from None
 
     def _unreachable(self, reason: str) -> click.ClickException:
         return click.ClickException(

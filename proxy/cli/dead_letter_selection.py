@@ -51,10 +51,10 @@ def confirm_drop(selected: SelectedDeadLetters, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{selected.describe()} would be gone for good: write --yes to drop them without "
+            f"{selected.describe()} would be deleted for good: write --yes to drop them without "
             "being asked, or export them first"
         )
-    click.echo(f"{selected.describe()} will be gone for good.", err=True)
+    click.echo(f"{selected.describe()} will be deleted for good.", err=True)
     if not click.confirm("Drop them?", err=True):
         raise click.ClickException("nothing was dropped")
 

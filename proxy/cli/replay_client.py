@@ -54,7 +54,7 @@ class ReplayProgress:
                 result = self._result(response)
                 step(Cell(f"{dead_letter_id} {result.text}", result.tone))
         stay = total - gone
-        text = f"{gone} of {total} are gone, {stay} left"
+        text = f"{gone} of {total} letters deleted, {stay} kept"
         if self.dry_run:
             text = f"{gone} of {total} would be sent, {stay} would not; nothing was sent"
         print_line(Cell(text, Tone.WARNING if stay else Tone.GOOD), plain_text=self.plain_text)
@@ -72,7 +72,7 @@ class ReplayProgress:
         if _is_good(response):
             status = response.count("status")
             if not response.count("attempts"):
-                text = f"not sent: its key has a result already ({status}), the letter is gone"
+                text = f"not sent: its key has a result already ({status}), the letter is deleted"
                 return Cell(text, Tone.GOOD)
             return Cell(f"sent, the upstream answered {status}", Tone.GOOD)
         if not response.text("result"):

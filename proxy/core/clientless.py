@@ -16,7 +16,8 @@ from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import FallbackSettings, Settings
 
 _TOO_LARGE_TO_KEEP = Refusal(
-    RefusalReason.BODY_TOO_LARGE, "With a key the body has to be kept, and it is beyond buffer."
+    RefusalReason.BODY_TOO_LARGE,
+    "The body of a request with a key is kept, and this one is larger than buffer.",
 )
 
 

@@ -40,8 +40,8 @@ class KeyLost(Refused):
 
 _KEY_LOST = Refusal(
     RefusalReason.STORE,
-    "The store could not be told in time that this request still runs, so another one may have its "
-    "key. Send it again later.",
+    "The lease of this key could not be renewed in time, so another request may have the key. "
+    "Send it again later.",
 )
 
 

@@ -266,9 +266,9 @@ def _end(subject: Subject, way: PossibleEnding, outcomes: int) -> str:
     course = way.course
     made = len(course.attempts)
     if course.delay is not None:
-        return f"Attempt {made + 1} follows: write one more --outcome to see what comes of it."
+        return f"Attempt {made + 1} follows: write one more --outcome to see what comes next."
     if course.ended == math.inf:
-        return "The client waits for as long as it likes: write a timeout to end that."
+        return "No timeout ends this, so the client waits until it gives up: write a timeout."
     after = "at once" if way.ends[1] == 0 else f"after {span(way.ends)}"
     unused = outcomes - made
     rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
@@ -290,7 +290,7 @@ def _response_text(subject: Subject, way: PossibleEnding) -> str:
         return f"the fallback's {fallback.status}{count}"
     last = course.attempts[-1]
     if last.kind is FailureKind.TRUNCATED:
-        return "the part of the response that came, and its connection is cut"
+        return "the part of the response that arrived, and its connection is closed"
     return f"the upstream's {last.status}{count}"
 
 
@@ -355,7 +355,7 @@ def _throttle_text(settings: ThrottleSettings, request: ParsedRequest) -> str:
         parts.append("one bucket for each client address")
     elif key is not None:
         has_value = value_of(key, request.head.raw, request.target, "") is not None
-        whose = "its own bucket" if has_value else "the bucket of all without a value"
+        whose = "its own bucket" if has_value else "the bucket that all without a value share"
         parts.append(f"{whose} by {key.source}:{key.name}")
     return "; ".join(parts) or "no rate, only pauses"
 

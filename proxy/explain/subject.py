@@ -12,7 +12,7 @@ from proxy.policy.caller_fields import single_fields
 from proxy.policy.idempotency.key import KeyReader
 from proxy.policy.settings import RouteSettings, UpstreamSettings
 
-_TOO_LARGE = Refusal(RefusalReason.BODY_TOO_LARGE, "The body is beyond max_body.")
+_TOO_LARGE = Refusal(RefusalReason.BODY_TOO_LARGE, "The body is larger than max_body.")
 
 
 @dataclass(frozen=True, slots=True)

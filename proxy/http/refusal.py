@@ -72,8 +72,8 @@ class RefusalReason(StrEnum):
     CERTIFICATE = "certificate", 502, "Upstream is not trusted", "tls_certificate_error"
     UNKNOWN = "unknown", 502, "Upstream failed", "proxy_internal_error"
     BUSY = "busy", 503, "No free connection", "connection_limit_reached", 1
-    BREAKER_OPEN = "breaker_open", 503, "Upstream left alone for now", "destination_unavailable", 1
-    STORE = "store", 503, "The store is out of reach", "proxy_internal_error", 1
+    BREAKER_OPEN = "breaker_open", 503, "Circuit breaker open", "destination_unavailable", 1
+    STORE = "store", 503, "Store unavailable", "proxy_internal_error", 1
     OVERLOAD = "overload", 503, "Overloaded", "connection_limit_reached", 1
     DRAINING = "draining", 503, "Shutting down", "proxy_internal_response", 1
     TIMEOUT = "timeout", 504, "Upstream timed out", "http_response_timeout"

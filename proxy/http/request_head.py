@@ -85,7 +85,7 @@ _is_request_id = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _EMPTY: frozenset[bytes] = frozenset()
 
 _LENGTH = Refusal(
-    RefusalReason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True
+    RefusalReason.BODY_TOO_LARGE, "The announced length of the body is too large.", close=True
 )
 _BAD_TIMEOUT = Refusal(
     RefusalReason.BAD_REQUEST,
@@ -245,7 +245,7 @@ def _check_transfer_encoding(value: bytes, *, http_1_0: bool) -> Refusal | None:
     if coding == b"chunked":
         return None
     if coding.endswith((b",chunked", b", chunked", b"\tchunked")) and coding.strip(b", \t"):
-        detail = "Only the transfer coding chunked is understood."
+        detail = "Only the transfer coding chunked is supported."
         return Refusal(RefusalReason.NOT_IMPLEMENTED, detail, close=True)
     detail = "Transfer-Encoding must be chunked, or be left out."
     return Refusal(RefusalReason.BAD_REQUEST, detail, close=True)

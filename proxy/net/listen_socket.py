@@ -29,7 +29,7 @@ def remove_stale_socket(path: str) -> None:
     if not file.exists():
         return
     if not file.is_socket():
-        raise FileExistsError(errno.EEXIST, f"{path} is not a socket, and is left alone")
+        raise FileExistsError(errno.EEXIST, f"{path} is not a socket, and is not replaced")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # noqa: FBT003 - the socket module's signature
         try:

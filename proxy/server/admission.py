@@ -20,9 +20,9 @@ from proxy.server.body.memory_budget import LARGE_HEAD, NO_MEMORY
 from proxy.server.body.streaming import MALFORMED, TOO_LARGE, StreamingBody, reserve_memory
 from proxy.server.exchange import ClientExchange
 
-_VERSION = Refusal(RefusalReason.VERSION, "Speak HTTP/1.1 or HTTP/1.0.", close=True)
-_METHOD = Refusal(RefusalReason.METHOD, "CONNECT and TRACE are not served here.", close=True)
-_EXPECTATION = Refusal(RefusalReason.EXPECTATION, "The only expectation known is 100-continue.")
+_VERSION = Refusal(RefusalReason.VERSION, "Use HTTP/1.1 or HTTP/1.0.", close=True)
+_METHOD = Refusal(RefusalReason.METHOD, "CONNECT and TRACE are not supported.", close=True)
+_EXPECTATION = Refusal(RefusalReason.EXPECTATION, "The only supported expectation is 100-continue.")
 
 _NEVER_SERVED = frozenset({"CONNECT", "TRACE"})
 

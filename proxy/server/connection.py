@@ -24,7 +24,7 @@ UNREAD_GRACE = 5.0
 """Seconds that the client of a closing connection has to take what was written to it."""
 
 _SLOW_HEAD = Refusal(
-    RefusalReason.SLOW_CLIENT, "The request's head did not come in time.", close=True
+    RefusalReason.SLOW_CLIENT, "The request's head did not arrive in time.", close=True
 )
 _BAD_LINE = Refusal(RefusalReason.BAD_REQUEST, "The request line is malformed.", close=True)
 _NOBODY = ClientIdentity("", "http")

@@ -404,7 +404,7 @@ class UpstreamConnection(asyncio.Protocol):
                 raise BadResponse("interim responses without end")
             return
         if status == _SWITCHING and not (exchange.upgrade and _to_websocket(raw, start, end + 2)):
-            raise BadResponse("switched to a protocol that nobody asked for")
+            raise BadResponse("switched to a protocol that was not asked for")
         head = self._head = read_response_head(exchange.method, status, bytes(raw[start:end]))
         if head.length == 0 and status != _SWITCHING:
             # Nothing more will come, whatever a length or coding may say, as after HEAD.

@@ -20,7 +20,7 @@ from proxy.policy.fair_share import FairShare
 
 _PREEMPTED = Refusal(
     RefusalReason.SLOW_CLIENT,
-    "Others wait for the connection that this slow body holds.",
+    "The body arrives too slowly, and other requests wait for its connection.",
     close=True,
 )
 

@@ -233,7 +233,7 @@ async def test_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> No
             assert (await proxy.admin("GET", PATH)).get("retry-after") == "1"
     assert (shown["type"], shown["record"]) == ("store", RECORD)
     assert address not in str(shown)
-    assert f"the store does not tell of the key {RECORD} (" in caplog.text
+    assert f"the store does not answer about the key {RECORD} (" in caplog.text
 
 
 async def test_the_same_with_a_store_that_is_shared() -> None:

@@ -155,7 +155,7 @@ async def test_the_command_says_that_it_may_still_run() -> None:
                 f"record: {RECORD}",
                 "was: in_flight",
                 "warning: its request was running; what it has sent may still run",
-                "now: held, it may have run, and nobody knows how it ended; duplicates get 409",
-                f"to set it free, find out whether it ran, then: holdfast keys release {RECORD}",
+                "now: held, it may have run, and its outcome is unknown; duplicates get 409",
+                f"to release it, find out whether it ran, then: holdfast keys release {RECORD}",
             ],
         )

@@ -29,15 +29,15 @@ def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str
 
 @click.command(epilog=_EXAMPLE)
 @click.argument("request_id", metavar="REQUEST_ID", callback=_valid_request_id)
-@click.option("--json", "as_json", is_flag=True, help="What the admin listener says, as it is.")
+@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
 @client_options
 def attempts(request_id: str, client: AdminClient, *, as_json: bool) -> None:
-    """Say what became of a recent request, attempt by attempt.
+    """Show what happened to a recent request, attempt by attempt.
 
     REQUEST_ID is the X-Request-Id of its answer. The last 1000 notable requests
     are kept: refused, failed, repeated, queued, left by their client, or
     answered by a fallback or an earlier result.
-    Exit code 0: said, 1: it is not known, or no answer, 2: wrong usage.
+    Exit code 0: shown, 1: it is not known, or no answer, 2: wrong usage.
     """
     response = _ask(request_id, client)
     if as_json:
@@ -85,10 +85,10 @@ def _request_lines(request: UntrustedJson) -> Iterator[str]:
 def _response_text(request: UntrustedJson) -> str:
     code = request.count("code")
     if code == 499:
-        return "none, the client left"
+        return "none, the client disconnected"
     if "refusal" in request:
         cause = f" ({request.text('cause')})" if "cause" in request else ""
-        return f"{code}, of Holdfast itself: {request.text('refusal')}{cause}"
+        return f"{code}, from Holdfast: {request.text('refusal')}{cause}"
     return f"{code}, the fallback" if request.is_true("fallback") else str(code)
 
 
@@ -113,10 +113,10 @@ def _attempt_details(attempt: UntrustedJson) -> Iterator[str]:
         wait = short_duration(attempt.number("wait_ms") or 0)
         yield f"waited {wait} before it ({attempt.text('wait_for')})"
     if "queue_ms" in attempt:
-        yield f"stood in line for {short_duration(attempt.number('queue_ms') or 0)}"
+        yield f"queued for {short_duration(attempt.number('queue_ms') or 0)}"
     if not attempt.is_true("sent"):
         yield "nothing was sent"
         return
     yield "reused connection" if attempt.is_true("reused") else "new connection"
     if not attempt.is_true("received"):
-        yield "sent, nothing came back"
+        yield "sent, no response"

@@ -23,10 +23,10 @@ _EXAMPLE = "\b\nExample:\n  holdfast check -c base.yaml -c production.yaml"
     help="Lines for people and editors, or one JSON object.",
 )
 def check(files: tuple[str, ...], output: str) -> None:
-    """Say everything that is wrong with a configuration.
+    """List everything that is wrong with a configuration.
 
-    Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead. Of a
-    good one the most is told that each rate lets through in one window.
+    Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead. For a
+    good file it also prints the most calls that each rate lets through in one window.
     Exit code 0: good (warnings may be printed), 1: faults, 2: wrong usage.
     """
     from proxy.cli.render.rate_windows import MostInWindow, most_in_windows  # noqa: PLC0415 - keeps --help fast

@@ -48,7 +48,9 @@ def _header_fields(
 _dead_letter_argument = click.argument("dead_letter_id", metavar="ID", callback=_valid_id)
 _route_option = click.option("--route", metavar="ROUTE", help="Only those of this route.")
 _plain_option = click.option("--plain", is_flag=True, help="Plain text, without colours.")
-_json_option = click.option("--json", "as_json", is_flag=True, help="As the admin listener has it.")
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged."
+)
 
 
 @click.group(epilog="\b\nExample:\n  holdfast dlq list")
@@ -130,7 +132,7 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
     metavar="ID",
     help="Only those of this caller, as dlq show has it; none: those without credentials.",
 )
-@click.option("--force", is_flag=True, help="Send it though it may have run, or be uncertain.")
+@click.option("--force", is_flag=True, help="Send it even if it may have run.")
 @click.option(
     "--dry-run", is_flag=True, help="Only say which would be sent, and which not and why."
 )
@@ -152,7 +154,7 @@ def replay(
 ) -> None:
     """Send a letter again, or all of them, through the same route and its policies.
 
-    A letter goes away when its upstream answered below 400. Else it stays, with the new
+    A letter is deleted when its upstream answered below 400. Else it is kept, with the new
     attempts on record. One that may have run is not sent without --force. With --all, -H of a
     credential goes with the letters of one caller only.
     Exit code 0: all that were asked for are gone (or would be sent), 1: not all, 2: wrong usage.
@@ -180,7 +182,7 @@ def replay(
 @click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters.")
 @_route_option
-@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
+@click.option("--yes", is_flag=True, help="Do not ask; required where there is no terminal.")
 @client_options
 def drop(
     *,
@@ -190,9 +192,10 @@ def drop(
     yes: bool,
     client: AdminClient,
 ) -> None:
-    """Delete a letter, or all of them. There is no way back: export them first.
+    """Delete a letter, or all of them. This cannot be undone: export them first.
 
-    --all shows how many there are and of which routes, and asks. What comes meanwhile stays.
+    --all shows how many there are and of which routes, and asks. Letters that arrive
+    meanwhile are kept.
     Exit code 0: gone, 1: there is none, it is being sent again, the answer was no, or none came,
     2: wrong usage.
     """
@@ -217,6 +220,6 @@ def drop(
 @_route_option
 @client_options
 def export(route: str | None, client: AdminClient) -> None:
-    """Print all of all letters as JSON lines, the oldest one first."""
+    """Print all dead letters in full, as JSON lines, the oldest one first."""
     for line in export_lines(client, route):
         sys.stdout.write(line)

@@ -62,16 +62,16 @@ def explain(
     output: str,
     as_json: bool,
 ) -> None:
-    """Say what becomes of a request, without sending it.
+    """Say what would happen to a request, without sending it.
 
-    Which route takes it and why not the earlier ones; the policy that is in force, each value
-    with where it was written; and for the given outcomes each attempt, the reason for what
+    Which route takes it, and why the earlier ones do not; the policy in force, each value with
+    the place where it is written; and for the given outcomes each attempt, the reason for what
     follows it, the waits and the end. Time and chance aside, the answer comes from the
-    stages that the proxy itself runs. URL may be a path; its host, if it has one, goes
-    over a Host field. Nobody else is there: the budget is full, breakers are closed.
+    stages that the proxy itself runs. URL may be a path; the host of a URL takes precedence
+    over a Host field. No other request is in flight: the budget is full, breakers are closed.
 
-    Exit code 0: explained, be it that no route matches (404); 1: the configuration has
-    faults; 2: wrong usage.
+    Exit code 0: explained, also if no route matches (404); 1: the configuration has faults;
+    2: wrong usage.
     """
     # Imported here, so that --help does not wait for them.
     from proxy.cli.render.explanation import explanation_lines  # noqa: PLC0415 - see above

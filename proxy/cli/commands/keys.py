@@ -11,7 +11,7 @@ from proxy.cli.render.number_format import long_duration
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
-_FORCE = "Take it from a request that is running, which may have its effect all the same."
+_FORCE = "Release it while its request is running, which may still take effect."
 _RELEASE_EXAMPLE = f"\b\nExample:\n  holdfast keys release {_RECORD}"
 
 _TIMEOUT = 15.0
@@ -21,7 +21,7 @@ _MEANINGS = {
     "in_flight": "its request is running; duplicates get its result",
     "done": "it has run; duplicates get its result",
     "unstored": "it has run and its result was not kept; duplicates get 409",
-    "held": "it may have run, and nobody knows how it ended; duplicates get 409",
+    "held": "it may have run, and its outcome is unknown; duplicates get 409",
 }
 
 
@@ -42,7 +42,7 @@ _record_argument = click.argument("record", metavar="RECORD", callback=_valid_re
 
 @click.group(epilog=_SHOW_EXAMPLE)
 def keys() -> None:
-    """Look at an idempotency key, or set it free.
+    """Look at an idempotency key, or release it.
 
     RECORD is what the answer 409 and the access log have as record.
     """
@@ -52,9 +52,9 @@ def keys() -> None:
 @_record_argument
 @client_options
 def show(record: str, client: AdminClient) -> None:
-    """Say what is known of a key.
+    """Show what is known of a key.
 
-    Exit code 0: something, 1: nothing, or no answer, 2: wrong usage.
+    Exit code 0: shown, 1: the key is not known, or no answer, 2: wrong usage.
     """
     response = _ask(client, "GET", record)
     state = response.text("state")
@@ -75,14 +75,13 @@ def show(record: str, client: AdminClient) -> None:
 @click.option("--force", is_flag=True, help=_FORCE)
 @client_options
 def release(record: str, client: AdminClient, *, force: bool) -> None:
-    """Set a key free: the next request with it runs, be it for the second time.
+    """Release a key: the next request with it runs, even if the first one has run.
 
     Find out first whether the first one ran. A result that was kept is forgotten. With --force
-    a request that is running loses its key: it sends nothing any more and its result is not
-    kept, but what it has sent may run. If that cannot be told the key is held afterwards, and
-    a second release sets it free.
-    Exit code 0: done, 1: nothing is known of it, it is in flight, or no answer, 2: wrong
-    usage.
+    a request that is running loses its key: it sends nothing more and its result is not kept,
+    but what it has sent may run. If that is not known, the key is held afterwards, and a second
+    release frees it.
+    Exit code 0: done, 1: the key is not known, it is in flight, or no answer, 2: wrong usage.
     """
     response = _ask(client, "DELETE", record, "?force=true" if force else "")
     click.echo(f"record: {record}")
@@ -92,7 +91,7 @@ def release(record: str, client: AdminClient, *, force: bool) -> None:
     if response.text("result") == "taken":
         now = response.text("now")
         click.echo(f"now: {now}, {_MEANINGS.get(now, 'unknown to this version')}")
-        click.echo(f"to set it free, find out whether it ran, then: holdfast keys release {record}")
+        click.echo(f"to release it, find out whether it ran, then: holdfast keys release {record}")
     else:
         click.echo("free: the next request with this key runs")
 

@@ -27,10 +27,10 @@ _REFRESH_INTERVAL = 1.0
 @click.command(epilog=_EXAMPLE)
 @click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Plain text, as in a pipe or with NO_COLOR set.")
-@click.option("--json", "as_json", is_flag=True, help="What the admin listener says, as it is.")
+@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
 @client_options
 def status(client: AdminClient, *, watch: bool, plain: bool, as_json: bool) -> None:
-    """Show what goes on: routes, failures, limits, upstreams.
+    """Show routes, failures, limits and upstreams.
 
     Counts are those since the start. In a pipe text is 80 characters wide, or
     as COLUMNS says. Exit code 0: shown, 1: no answer, 2: wrong usage.

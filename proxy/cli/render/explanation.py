@@ -43,7 +43,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
             "Write --outcome 503 (say), once for each attempt, to see what would follow."
         )
         return
-    yield "What follows, if nobody else is there:"
+    yield "What follows, if no other request is in flight:"
     unjudged = "nothing ends it" if subject.is_judged else "no verdict: nothing is repeated"
     for attempt in explanation.attempts:
         yield from _attempt_lines(attempt, unjudged)
@@ -61,7 +61,7 @@ def _route_lines(explanation: Explanation) -> Iterator[str]:
             f"{subject.upstream.name}."
         )
         if explanation.others:
-            yield "Not taken by those before it:"
+            yield "Earlier routes that do not match:"
     for name, reason in explanation.others:
         yield from _wrapped(f"{name}: {reason}", "  ", "    ")
 
@@ -75,7 +75,7 @@ def _attempt_lines(attempt: ExplainedAttempt, unjudged: str) -> Iterator[str]:
         f"{attempt.number}. {attempt.outcome}: {reasons or unjudged}", "  ", "     "
     )
     if attempt.queued[1] > 0:
-        yield f"     after {span(attempt.queued)} in line"
+        yield f"     after {span(attempt.queued)} in the queue"
     if attempt.wait:
         shortest, longest = attempt.wait
         wait_reason = " or ".join(_SOURCES[source] for source in attempt.source)

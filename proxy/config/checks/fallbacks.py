@@ -26,7 +26,7 @@ def _check_answer(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     if status is None and route.scalar("fallback.upstream") is None:
         diagnostics.fault(
             key_of(entry),
-            "it says neither what to answer nor whom to ask, write status: 503 (say) or upstream: "
+            "it has neither a status nor an upstream, write status: 503 (say) or upstream: "
             "NAME in it",
         )
     if status is not None and status.value in _WITHOUT_BODY and body is not None and body.value:

@@ -58,9 +58,9 @@ def _check_scope(route: EffectiveSection, diagnostics: Diagnostics) -> None:
         return
     diagnostics.fault(
         required,
-        f"nobody{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, since "
-        f"scope names no header, write scope: [header:Authorization] (say) or scope_required: "
-        f"false",
+        f"no caller{route.named('idempotency.scope_required', 'idempotency.scope')} could pass, "
+        f"since scope names no header, write scope: [header:Authorization] (say) or "
+        f"scope_required: false",
     )
 
 

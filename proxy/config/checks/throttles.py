@@ -186,7 +186,7 @@ _UNUSED_KEYS = (
         "throttle.margin",
         "throttle.rate",
         _has_no_rate,
-        "there is no rate whose calls could arrive late, write rate: 100/s (say) beside it",
+        "there is no rate that it could belong to, write rate: 100/s (say) beside it",
     ),
     _UnusedKey(
         "throttle.max_keys",

@@ -23,8 +23,8 @@ LETTER_HEADERS = Section(
     keys={
         "drop": Key(
             ListOf(HeaderName()),
-            "Fields that are not written to disk, besides Proxy-Authorization, which never is; a "
-            "replay is given them anew.",
+            "Fields that are not written to disk, besides Proxy-Authorization, which never is; "
+            "send them with a replay (-H).",
             make=_dropped,
             written=["Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key"],
         ),
@@ -47,8 +47,8 @@ DEAD_LETTER = Section(
         ),
         "max_body": Key(
             Size(),
-            "Largest body that is kept, within the route's buffer; of a larger one the rest is "
-            "kept, and cannot be sent again.",
+            "Largest body that is kept, within the route's buffer; a request with a larger one is "
+            "kept without it, and cannot be sent again.",
         ),
         "on": Key(
             ListOf(OutcomeName("kept", (REFUSALS,)), can_be_empty=False),

@@ -40,8 +40,8 @@ FILE = Section(
     keys={
         "name": Key(
             Pseudonym(),
-            "What this proxy is called in Via and Proxy-Status. Two in a row need two names, or "
-            "the second takes it for a loop (508).",
+            "What this proxy is called in Via and Proxy-Status. Two proxies in a chain need "
+            "different names, or the second one sees a loop (508).",
         ),
         "listen": Key(
             ListOf(LISTEN, OneOrMore(), can_be_empty=False),
@@ -54,15 +54,15 @@ FILE = Section(
         ),
         "admin_token": Key(
             Token(),
-            "Asked for as a bearer token by the admin listener, except for /healthz, /readyz and "
+            "The bearer token that the admin listener requires, except for /healthz, /readyz and "
             "/metrics. Needed unless admin is on a loopback address.",
         ),
         "workers": Key(
             WorkerCount(),
-            "Processes that serve: 1, a number, or auto for one per core. Several need a store "
+            "Worker processes: 1, a number, or auto for one per core. Several need a store "
             "that they can share, redis for limits, redis or sqlite for idempotency keys.",
         ),
-        "drain_timeout": Key(Duration(), "How long requests under way may go on after SIGTERM."),
+        "drain_timeout": Key(Duration(), "How long requests in flight may continue after SIGTERM."),
         "drain_delay": Key(Duration(), "How long readiness fails before the listeners close."),
         "ready": Key(
             Switch(),
@@ -75,24 +75,34 @@ FILE = Section(
         ),
         "trusted_proxies": Key(
             ListOf(TrustedPeer()),
-            "Peers whose X-Forwarded-* and Forwarded are believed: networks, addresses, unix.",
+            "Peers whose X-Forwarded-* and Forwarded are trusted: networks, addresses, unix.",
         ),
-        "limits": Key(LIMITS, "What clients may cost."),
+        "limits": Key(LIMITS, "Limits on clients."),
         "upstreams": Key(
             TableOf(Name(), UPSTREAM, name_to="name"),
             "Services by name: a URL, or a mapping.",
             make=lambda upstreams: tuple(upstreams.values()),
+            examples=({"payments": "https://api.example.com"},),
         ),
         "defaults": Key(
-            POLICY, "What every route does unless it says otherwise.", to=NO_FIELD, written={}
+            POLICY,
+            "What every route does unless it says otherwise.",
+            to=NO_FIELD,
+            written={},
+            examples=({"timeout": "10s", "retry": True},),
         ),
         "policies": Key(
             TableOf(Name(), POLICY),
-            "The same, by name, for the routes that ask for it.",
+            "Named sets of the same keys, for the routes that name them.",
             to=NO_FIELD,
             written={},
+            examples=({"patient": {"timeout": "60s", "retry": 5}},),
         ),
-        "routes": Key(ListOf(ROUTE), "The first that matches takes the request; none: 404."),
+        "routes": Key(
+            ListOf(ROUTE),
+            "The first that matches takes the request; none: 404.",
+            examples=([{"match": "/v1/**", "upstream": "payments"}],),
+        ),
         # Last, so that a misplaced `timeout` is said to belong to a route rather than to store.
         "store": Key(
             STORE,
@@ -103,7 +113,7 @@ FILE = Section(
         "state_dir": Key(
             FolderPath(),
             "Folder of the dead letters, made when a route keeps some; the environment variable "
-            "HOLDFAST_STATE_DIR goes before it.",
+            "HOLDFAST_STATE_DIR takes precedence.",
             written="./state",
         ),
     },

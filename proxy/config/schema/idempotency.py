@@ -40,11 +40,11 @@ IDEMPOTENCY = Section(
         ),
         "methods": Key(
             ListOf(KeyedMethod(), can_be_empty=False),
-            "On which methods a key counts: POST, PATCH, PUT, DELETE.",
+            "Methods whose requests can have a key: POST, PATCH, PUT, DELETE.",
             make=frozenset,
             written=["POST", "PATCH"],
         ),
-        "required": Key(Switch(), "Whether such a request needs a key; without one 400."),
+        "required": Key(Switch(), "Whether such a request must have a key; without one 400."),
         "ttl": Key(
             Duration(
                 zero="keeps no result, write 24h (say), or idempotency: false if that is meant"
@@ -57,20 +57,24 @@ IDEMPOTENCY = Section(
             ListOf(
                 CallerHeader(), OneOrMore(nothing="write [] if all callers are to share their keys")
             ),
-            "What tells callers apart, each with keys of its own: the hash of these header fields. "
-            "One that is there twice: 400. Those with none of them share theirs; [] for everybody.",
+            "Header fields that tell callers apart, by the hash of their values; each caller has "
+            "keys of its own. A field that occurs twice: 400. Callers without any of them share "
+            "their keys. []: all callers share them.",
             make=_each_once,
             written=["header:Authorization", "header:X-Api-Key"],
         ),
         "scope_required": Key(
-            Switch(), "Whether a request with a key needs a value in one of them; without 400."
+            Switch(),
+            "Whether a request with a key needs a value in one of the fields of scope; without "
+            "one 400.",
         ),
         "in_flight": Key(
             IN_FLIGHT,
-            "A duplicate while the first one is under way: wait (gets its result) or reject (409).",
+            "A duplicate while the first request is in flight: wait (gets its result) or reject "
+            "(409).",
         ),
         "mismatch_status": Key(
-            MismatchStatus(), "For a key that comes back with another request: 422 or 409."
+            MismatchStatus(), "Status for a key that is reused with another request: 422 or 409."
         ),
         "keep": Key(
             ListOf(KeptStatus(), can_be_empty=False),
@@ -81,13 +85,14 @@ IDEMPOTENCY = Section(
         ),
         "on_ambiguous": Key(
             ON_AMBIGUOUS,
-            "It may have run and nothing was kept: release (a later duplicate runs) or hold (409 "
-            "until ttl is over, or until the key is released by hand).",
+            "When a request may have run and no result was kept: release (a later duplicate runs) "
+            "or hold (409 until ttl is over, or until the key is released by hand).",
         ),
         "lease": Key(
             Duration(zero="is too short to be renewed in time, write 1s or more", least=1.0),
-            "How long a key belongs to an instance that says nothing more. Renewed every third of "
-            "it while the request runs; whoever could not renew it in time sends nothing any more.",
+            "How long a key belongs to its instance without a renewal. It is renewed every third "
+            "of this time while the request runs; an instance that could not renew it in time "
+            "sends nothing more.",
         ),
         "max_response": Key(
             Size(),

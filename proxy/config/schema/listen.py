@@ -41,7 +41,7 @@ LISTEN = Section(
 
 LIMITS = Section(
     "LimitKeys",
-    "What one client may cost.",
+    "Limits on clients: sizes, times, connections, memory.",
     belongs_to="limits",
     settings=Limits,
     keys={
@@ -55,8 +55,8 @@ LIMITS = Section(
         ),
         "body_rate": Key(
             ByteRate(),
-            "What a request body must bring on average over any 30 s in which it is waited for; "
-            "below it 408. none: idle_timeout alone.",
+            "Lowest average rate of a request body, over any 30 s in which it is waited for; "
+            "below it 408. none: only idle_timeout applies.",
         ),
         "keepalive": Key(
             Duration(zero="leaves no time for a second request, write 1s or more"),

@@ -25,15 +25,19 @@ BACKOFF = Section(
             "How waits grow: exponential (base, base·factor, base·factor², …), linear (base, "
             "base+increment, …), constant, or fibonacci (base, base, 2·base, 3·base, …).",
         ),
-        "base": Key(Duration(), "The first wait, before it is spread; after a 429 at least 1s."),
+        "base": Key(Duration(), "The first wait, before jitter; after a 429 at least 1s."),
         "factor": Key(Number(1, 100), "Growth of an exponential wait."),
-        "increment": Key(Duration(), "Growth of a linear wait. Default: the base."),
-        "max": Key(Duration(), "No wait of ours is longer."),
+        "increment": Key(
+            Duration(), "Growth of a linear wait. Default: the base.", examples=("500ms",)
+        ),
+        "max": Key(
+            Duration(), "Longest back-off; a wait that the upstream asks for has retry_after.max."
+        ),
         "jitter": Key(
             Jitter(),
-            "How waits are spread, so that callers do not return all at once: full (anything up to "
-            "the wait), equal (the upper half), decorrelated (up to three times the last wait), "
-            "none, or a number (0.2: 20 % less or more).",
+            "How waits are randomised, so that callers do not return all at once: full (anything "
+            "up to the wait), equal (the upper half), decorrelated (up to three times the last "
+            "wait), none, or a number (0.2: 20 % less or more).",
         ),
     },
 )
@@ -47,8 +51,8 @@ RETRY_AFTER = Section(
     keys={
         "max": Key(
             Duration(zero="would follow no hint, write retry_after: false if that is meant"),
-            "Longest wait that is accepted; a longer one ends it, and the client gets the "
-            "response.",
+            "Longest wait that is accepted; if the upstream asks for more there is no retry, and "
+            "the client gets the response.",
             to="longest_hint",
             written="60s",
         ),
@@ -62,7 +66,7 @@ RETRY = Section(
     settings=RetrySettings,
     shorthands=(Switchable(), SetsKey("attempts", named=True)),
     keys={
-        "attempts": Key(AttemptCount(), "How often in total, the first included."),
+        "attempts": Key(AttemptCount(), "How often in total, the first included.", examples=(3, 5)),
         "on": Key(
             ListOf(OutcomeName(), can_be_empty=False),
             "After what: connect, refused, reset, timeout, protocol, statuses, 4xx, 5xx (without "
@@ -80,10 +84,14 @@ RETRY = Section(
             Duration(zero="leaves no time for any attempt, write none for no limit", none=True),
             "For one attempt up to the response's head; below timeout.",
         ),
-        "backoff": Key(BACKOFF, "How long to wait before a retry."),
+        "backoff": Key(
+            BACKOFF,
+            "How long to wait before a retry.",
+            examples=({"base": "200ms", "max": "10s"},),
+        ),
         "retry_after": Key(
             RETRY_AFTER,
-            "Whether to wait for as long as the upstream says (Retry-After and its kin).",
+            "Whether to wait for as long as the upstream says (Retry-After and similar fields).",
         ),
     },
 )
@@ -99,19 +107,23 @@ FALLBACK = Section(
     keys={
         "on": Key(
             ListOf(OutcomeName("replaced", ("breaker_open",)), can_be_empty=False),
-            "In place of what: the same words as in retry.on, and breaker_open (every address is "
-            "left alone), which default includes here. Default: the route's retry.on and "
-            "breaker_open.",
+            "In place of what: the same words as in retry.on, and breaker_open (the breaker of "
+            "every address is open), which default includes here. Default: the route's retry.on "
+            "and breaker_open.",
             written=None,
         ),
         "status": Key(
-            Status(least=200), "Status of a fixed answer, from 200 to 599.", written=None
+            Status(least=200),
+            "Status of a fixed answer, from 200 to 599.",
+            written=None,
+            examples=(503,),
         ),
         "headers": Key(
             TableOf(EditableHeader(), HeaderValue()),
             "Its header fields.",
             make=field_lines,
             written=None,
+            examples=({"Content-Type": "application/json"},),
         ),
         "body": Key(Text(), "Its body.", written=None),
         "upstream": Key(

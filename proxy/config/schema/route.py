@@ -57,9 +57,10 @@ MATCH = Section(
         ),
         "headers": Key(
             TableOf(HeaderName(), HeaderValue()),
-            "Header fields and the values they must have; a final * stands for any rest. A request "
-            "that fits, but has a field without such a * twice: 400.",
+            "Header fields and the values they must have; a final * stands for any rest. A "
+            "request that matches, but has a field without such a * twice: 400.",
             make=_lower_names,
+            examples=({"X-Tenant": "acme"},),
         ),
     },
 )
@@ -77,10 +78,11 @@ HEADER_EDITS = Section(
     keys={
         "set": Key(
             TableOf(EditableHeader(), HeaderValue()),
-            "Fields to put in place of what is there. Merges with those of defaults and policies.",
+            "Fields to set, in place of existing ones. Merges with those of defaults and policies.",
             make=field_lines,
+            examples=({"Authorization": "Bearer ${API_TOKEN}"},),
         ),
-        "remove": Key(ListOf(EditableHeader()), "Fields to take out.", make=_lower),
+        "remove": Key(ListOf(EditableHeader()), "Fields to remove.", make=_lower),
     },
 )
 
@@ -102,7 +104,7 @@ POLICY = Section(
     settings=RouteSettings,
     keys={
         "strip_prefix": Key(
-            PathPrefix(), "Taken off the path before the request is sent on.", written=None
+            PathPrefix(), "Removed from the path before the request is sent.", written=None
         ),
         "timeout": Key(
             Duration(zero="leaves no time for any request, write none for no limit", none=True),
@@ -111,7 +113,7 @@ POLICY = Section(
         ),
         "idle_timeout": Key(
             Duration(zero="leaves no time for any body, write none for no limit", none=True),
-            "Longest silence of a body, either way.",
+            "Longest time without a byte of a body, in either direction.",
         ),
         "max_body": Key(Size(none=True), "Largest request body; beyond it 413."),
         "buffer": Key(
@@ -123,13 +125,21 @@ POLICY = Section(
             ListOf(Protocol()),
             "Protocols that a client may switch to, tunnelled as they are; [] for none.",
         ),
-        "headers": Key(HEADERS, "Header fields to set and remove."),
+        "headers": Key(
+            HEADERS,
+            "Header fields to set and remove.",
+            examples=({"request": {"set": {"Authorization": "Bearer ${API_TOKEN}"}}},),
+        ),
         "retry": Key(RETRY, "Sends a request again that failed, where that is safe."),
         "throttle": Key(THROTTLE, "Limits the calls of this route; those beyond wait, or get 429."),
         "idempotency": Key(
             IDEMPOTENCY, "Runs a request with a key once; duplicates get the first result."
         ),
-        "fallback": Key(FALLBACK, "What the client gets in place of a failure."),
+        "fallback": Key(
+            FALLBACK,
+            "What the client gets in place of a failure.",
+            examples=({"status": 503, "body": "try again later"},),
+        ),
         "dead_letter": Key(
             DEAD_LETTER,
             "Keeps a request that failed for good on disk, for a person to send it again.",

@@ -59,6 +59,8 @@ class Key:
     written: object = FROM_FIELD
     """The default as one would write it, where that does not follow from the field's default.
     None: the key has no value if it is absent."""
+    examples: tuple[object, ...] = ()
+    """Good values, as JSON has them, for editors; empty: those of the shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,8 @@ STORE = Section(
             "counted in memory), or redis://user:password@host:port/database, rediss:// for TLS.",
             written=REQUIRED,
         ),
-        "username": Key(Username(), "In place of the URL's."),
-        "password": Key(Password(), "In place of the URL's."),
+        "username": Key(Username(), "In place of the one in the URL."),
+        "password": Key(Password(), "In place of the one in the URL."),
         "prefix": Key(
             KeyPrefix(),
             "What the names of all keys in it begin with. Instances with the same one share limits "

@@ -17,14 +17,14 @@ from proxy.policy.settings import ThrottleSettings
 
 PAUSE = Section(
     "PauseKeys",
-    "Whether an upstream that refuses may say when to come back, for everybody.",
+    "Whether an upstream that refuses a call may ask for a pause, for all callers.",
     belongs_to="throttle.pause",
     settings=ThrottleSettings,
     shorthands=(Switchable(),),
     keys={
         "max": Key(
             Duration(zero="would obey no pause, write pause: false if that is meant"),
-            "Longest pause; of one that asks for more, this much is obeyed.",
+            "Longest pause; a longer one is cut to this.",
             to="longest_pause",
             written="60s",
         ),
@@ -56,7 +56,7 @@ THROTTLE = Section(
         "margin": Key(
             DurationOrAuto(Duration(longest=60.0, units=("ms",), example="auto, or 20ms")),
             "By how much the time from sending to arrival may vary. auto: a fiftieth of the rate's "
-            "time, at most 50ms. 0s trusts our own clock.",
+            "time, at most 50ms. 0s: no margin.",
         ),
         "concurrency": Key(
             CONCURRENCY, "Most calls in flight, from sending to the last byte of the response."
@@ -66,19 +66,22 @@ THROTTLE = Section(
             "Longest wait before each attempt; beyond it 429, at once. 0s: no wait. none: as long "
             "as timeout allows.",
         ),
-        "max_queue": Key(Integer(least=0), "Most that wait; beyond it 429. 0: nobody waits."),
+        "max_queue": Key(
+            Integer(least=0), "Most requests that wait; beyond it 429. 0: none waits."
+        ),
         "key": Key(
             CallerKey(),
             "What tells callers apart, each with a limit of its own: none, client_ip, header:NAME "
             "or query:NAME. Those without a value share one.",
         ),
         "max_keys": Key(
-            Integer(least=1, zero="would tell nobody apart, write key: none if that is meant"),
+            Integer(least=1, zero="would tell no caller apart, write key: none if that is meant"),
             "Most callers that are told apart at a time; new ones beyond share 256 limits, unless "
             "the upstream has answered them below 400 before.",
         ),
         "pause": Key(
-            PAUSE, "Whether to send nothing for as long as an upstream says that refused a call."
+            PAUSE,
+            "Whether to stop sending for a time if a refusal of the upstream asks for it.",
         ),
         "on_store_error": Key(
             ON_STORE_ERROR,

@@ -23,7 +23,7 @@ _NO_WINDOW = "leaves no time to count in, write 10s (say)"
 
 UPSTREAM_TLS = Section(
     "UpstreamTlsKeys",
-    "How to trust a TLS upstream, and how to show who we are.",
+    "Which certificates of an upstream to trust, and which client certificate to present.",
     belongs_to="an upstream's tls",
     settings=UpstreamTls,
     keys={
@@ -43,7 +43,7 @@ UPSTREAM_TLS = Section(
 
 BUDGET = Section(
     "BudgetKeys",
-    "How many retries an upstream is asked to bear.",
+    "How many retries an upstream gets, in proportion to its requests.",
     belongs_to="an upstream's budget",
     settings=BudgetSettings,
     shorthands=(Switchable(),),
@@ -51,7 +51,7 @@ BUDGET = Section(
         "ratio": Key(Number(0, 100), "Retries per request."),
         "min_per_second": Key(
             Number(0, 1_000_000),
-            "Retries per second that are allowed besides, however few requests there are.",
+            "Retries per second that are always allowed, even with few requests.",
         ),
         "window": Key(Duration(zero=_NO_WINDOW), "How long requests and retries are counted."),
     },
@@ -59,7 +59,7 @@ BUDGET = Section(
 
 BREAKER = Section(
     "BreakerKeys",
-    "When an address is left alone for a while.",
+    "Circuit breaker: when a failing address gets no requests for a while.",
     belongs_to="an upstream's breaker",
     settings=BreakerSettings,
     shorthands=(Switchable(),),
@@ -86,7 +86,7 @@ BREAKER = Section(
 
 HONOURS_KEY = Section(
     "HonoursKeyKeys",
-    "How the upstream knows a request again that it has run.",
+    "How the upstream recognises a request that it has already run.",
     belongs_to="an upstream's honours_key",
     settings=HonouredKey,
     shorthands=(Switchable(), SetsKey("header")),
@@ -175,10 +175,14 @@ UPSTREAM = Section(
             make=frozenset,
             written=list(USUAL_REFUSALS),
         ),
-        "budget": Key(BUDGET, "How many retries it is asked to bear; false for any number."),
+        "budget": Key(BUDGET, "Limits the retries that it gets; false for no limit."),
         "throttle": Key(
-            THROTTLE, "Limits the calls of all routes to it together, besides each one's own."
+            THROTTLE,
+            "Limits the calls of all routes to it together, in addition to each route's own.",
         ),
-        "breaker": Key(BREAKER, "Leaves an address alone for a while that fails too often."),
+        "breaker": Key(
+            BREAKER,
+            "Circuit breaker: an address that fails too often gets no requests for a while.",
+        ),
     },
 )

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import ValueType, or_reference, string_schema
+from proxy.config.values.base import ValueType, either, string_schema
 from proxy.config.values.paths import check_segments
 from proxy.policy.settings import Listen, Origin
 
@@ -41,6 +41,7 @@ class ListenAddress(ValueType[Listen]):
     """The port in suggestions."""
     noun = "address to listen on"
     example = "127.0.0.1:8080"
+    expects = f"an address with its port ({example}, [::1]:8080) or unix:/run/holdfast.sock"
     schema = string_schema(r"^(unix:.+|.+:[0-9]{1,5})$")
 
     def read(self, scalar: Scalar) -> Listen:
@@ -84,7 +85,9 @@ class AdminAddress(ValueType[Listen | None]):
     none = True
     noun = "address to listen on"
     example = "127.0.0.1:9901"
-    schema: ClassVar = {"anyOf": [ListenAddress(9901).json_schema(), {"const": False}]}
+    expects = f"an address with its port ({example}), or false for no admin listener"
+    examples = (example, False)
+    schema = either({"enum": [False]}, "an address", ListenAddress.schema)
 
     def read(self, scalar: Scalar) -> Listen | None:
         if scalar.type == "bool":
@@ -102,6 +105,7 @@ class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
 
     noun = "network"
     example = "10.0.0.0/8"
+    expects = f"a network ({example}), an address (10.1.2.3), or unix"
     schema = string_schema(r"^(unix|[0-9a-fA-F.:]+(/[0-9]{1,3})?)$")
 
     def read(self, scalar: Scalar) -> IPv4Network | IPv6Network | str:
@@ -127,6 +131,7 @@ class UpstreamUrl(ValueType[Origin]):
 
     noun = "URL of an upstream"
     example = "http://127.0.0.1:9200"
+    expects = f"a URL of http or https, without credentials: {example}"
     schema = string_schema(r"^[hH][tT][tT][pP][sS]?://[^@?#\s]+$")
 
     def read(self, scalar: Scalar) -> Origin:
@@ -170,7 +175,8 @@ class ServerName(ValueType[str]):
 
     noun = "host name"
     example = "api.example.com"
-    schema = or_reference({"type": "string", "minLength": 1})
+    expects = f"a host name: {example}"
+    schema: ClassVar = {"type": "string", "minLength": 1}
 
     def read(self, scalar: Scalar) -> str:
         if not HOST_NAME.fullmatch(scalar.text) and not _is_ipv6(scalar.text):

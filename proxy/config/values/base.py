@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,6 +17,7 @@ WordT = TypeVar("WordT", bound=str)
 
 _REFERENCE_PATTERN = r"\$\{"
 """The value of any key may come from ``${…}``."""
+_REFERENCE: JsonSchema = {"pattern": _REFERENCE_PATTERN}
 
 # Visible ASCII but " and \\, which would need escapes in metrics; spaces inside only.
 _NAME = r"[!#-\[\]-^`-~](?:[ !#-\[\]-~]*[!#-\[\]-~])?"
@@ -37,7 +38,7 @@ class ValueType(ABC, Generic[ValueT]):
     noun: str
     example: str
     schema: ClassVar[JsonSchema]
-    """The JSON Schema, where it is the same for all instances."""
+    """What an editor should accept, in JSON Schema, where it is the same for all instances."""
     none: bool = False
     """Whether None is a value of this type, which is written ``none``, ``auto`` or the like."""
     is_hidden: bool = False
@@ -68,9 +69,31 @@ class ValueType(ABC, Generic[ValueT]):
         """Return the normal form of *key*, equal for two spellings of the same key."""
         return key
 
-    def json_schema(self) -> JsonSchema:
-        """Return the JSON Schema of what an editor should accept."""
+    @property
+    @abstractmethod
+    def expects(self) -> str:
+        """What can be written, for editors: completes ``Write …``."""
+
+    @property
+    def examples(self) -> tuple[object, ...]:
+        """Good values, as JSON has them, for editors; none if the default tells enough."""
+        return (self.example,)
+
+    def accepted(self) -> JsonSchema:
+        """Return what an editor should accept, in JSON Schema, without a text."""
         return dict(self.schema)
+
+    def json_schema(self) -> JsonSchema:
+        """Return the JSON Schema of the value, with what an editor says of another one."""
+        return with_message(self.accepted(), self.expects)
+
+
+def with_message(schema: JsonSchema, expects: str) -> JsonSchema:
+    """Return *schema* with the message for a value that it does not accept."""
+    message = {"errorMessage": f"Write {expects}."}
+    if "anyOf" in schema:  # an editor shows the message of one of them
+        return schema | {"anyOf": [form | message for form in schema["anyOf"]]}
+    return schema | message
 
 
 def string_schema(pattern: str) -> JsonSchema:
@@ -79,8 +102,44 @@ def string_schema(pattern: str) -> JsonSchema:
 
 
 def or_reference(schema: JsonSchema) -> JsonSchema:
-    """Return a schema that accepts what *schema* does, or a string with ``${…}``."""
-    return {"anyOf": [schema, {"type": "string", "pattern": _REFERENCE_PATTERN}]}
+    """Return a schema that accepts what *schema* does, or a string with ``${…}``.
+
+    One schema where that can be said in one, because editors tell best what is wrong with that: a
+    number has bounds, a string a pattern, and neither is asked of the other.
+    """
+    if "enum" not in schema and schema["type"] != "string":
+        return schema | {"type": [schema["type"], "string"]} | _REFERENCE
+    return either(schema, "from the environment or a file", {"type": "string"} | _REFERENCE)
+
+
+def either(words: JsonSchema, title: str, others: JsonSchema) -> JsonSchema:
+    """Return a schema that accepts some *words*, which editors list, or *others*.
+
+    The *title* of the others tells the two apart: yaml-language-server takes forms without one for
+    the same, and shows both.
+    """
+    return {"anyOf": [words, {"title": title} | others]}
+
+
+def merged(first: JsonSchema, second: JsonSchema) -> JsonSchema:
+    """Return one schema of scalars that accepts what either of two does.
+
+    Each has a type, and at most one of them bounds.
+    """
+    types = [*_listed(first["type"])]
+    types += [name for name in _listed(second["type"]) if name not in types]
+    patterns = [one["pattern"] for one in (first, second) if "pattern" in one]
+    return first | second | {"type": types, "pattern": "|".join(dict.fromkeys(patterns))}
+
+
+def _listed(types: str | list[str]) -> list[str]:
+    return [types] if isinstance(types, str) else types
+
+
+def alternatives(words: Iterable[str]) -> str:
+    """Return ``a, b or c``."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +167,15 @@ class Integer(ValueType[int]):
             )
         return number
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        return f"a {self.noun.removesuffix(' in range')} from {self.least} to {self.most}"
+
+    @property
+    def examples(self) -> tuple[()]:
+        return ()
+
+    def accepted(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
 
 
@@ -131,8 +198,16 @@ class CountOrWord(ValueType[int | None]):
     def write(self, value: int | None) -> int | str:
         return self.word if value is None else value
 
-    def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"const": self.word}, *self.number.json_schema()["anyOf"]]}
+    @property
+    def expects(self) -> str:
+        return f"{self.number.expects}{self.reason}"
+
+    @property
+    def examples(self) -> tuple[int]:
+        return (int(self.example),)
+
+    def accepted(self) -> JsonSchema:
+        return either({"enum": [self.word]}, "a number", self.number.accepted())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +230,27 @@ class Number(ValueType[float]):
             raise InvalidValue(f"{scalar.shown} is text, write {scalar.text} without quotes")
         number = float(scalar.text)
         if not self.least <= number <= self.most or (self.above and number == self.least):
-            span = f"above {self.least:g} and up to" if self.above else f"from {self.least:g} to"
-            raise InvalidValue(
-                f"{scalar.text} is out of range, write a number {span} {self.most:g}"
-            )
+            raise InvalidValue(f"{scalar.text} is out of range, write a number {self._span}")
         return number
 
     def write(self, value: float) -> float:
         return int(value) if value.is_integer() else value
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        return f"a number {self._span}"
+
+    @property
+    def _span(self) -> str:
+        if self.above:
+            return f"above {self.least} and up to {self.most}"
+        return f"from {self.least} to {self.most}"
+
+    @property
+    def examples(self) -> tuple[()]:
+        return ()
+
+    def accepted(self) -> JsonSchema:
         least = "exclusiveMinimum" if self.above else "minimum"
         return or_reference({"type": "number", least: self.least, "maximum": self.most})
 
@@ -174,12 +260,17 @@ class Switch(ValueType[bool]):
 
     noun = "switch"
     example = "true"
+    expects = "true or false"
     schema = or_reference({"type": "boolean"})
 
     def read(self, scalar: Scalar) -> bool:
         if scalar.type != "bool":
             raise InvalidValue(f"{scalar.shown} is neither true nor false, write one of them")
         return scalar.text[0] in "tT"
+
+    @property
+    def examples(self) -> tuple[bool, ...]:
+        return (True, False)
 
 
 class Choice(ValueType[WordT]):
@@ -203,7 +294,15 @@ class Choice(ValueType[WordT]):
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return found
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        return alternatives(str(word) for word in self.words)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return ()  # an editor lists the words
+
+    def accepted(self) -> JsonSchema:
         return or_reference({"enum": [str(word) for word in self.words]})
 
 
@@ -235,6 +334,7 @@ class Name(PatternText):
     example = "payments"
     pattern = _NAME
     instead = "ASCII letters, digits and signs (no quotes, no _ at the beginning)"
+    expects = f"a name of {instead}"
     longest = _LONGEST_NAME
     schema: ClassVar = {"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}
 
@@ -244,7 +344,9 @@ class Text(ValueType[str]):
 
     noun = "text"
     example = '"text"'
+    expects = "text, in quotes"
     is_hidden = True  # any text may be a secret
+    examples = ("text",)
     schema: ClassVar = {"type": ["string", "number", "boolean"]}
 
     def read(self, scalar: Scalar) -> str:
@@ -260,6 +362,7 @@ class Token(ValueType[str]):
 
     noun = "token"
     example = "${HOLDFAST_ADMIN_TOKEN}"
+    expects = f"a token without spaces: {example}"
     is_hidden = True  # nothing of a secret may be shown
     schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
 

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import PatternText, ValueType, or_reference
+from proxy.config.values.base import PatternText, ValueType, string_schema
 from proxy.http.fields import HOP_BY_HOP
 
 # RFC 9110 5.6.2.
-HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_NAME_SIGN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]"
+HEADER_NAME = re.compile(f"{_NAME_SIGN}+")
 # RFC 9110 5.5: visible characters, spaces and tabs; bytes beyond ASCII are opaque.
 _VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t \x21-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
 
@@ -39,6 +40,10 @@ class HeaderName(PatternText):
     pattern = HEADER_NAME.pattern
     schema: ClassVar = {"type": "string", "pattern": f"^{HEADER_NAME.pattern}$"}
 
+    @property
+    def expects(self) -> str:
+        return f"the name of a header: {self.example}"
+
     def same_key(self, key: str) -> str:
         return key.lower()
 
@@ -64,7 +69,8 @@ class Pseudonym(ValueType[str]):
 
     noun = "name"
     example = "egress"
-    schema = or_reference(HeaderName().json_schema() | {"maxLength": _LONGEST_PSEUDONYM})
+    expects = f"one word of letters, digits, - . and _, at most {_LONGEST_PSEUDONYM}: {example}"
+    schema = string_schema(f"^{_NAME_SIGN}{{1,{_LONGEST_PSEUDONYM}}}$")
 
     def read(self, scalar: Scalar) -> str:
         if len(scalar.text) > _LONGEST_PSEUDONYM:
@@ -84,7 +90,9 @@ class HeaderValue(ValueType[str]):
 
     noun = "value of a header"
     example = '"text"'
+    expects = "the value of a header, in quotes: one line of text"
     is_hidden = True  # nothing of a secret may be shown
+    examples = ("text",)
     schema: ClassVar = {"type": ["string", "number", "boolean"]}
 
     def read(self, scalar: Scalar) -> str:

@@ -10,6 +10,9 @@ from proxy.config.values.base import (
     Integer,
     JsonSchema,
     ValueType,
+    alternatives,
+    either,
+    merged,
     or_reference,
     string_schema,
 )
@@ -120,6 +123,8 @@ class KeyedMethod(ValueType[str]):
 
     noun = "method that can have a key"
     example = "POST"
+    expects = alternatives(_METHODS)
+    examples = ()
     schema = or_reference({"enum": list(_METHODS)})
 
     def read(self, scalar: Scalar) -> str:
@@ -141,6 +146,7 @@ class CallerHeader(ValueType[str]):
 
     noun = "scope"
     example = "header:Authorization"
+    expects = f"header: and a name, without a space: {example}"
     schema = string_schema(f"^header:{HEADER_NAME.pattern}$")
 
     def read(self, scalar: Scalar) -> str:
@@ -163,6 +169,8 @@ class MismatchStatus(ValueType[int]):
 
     noun = "status for a mismatch"
     example = "422"
+    expects = alternatives(map(str, _MISMATCH_STATUSES))
+    examples = ()
     schema = or_reference({"enum": list(_MISMATCH_STATUSES)})
 
     def read(self, scalar: Scalar) -> int:
@@ -176,6 +184,8 @@ class KeptStatus(ValueType[str | int]):
 
     noun = "status that can be kept"
     example = "2xx"
+    expects = "a status from 200 to 599, or a class: 2xx, 3xx, 4xx or 5xx"
+    examples = ("2xx",)
 
     def read(self, scalar: Scalar) -> str | int:
         text = scalar.text
@@ -191,9 +201,10 @@ class KeptStatus(ValueType[str | int]):
             )
         raise InvalidValue(f"{scalar.shown} is no status, {_instead_of_status(text)}")
 
-    def json_schema(self) -> JsonSchema:
+    def accepted(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 200, "maximum": 599}
-        return {"anyOf": [status, string_schema(r"^([2-5]xx|[2-5][0-9]{2})$")]}
+        numbers = merged(status, string_schema("^[2-5][0-9]{2}$"))
+        return either({"enum": [f"{first}xx" for first in range(2, 6)]}, "a status", numbers)
 
 
 def _instead_of_scope(text: str) -> str:

@@ -14,6 +14,10 @@ class FilePath(ValueType[str]):
     example = "tls/ca.pem"
     schema: ClassVar = {"type": "string", "minLength": 1}
 
+    @property
+    def expects(self) -> str:
+        return f"the {self.noun}: {self.example}"
+
     def read(self, scalar: Scalar) -> str:
         if not scalar.text or "\0" in scalar.text:
             raise InvalidValue(f"there is no path, write {self.example} (say)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import Integer, JsonSchema, ValueType, string_schema
+from proxy.config.values.base import Integer, JsonSchema, ValueType, either, merged, string_schema
 from proxy.policy.settings import (
     REFUSALS,
     USUAL_KINDS,
@@ -26,7 +26,7 @@ _NEVER = {
     "certificate": "a peer that is not trusted would not be the next time",
     "busy": "there was no free connection, and a retry would want one more",
     "truncated": "the client has the beginning of the answer",
-    "unknown": "nobody knows what happened",
+    "unknown": "what happened is unknown",
     "cancelled": "the client left",
 }
 """Outcomes after which nothing can be done, each with the reason."""
@@ -155,10 +155,19 @@ class OutcomeName(ValueType[str | int]):
             return f"did you mean {near}?"
         return f"write some of {', '.join(self.words)}, 503, 5xx, 403+hint"
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        words = ", ".join(self.words)
+        return f"a status from 400 to 599, 4xx, 5xx, 403+hint (say), or one of {words}"
+
+    @property
+    def examples(self) -> tuple[object, ...]:
+        return (503,)
+
+    def accepted(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 400, "maximum": 599}
-        words = "|".join(self.words)
-        return {"anyOf": [status, string_schema(rf"^({words}|[45]xx|[45][0-9]{{2}}(\+hint)?)$")]}
+        numbers = merged(status, string_schema(r"^[45][0-9]{2}(\+hint)?$"))
+        return either({"enum": [*self.words, "4xx", "5xx"]}, "a status", numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class PathPattern(ValueType[str]):
 
     noun = "path"
     example = "/v1/**"
+    expects = "a path: /v1/** (* is one segment, a final /** the rest)"
     is_hidden = True  # the path of a webhook is a secret
     schema = string_schema(r"^/")
 
@@ -70,6 +71,7 @@ class PathPrefix(ValueType[str]):
 
     noun = "path"
     example = "/v1"
+    expects = "a path that ends without a slash: /v1"
     schema = string_schema(r"^/.*[^/]$")
 
     def read(self, scalar: Scalar) -> str:
@@ -93,6 +95,7 @@ class Method(ValueType[str]):
 
     noun = "method"
     example = "POST"
+    expects = "a method in capitals: POST"
     schema = string_schema(r"^[A-Z0-9!#$%&'*+.^_`|~-]+$")
 
     def read(self, scalar: Scalar) -> str:
@@ -113,6 +116,7 @@ class HostPattern(ValueType[str]):
 
     noun = "host name"
     example = "api.example.com"
+    expects = "a host name without its port: api.example.com or *.example.com"
     schema = string_schema(r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$")
 
     def read(self, scalar: Scalar) -> str:
@@ -138,6 +142,7 @@ class Protocol(ValueType[str]):
 
     noun = "protocol"
     example = "websocket"
+    expects = "websocket"
     schema = string_schema(r"^[wW]eb[sS]ocket$")
 
     def read(self, scalar: Scalar) -> str:

@@ -75,7 +75,16 @@ class Duration(ValueType[float | None]):
     def write(self, value: float | None) -> str:
         return "none" if value is None else format_duration(value)
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        none = ", or none for no limit" if self.none else ""
+        return f"a number with its unit (ms, s, m, h or d): {self.example}{none}"
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return ("none",) if self.none else ()
+
+    def accepted(self) -> JsonSchema:
         none = "none|" if self.none else ""
         return string_schema(f"^({none}{DURATION_PATTERN})$")
 
@@ -111,7 +120,16 @@ class Size(ValueType[int | None]):
     def write(self, value: int | None) -> str:
         return "none" if value is None else format_size(value)
 
-    def json_schema(self) -> JsonSchema:
+    @property
+    def expects(self) -> str:
+        none = ", or none for no limit" if self.none else ""
+        return f"a number with its unit (B, KiB, MiB, GiB or TiB): {self.example}{none}"
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return ("none",) if self.none else ()
+
+    def accepted(self) -> JsonSchema:
         none = "none|" if self.none else ""
         return string_schema(f"^({none}{SIZE_PATTERN})$")
 
@@ -122,6 +140,8 @@ class ByteRate(ValueType[int | None]):
     none = True
     noun = "byte rate in range"
     example = "500B/s"
+    expects = "bytes per second with their unit: 500B/s or 1KiB/s, or none for no limit"
+    examples = (example, "1KiB/s", "none")
     schema = string_schema(f"^(none|{SIZE_PATTERN}/s)$")
 
     def read(self, scalar: Scalar) -> int | None:

@@ -30,6 +30,8 @@ class CallRate(ValueType[Rate]):
 
     noun = "rate in range"
     example = "100/s"
+    expects = "a number of calls in a time: 20/s, 600/m or 10/500ms"
+    examples = ("20/s", "600/m", "10/500ms")
     schema = string_schema(rf"^0*[1-9][0-9]*/({_UNITS}|{DURATION_PATTERN})$")
 
     def read(self, scalar: Scalar) -> Rate:

@@ -1,11 +1,10 @@
 """Value types of retries: number of attempts, unsafe methods, jitter."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.source.nodes import Scalar
-from proxy.config.values.base import Choice, Integer, Number, ValueType
+from proxy.config.values.base import Choice, Integer, Number, ValueType, either
 from proxy.policy.settings import JitterStrategy, UnsafeRetries
 
 
@@ -44,12 +43,9 @@ class Jitter(ValueType[JitterStrategy | float]):
 
     noun = "jitter"
     example = "full"
-    schema: ClassVar = {
-        "anyOf": [
-            {"enum": [str(strategy) for strategy in JitterStrategy]},
-            *Number(0, 1).json_schema()["anyOf"],
-        ]
-    }
+    expects = f"{', '.join(JitterStrategy)}, or a number from 0 to 1 (0.2: 20 % less or more)"
+    examples = (0.2,)
+    schema = either({"enum": [*map(str, JitterStrategy)]}, "a share", Number(0, 1).accepted())
 
     def read(self, scalar: Scalar) -> JitterStrategy | float:
         for strategy in JitterStrategy:

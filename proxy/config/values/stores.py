@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from proxy.config.diagnostics.diagnostics import InvalidSecret, InvalidValue
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.addresses import host_and_port
-from proxy.config.values.base import JsonSchema, PatternText, ValueType, or_reference, string_schema
+from proxy.config.values.base import JsonSchema, PatternText, ValueType, string_schema
 from proxy.policy.settings import (
     MemorySettings,
     RedisSettings,
@@ -115,6 +115,8 @@ class StoreUrl(ValueType[StoreLocation]):
     none = True
     noun = "store"
     example = "redis://127.0.0.1:6379"
+    expects = f"memory, sqlite:PATH or {example} (rediss:// for TLS)"
+    examples = ("memory", "sqlite:./keys.db", example)
 
     def read(self, scalar: Scalar) -> StoreLocation:
         text = scalar.text
@@ -182,7 +184,7 @@ class StoreUrl(ValueType[StoreLocation]):
         # A path that was interpolated may contain a secret.
         return "sqlite:***" if isinstance(value, SqliteFile) else self.write(value)
 
-    def json_schema(self) -> JsonSchema:
+    def accepted(self) -> JsonSchema:
         redis = r"[rR][eE][dD][iI][sS][sS]?://[^?#\s]+"
         return string_schema(rf"^(memory|[sS][qQ][lL][iI][tT][eE]:(?!//|:memory:)[^?]+|{redis})$")
 
@@ -192,6 +194,7 @@ class Username(PatternText):
 
     noun = "name of a user"
     example = "holdfast"
+    expects = f"the name of a user, without spaces: {example}"
     pattern = r"[^\s\x00-\x1f\x7f\ud800-\udfff]+"
     is_hidden = True  # a user name is half of a credential
     schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
@@ -202,6 +205,7 @@ class Password(ValueType[str]):
 
     noun = "password"
     example = "${REDIS_PASSWORD}"
+    expects = f"the password: {example}"
     is_hidden = True  # nothing of a secret may be shown
     schema: ClassVar = {"type": ["string", "number"], "minLength": 1}
 
@@ -224,7 +228,8 @@ class KeyPrefix(PatternText):
     example = "holdfast"
     pattern = _PREFIX
     instead = "up to 128 ASCII letters, digits and signs (no spaces, no quotes)"
-    schema = or_reference({"type": "string", "pattern": f"^{_PREFIX}$"})
+    expects = instead
+    schema = string_schema(f"^{_PREFIX}$")
 
 
 def _sqlite_path(scalar: Scalar) -> str:

@@ -82,6 +82,14 @@ class DurationOrAuto(ValueType[float | None]):
     example = "auto"
     schema = string_schema(f"^(auto|{DURATION_PATTERN})$")
 
+    @property
+    def expects(self) -> str:
+        return f"auto, or {self.duration.expects.replace('auto, or ', '')}"
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return ("auto", self.duration.example.removeprefix("auto, or "))
+
     def read(self, scalar: Scalar) -> float | None:
         return None if scalar.text == "auto" else self.duration.read(scalar)
 
@@ -95,6 +103,8 @@ class CallerKey(ValueType[ThrottleKey | None]):
     none = True
     noun = "key"
     example = "client_ip"
+    expects = "client_ip, header:NAME or query:NAME (no space behind the colon), or none"
+    examples = ("client_ip", "header:X-Tenant", "query:tenant", "none")
 
     def read(self, scalar: Scalar) -> ThrottleKey | None:
         text = scalar.text
@@ -122,7 +132,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
             return "none"
         return f"{value.source}:{value.name}" if value.name else value.source
 
-    def json_schema(self) -> JsonSchema:
+    def accepted(self) -> JsonSchema:
         named = f"header:{HEADER_NAME.pattern}|query:{_QUERY_NAME}"
         return string_schema(f"^(none|client_ip|{named})$")
 

@@ -252,30 +252,29 @@ BREAKER_ADDRESSES = Derived(
 
 THROTTLE_DECISIONS: Counted[dict[str, int]] = Counted(
     "holdfast_throttle_decisions_total",
-    "Attempts that asked to be let out, by what the throttle decided.",
+    "Attempts that asked a throttle for a permit, by what it decided.",
     subject=THROTTLE,
     labels=(Label("decision", DECISIONS),),
     page="Attempts that a throttle let through at once, let through after a wait, or refused.",
 )
 THROTTLE_WAITS: Counted[Histogram] = Counted(
     "holdfast_throttle_wait_seconds",
-    "Waits in line of attempts that were let out after one.",
+    "Waits in the queue of a throttle, of attempts that were let through after one.",
     subject=THROTTLE,
     bounds=WAIT_BOUNDS,
 )
 QUEUE_LENGTH = Derived(
     "holdfast_throttle_queue_length",
-    "Attempts waiting in line.",
+    "Attempts waiting in the queue of a throttle.",
     labels=THROTTLE.labels,
     read=_throttle_gauge(lambda state: state.waiting),
 )
 PAUSED = Derived(
     "holdfast_throttle_paused",
-    "Buckets closed because the upstream asked to be left alone.",
+    "Buckets paused because the upstream asked for it.",
     labels=THROTTLE.labels,
     read=_throttle_gauge(lambda state: state.paused),
-    page="Buckets closed because the upstream asked to be left alone; one at most where there is "
-    "no key.",
+    page="Buckets paused because the upstream asked for it; one at most where there is no key.",
 )
 
 # Idempotency keys.
@@ -291,11 +290,11 @@ KEY_RESULTS: Counted[dict[KeyResult, int]] = Counted(
 )
 EVICTIONS: Counted[Tally] = Counted(
     "holdfast_store_evictions_total",
-    "Results of idempotency keys, and markers once only those were left, given up "
-    "before their time, for want of room.",
+    "Results of idempotency keys, and markers once only those were left, removed before their "
+    "time, because the store was full.",
     subject=PROCESS,
-    page="Results that the memory store gave up before their `ttl` (a marker stays: 409), and "
-    "markers that it gave up when only those were left (a duplicate runs again).",
+    page="Results that the memory store removed before their `ttl`, because it was full (a marker "
+    "stays: 409), and markers that it removed when only those were left (a duplicate runs again).",
 )
 
 # Dead letters.

@@ -361,20 +361,20 @@ class InFlightKeys:
         if not self._is_store_failing:
             self._is_store_failing = True
             _log.warning(
-                "the store cannot be told how the request with the key %s ended: it is told again "
-                "until it answers, and so of all that follow",
+                "the outcome of the request with the key %s cannot be written to the store: it is "
+                "tried again until the store answers, and so are those that follow",
                 claim.name,
             )
 
     def _log_never_reported(self) -> None:
         left, self._never_reported = self._never_reported, []
         if not left:
-            _log.info("the store was told how all requests with keys ended")
+            _log.info("the outcomes of all requests with keys are in the store")
             return
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         _log.warning(
-            "the store was never told how %d requests with keys ended, find out whether they ran: "
-            "%s%s",
+            "the outcomes of %d requests with keys could not be written to the store, find out "
+            "whether they ran: %s%s",
             len(left),
             ", ".join(left[:_NAMED]),
             more,

@@ -66,11 +66,12 @@ _NOT_STORED = (
     "The first request with this key has run, but its response was not kept. Look up what it did."
 )
 _NO_STORE = Refusal(
-    RefusalReason.STORE, "Whether this key was used before cannot be told now. Send it again later."
+    RefusalReason.STORE,
+    "It cannot be checked now whether this key was used before. Send it again later.",
 )
 _RESULT_UNAVAILABLE = Refusal(
     RefusalReason.STORE,
-    "The first request with this key has ended, but its result cannot be had now. Send it again "
+    "The first request with this key has ended, but its result cannot be read now. Send it again "
     "later, as it is.",
     wait=1,
 )

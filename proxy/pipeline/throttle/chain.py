@@ -31,11 +31,11 @@ _RESERVED_FOR = 0.1
 
 _DETAILS = {
     ThrottleCause.MAX_WAIT: "There are more calls than the limit lets through in time.",
-    ThrottleCause.QUEUE_FULL: "Too many calls wait for their turn already.",
-    ThrottleCause.DEADLINE: "The turn of this call would come after its deadline.",
-    ThrottleCause.PAUSED: "The upstream asked not to be called for a while.",
+    ThrottleCause.QUEUE_FULL: "The limit of calls is reached, and its queue is full.",
+    ThrottleCause.DEADLINE: "The limit of calls is reached until after the deadline.",
+    ThrottleCause.PAUSED: "The upstream asked for a pause, which is not over.",
 }
-_NO_STORE = Refusal(RefusalReason.STORE, "The limits are kept in a store that does not answer.")
+_NO_STORE = Refusal(RefusalReason.STORE, "The store of the limits is unavailable.")
 
 
 class ThrottleChain:

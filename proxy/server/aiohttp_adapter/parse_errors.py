@@ -10,7 +10,7 @@ HEAD_TOO_LARGE = Refusal(
     RefusalReason.HEADERS_TOO_LARGE, "Send fewer or smaller header fields.", close=True
 )
 _LENGTH = Refusal(
-    RefusalReason.BODY_TOO_LARGE, "No body can be as long as this one claims.", close=True
+    RefusalReason.BODY_TOO_LARGE, "The announced length of the body is too large.", close=True
 )
 
 

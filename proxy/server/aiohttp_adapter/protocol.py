@@ -37,7 +37,9 @@ MOST_RECEIVED = 1024 * 1024
 """Most bytes remembered of what stands behind a chunked request."""
 
 _BEHIND_TRAILERS = Refusal(
-    RefusalReason.BAD_REQUEST, "Send nothing behind a chunked request with trailers.", close=True
+    RefusalReason.BAD_REQUEST,
+    "Do not pipeline requests behind a chunked one with trailers.",
+    close=True,
 )
 
 _Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]

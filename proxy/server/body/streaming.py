@@ -34,10 +34,12 @@ NO_REPLAY_MEMORY = Refusal(
 )
 MALFORMED = Refusal(RefusalReason.BAD_REQUEST, "The request's body is malformed.", close=True)
 _TOO_SLOW = Refusal(
-    RefusalReason.SLOW_CLIENT, "The body comes too slowly. Send it faster, or in parts.", close=True
+    RefusalReason.SLOW_CLIENT,
+    "The body arrives too slowly. Send it faster, or in parts.",
+    close=True,
 )
 _SILENT = Refusal(
-    RefusalReason.SLOW_CLIENT, "The rest of the body did not come in time.", close=True
+    RefusalReason.SLOW_CLIENT, "The rest of the body did not arrive in time.", close=True
 )
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -189,8 +189,8 @@ class DeadLetterStore:
             raise
         if kept is Kept.NO_SHARE:
             _log.warning(
-                "a caller has its share of the room for dead letters (half beside others, seven"
-                " eighths alone): no more are kept of it"
+                "a caller has used up its share of the space for dead letters (half beside "
+                "others, seven eighths alone): no more of its requests are kept"
             )
         if kept is Kept.YES:
             if self._cannot_keep:
@@ -356,9 +356,9 @@ class DeadLetterStore:
         """Log it when the file begins to fail, and when that is over."""
         is_failing = isinstance(error, FileFailure) and not isinstance(error, DiskFull)
         if is_failing and not self._is_failing:
-            _log.warning("the dead letters in %s are out of reach (%s)", self._path, error)
+            _log.warning("the dead letters in %s are unavailable (%s)", self._path, error)
         elif self._is_failing and not is_failing:
-            _log.info("the dead letters in %s are within reach again", self._path)
+            _log.info("the dead letters in %s are available again", self._path)
         self._is_failing = is_failing
 
     async def _count(self) -> None:

@@ -23,7 +23,7 @@ from proxy.stores.dead_letters.presence import Presence
 from proxy.stores.sqlite_file.columns import Columns
 from proxy.stores.sqlite_file.opening import Layout
 
-_NONSENSE = "what is stored of a letter makes no sense"
+_NONSENSE = "what is stored of a letter is invalid"
 _SUMMARY = Columns(
     "id TEXT, created REAL, expires REAL, route TEXT, method TEXT, target BLOB, request_id TEXT,"
     " error TEXT, category TEXT, why TEXT, used INTEGER, allowed INTEGER, may_have_run INTEGER,"

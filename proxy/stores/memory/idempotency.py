@@ -299,8 +299,9 @@ class MemoryIdempotencyStore:
         if self._held >= self._half and not self._says_held:
             self._says_held = True
             _log.warning(
-                "half of the room for idempotency keys is held by requests of which nobody knows"
-                " whether they ran (%d of at most %d): find out, and `holdfast keys release` them",
+                "half of the space for idempotency keys is held by requests that may have run (%d "
+                "of at most %d): find out whether they did, and release them with `holdfast keys "
+                "release`",
                 self._held,
                 2 * self._half,
             )

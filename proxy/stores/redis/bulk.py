@@ -68,7 +68,7 @@ class BulkConnection:
 
         def read_list(reply: Reply) -> _T:
             if not isinstance(reply, list):
-                raise StoreError("its answer makes no sense")
+                raise StoreError("its answer is invalid")
             return read(reply)
 
         return await self._run_limited(operation, call, read_list)

@@ -270,7 +270,7 @@ def _shown(reply: list[Reply]) -> Shown | None:
 
 
 def _nonsense() -> StoreError:
-    return StoreError("what is stored of a key makes no sense, or is another version's")
+    return StoreError("what is stored of a key is invalid, or of another version")
 
 
 def _microseconds(seconds: float) -> int:

@@ -381,7 +381,7 @@ def is_unknown_script(reply: Reply) -> bool:
 
 
 def _reply_error(reply: Reply) -> str:
-    return str(reply) if isinstance(reply, ReplyError) else "its answer makes no sense"
+    return str(reply) if isinstance(reply, ReplyError) else "its answer is invalid"
 
 
 def _reason(error: Exception, timeout: float) -> str:

@@ -114,7 +114,7 @@ class PubSub:
             self._complained = True
             reason = str(error) or "no answer in time"
             _log.warning(
-                "pauses that other instances tell of are not heard, nor of keys: %s", reason
+                "pauses and keys that other instances announce are not received: %s", reason
             )
 
     def _drop(self, reason: str) -> None:  # noqa: ARG002 - what is wrong shows in the next attempt

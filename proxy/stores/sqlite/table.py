@@ -41,7 +41,7 @@ from proxy.stores import LARGE, MOST_OPEN, StoreError
 from proxy.stores.sqlite_file.columns import Columns
 from proxy.stores.sqlite_file.opening import Layout
 
-_NONSENSE = "what is stored of a key makes no sense, or is another version's"
+_NONSENSE = "what is stored of a key is invalid, or of another version"
 _COLUMNS = Columns(
     "version INTEGER, state TEXT, owner TEXT, fingerprint BLOB, route TEXT, created REAL,"
     " boot TEXT, lease REAL, lease_until REAL, expires REAL, result BLOB, caller TEXT,"
@@ -341,7 +341,7 @@ class KeyTable:
                 return None
             case (str(boot), float(until), bytes(result)):
                 return result if boot == self._boot and now < until <= now + LEFT_FOR else None
-        raise StoreError("what is stored of an outcome makes no sense")
+        raise StoreError("what is stored of an outcome is invalid")
 
 
 def _record(row: tuple[object, ...]) -> tuple[Record, str, float]:

@@ -82,7 +82,7 @@ async def test_a_request_that_took_three_attempts() -> None:
         r"ended: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z",
         "3 attempts:",
         rf"#1 +{TIME}  {where}: reset in {TIME}, retried",
-        " {13}new connection, sent, nothing came back",
+        " {13}new connection, sent, no response",
         rf"#2 +{TIME}  {where}: 503 in {TIME}, retried",
         rf" {{13}}waited {TIME} before it \(backoff\), new connection",
         rf"#3 +{TIME}  {where}: 200 in {TIME}, recovered",
@@ -97,7 +97,7 @@ async def test_what_could_not_be_reached() -> None:
             said = await story(proxy)
     assert_says(
         [said[2], *said[4:]],
-        f"answer: 502, of Holdfast itself: connect, after {TIME}",
+        f"answer: 502, from Holdfast: connect, after {TIME}",
         "1 attempt:",
         rf"#1 +{TIME}  scripted 127.0.0.1:{port}: connect in {TIME}",
         " {13}nothing was sent",
@@ -114,7 +114,7 @@ async def test_a_hint_and_a_place_in_queue() -> None:
         await proxy.get("/", ID)
         said = await story(proxy)
     assert re.fullmatch(
-        rf" {{13}}waited {TIME} before it \(hint\), stood in line for {TIME}, reused connection",
+        rf" {{13}}waited {TIME} before it \(hint\), queued for {TIME}, reused connection",
         said[-1],
     )
 
@@ -128,7 +128,7 @@ async def test_refused_by_a_throttle() -> None:
         await proxy.get("/", ID)
         said = await story(proxy)
     assert re.fullmatch(
-        rf"answer: 429, of Holdfast itself: throttled \(max_wait\), after {TIME}", said[2]
+        rf"answer: 429, from Holdfast: throttled \(max_wait\), after {TIME}", said[2]
     )
     assert said[4:] == ["0 attempts"]
 
@@ -224,7 +224,7 @@ async def test_token() -> None:
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
         assert await error_line("x", "--admin", url, "--token", "wr0ng") == (
-            f"{url} has another admin token: give the one that its file has"
+            f"{url} refuses this admin token: use the one in its configuration"
         )
         await proxy.get("/", ID)
         asked = ("order-4711", "--admin", url)

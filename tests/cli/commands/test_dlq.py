@@ -184,7 +184,7 @@ async def test_a_script_has_to_say_that_it_means_all() -> None:
         await put(proxy)
         status, out, err = await dlq(proxy, "drop", "--all")
         assert (status, out) == (2, "")
-        assert "3 dead letters (all: 2, charges: 1) would be gone for good: write --yes" in err
+        assert "3 dead letters (all: 2, charges: 1) would be deleted for good: write --yes" in err
         assert len(await proxy.app._dead_letters.page()) == 3
 
 
@@ -195,7 +195,7 @@ async def test_a_terminal_is_asked(typed: bytes, left: int) -> None:
         url = f"http://127.0.0.1:{proxy.admin_port}"
         command = [*HOLDFAST, "dlq", "drop", "--all", "--admin", url]
         ended = await on_terminal(command, typed=typed)
-        assert "3 dead letters (all: 2, charges: 1) will be gone for good." in ended.text
+        assert "3 dead letters (all: 2, charges: 1) will be deleted for good." in ended.text
         assert "Drop them? [y/N]" in ended.text
         assert ("dropped 3" if not left else "nothing was dropped") in ended.text
         assert (ended.status == 0) == (left == 0)
@@ -270,7 +270,7 @@ async def test_replay_of_all() -> None:
         assert lines[1].startswith(f"2/4 {ids[1]} failed: 404: ")
         assert lines[2] == f"3/4 {ids[2]} sent, the upstream answered 200"
         assert lines[3].startswith(f"4/4 {ids[3]} not sent: it may have run")
-        assert lines[4] == "2 of 4 are gone, 2 left"
+        assert lines[4] == "2 of 4 letters deleted, 2 kept"
         status, out, _ = await dlq(proxy, "replay", "--all", "--force", "--json")
         assert status == 0
         assert [json.loads(line)["id"] for line in out.splitlines()] == [ids[1], ids[3]]
@@ -360,7 +360,7 @@ async def test_a_letter_whose_key_has_a_result_is_not_said_to_be_sent() -> None:
         status, out, _ = await dlq(proxy, "replay", one)
         assert (status, out) == (
             0,
-            "not sent: its key has a result already (200), the letter is gone\n",
+            "not sent: its key has a result already (200), the letter is deleted\n",
         )
         assert len(upstream.requests) == 2
 
@@ -386,7 +386,7 @@ async def test_a_terminal_gets_a_bar() -> None:
         upstream.usual = answer(ok())
         said = (await on_a_terminal(proxy, "replay", "--all")).uncoloured
         assert "100%" in said
-        assert "3 of 3 are gone, 0 left" in said
+        assert "3 of 3 letters deleted, 0 kept" in said
 
 
 # Mistakes.
@@ -433,5 +433,5 @@ async def test_the_token(command: str) -> None:
         status, _, err = await dlq(proxy, command)
         assert (status, "asks for the admin token" in err) == (1, True)
         status, _, err = await dlq(proxy, command, "--token", "x")
-        assert (status, "has another admin token" in err) == (1, True)
+        assert (status, "refuses this admin token" in err) == (1, True)
         assert (await dlq(proxy, command, "--token", "s"))[0] == 0

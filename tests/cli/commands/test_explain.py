@@ -63,7 +63,7 @@ READS = """\
 GET /v1/x?page=2 at api.example
 
 The route reads (holdfast.yaml:19) takes it to the upstream spare.
-Not taken by those before it:
+Earlier routes that do not match:
   tenant: the host is not *.acme.example
   partner: there is no header authorization
 
@@ -137,7 +137,9 @@ def explained(*arguments: str) -> str:
 
 def timeline(*arguments: str) -> str:
     """What is said of attempts and their end."""
-    before, said, after = explained(*arguments).partition("What follows, if nobody else is there:")
+    before, said, after = explained(*arguments).partition(
+        "What follows, if no other request is in flight:"
+    )
     assert before
     assert said
     return after.removeprefix("\n")
@@ -181,7 +183,7 @@ def test_outcomes_run_out() -> None:
     assert timeline("GET", "/v1/x", "--outcome", "503") == (
         "  1. 503: retried\n"
         "     wait between 0 and 100 ms (back-off)\n"
-        "Attempt 2 follows: write one more --outcome to see what comes of it.\n"
+        "Attempt 2 follows: write one more --outcome to see what comes next.\n"
     )
 
 
@@ -203,8 +205,8 @@ def test_a_dead_letter(folder: Path) -> None:
 def test_chance_decides_how_it_ends() -> None:
     fields = ("-H", "Holdfast-Timeout: 80ms")
     assert timeline("GET", "/v1/x", *fields, "--outcome", "503", "--outcome", "200") == (
-        "  1. 503: retried; or deadline (the time left would not do for the wait and an\n"
-        "     attempt)\n"
+        "  1. 503: retried; or deadline (the time left is too short for the wait and\n"
+        "     another attempt)\n"
         "     wait between 0 and 70 ms (back-off)\n"
         "  2. 200: recovered (it is an answer for the client, after a retry)\n"
         "The client gets the upstream's 200 with Holdfast-Attempts: 2 after 0 to 70 ms.\n"
@@ -222,7 +224,7 @@ def test_a_post_with_a_key() -> None:
         "by header:x-api-key) and the upstream pay (100 in 1s, burst 5: at most 104 in\n"
         "any 1s).\n"
         "\n"
-        "What follows, if nobody else is there:\n"
+        "What follows, if no other request is in flight:\n"
         "  1. reset: not_repeatable (it may have run, and may not run twice)\n"
         "The client gets 502 reset from Holdfast at once.\n"
         "Its key: ambiguous; it may have run, so duplicates get 409 for 1d, or until\n"
@@ -321,12 +323,12 @@ def test_where_the_answer_is_no(
         (
             "GET /odd/x",
             "truncated",
-            "the part of the response that came, and its connection is cut at once",
+            "the part of the response that arrived, and its connection is closed at once",
         ),
         (
             "PUT /odd/x -H Content-Length:2000000",
             "200",
-            "413 body_too_large from Holdfast (The body is beyond max_body) at once",
+            "413 body_too_large from Holdfast (The body is larger than max_body) at once",
         ),
     ],
 )
@@ -338,7 +340,7 @@ def test_what_the_client_gets(request_line: str, outcome: str, end: str) -> None
 def test_nothing_ends_a_silence_without_limits() -> None:
     assert timeline("GET", "/slow", "--outcome", "timeout") == (
         "  1. timeout: nothing ends it\n"
-        "The client waits for as long as it likes: write a timeout to end that.\n"
+        "No timeout ends this, so the client waits until it gives up: write a timeout.\n"
     )
 
 
@@ -409,10 +411,11 @@ EVERYTHING = [
 
 # What the text has in every explanation, and around numbers.
 ALWAYS = """
-The route takes it to the upstream. Not taken by those before it: No route matches, so it gets 404
-no_route: What follows, if nobody else is there: Or: To have it sent again, one of: - wait between
-and after in line (back-off) (as the upstream asks) no verdict: nothing is repeated nothing ends it
-at ms s or. Write --outcome 503 (say), once for each attempt, to see what would follow.
+The route takes it to the upstream. Earlier routes that do not match: No route matches, so it gets
+404 no_route: What follows, if no other request is in flight: Or: To have it sent again, one of:
+- wait between and after in the queue (back-off) (as the upstream asks) no verdict: nothing is
+repeated nothing ends it at ms s or. Write --outcome 503 (say), once for each attempt, to see what
+would follow.
 """
 
 
@@ -457,7 +460,7 @@ def test_json_has_the_numbers_of_the_text(folder: Path) -> None:
     assert (answer["where"], answer["upstream_name"]) == ("holdfast.yaml:3", "a")
     text = explained(*arguments)
     assert "     wait between 0 and 500 ms (back-off)\n" in text
-    assert "     after 0.521 to 1.021 s in line\n" in text
+    assert "     after 0.521 to 1.021 s in the queue\n" in text
     assert "2 after 1.021 s.\n" in text
 
 

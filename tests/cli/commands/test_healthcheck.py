@@ -111,7 +111,7 @@ async def test_somebody_else_listens() -> None:
         stranger.usual = answer(response(503, b"[" * 100_000))
         assert await healthcheck(stranger.url) == (1, "Error: not ready: 503")
         stranger.usual = answer(b"SSH-2.0 hello\r\n\r\n")
-        said = f"Error: no answer from {stranger.url}: it speaks no HTTP{NEXT}"
+        said = f"Error: no answer from {stranger.url}: it does not speak HTTP{NEXT}"
         assert await healthcheck(stranger.url) == (1, said)
         stranger.usual = hang_up
         closed = "Remote end closed connection without response"

@@ -72,7 +72,7 @@ async def error_line(*arguments: str, **environ: str) -> str:
         pytest.param(
             RecordState.HELD,
             b"",
-            "it may have run, and nobody knows how it ended; duplicates get 409",
+            "it may have run, and its outcome is unknown; duplicates get 409",
             id="held",
         ),
     ],
@@ -216,7 +216,7 @@ async def test_token(command: str) -> None:
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
         assert await error_line(*ask, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
-            f"{url} has another admin token: give the one that its file has"
+            f"{url} refuses this admin token: use the one in its configuration"
         )
         await put_key(proxy, RecordState.HELD)
         assert (await keys(*ask, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0

@@ -333,7 +333,7 @@ async def test_token() -> None:
             f"{url} asks for the admin token: set HOLDFAST_ADMIN_TOKEN, or use --token"
         )
         assert await error_line("--admin", url, HOLDFAST_ADMIN_TOKEN="wr0ng") == (
-            f"{url} has another admin token: give the one that its file has"
+            f"{url} refuses this admin token: use the one in its configuration"
         )
         assert (await status("--admin", url, HOLDFAST_ADMIN_TOKEN="s3cret"))[0] == 0
         assert (await status("--admin", url, "--token", "s3cret"))[0] == 0

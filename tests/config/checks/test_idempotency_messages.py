@@ -127,13 +127,13 @@ def method(identifier: str, written: str, expected: str) -> object:
         in_file(
             "nobody can show who it is",
             IDEMPOTENCY.format("scope: [], scope_required: »true"),
-            f"{PATH}.scope_required: nobody could pass, since scope names no header, write scope: "
-            "[header:Authorization] (say) or scope_required: false",
+            f"{PATH}.scope_required: no caller could pass, since scope names no header, write "
+            "scope: [header:Authorization] (say) or scope_required: false",
         ),
         in_file(
             "nobody of one route can",
             TWO.format("idempotency: {scope_required: »true}", "", "idempotency: {scope: []}"),
-            "defaults.idempotency.scope_required: nobody of routes.two could pass, since scope "
+            "defaults.idempotency.scope_required: no caller of routes.two could pass, since scope "
             "names no header, write scope: [header:Authorization] (say) or scope_required: false",
         ),
     ],

@@ -292,7 +292,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
                 "certificate": "a peer that is not trusted would not be the next time",
                 "busy": "there was no free connection, and a retry would want one more",
                 "truncated": "the client has the beginning of the answer",
-                "unknown": "nobody knows what happened",
+                "unknown": "what happened is unknown",
                 "cancelled": "the client left",
             }.items()
         ),
@@ -479,7 +479,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "a fallback that says nothing",
             ROUTE.format("»fallback: true"),
-            "routes.api.fallback: it says neither what to answer nor whom to ask, write status: "
+            "routes.api.fallback: it has neither a status nor an upstream, write status: "
             "503 (say) or upstream: NAME in it",
         ),
         in_file(

@@ -191,7 +191,8 @@ def test_rates(only_line: Callable[..., None], marked: str, expected: str) -> No
         in_file(
             "nobody could be told apart",
             THROTTLE.format("key: client_ip, max_keys: »0"),
-            "routes.api.throttle.max_keys: 0 would tell nobody apart, write key: none if that is "
+            "routes.api.throttle.max_keys: 0 would tell no caller apart, write key: none if that "
+            "is "
             "meant",
         ),
         in_file(
@@ -277,7 +278,7 @@ def test_keys(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "a margin of nothing",
             THROTTLE.format("»margin: 20ms"),
-            "routes.api.throttle.margin: there is no rate whose calls could arrive late, write "
+            "routes.api.throttle.margin: there is no rate that it could belong to, write "
             "rate: 100/s (say) beside it",
         ),
         in_file(

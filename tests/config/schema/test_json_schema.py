@@ -2,15 +2,24 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from proxy import HOME, __version__
 from proxy.config import ConfigError, Loaded, load
-from proxy.config.schema.json_schema import json_schema
+from proxy.config.diagnostics.diagnostics import Diagnostics
+from proxy.config.diagnostics.position import Source
+from proxy.config.read.reader import Reader
+from proxy.config.schema import FILE, Section, sections
+from proxy.config.schema.json_schema import json_schema, markdown
+from proxy.config.source.interpolation import Interpolation
+from proxy.config.source.parse import parse_file
 from tests.config.core_schema import read
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -35,19 +44,26 @@ THROTTLE_KEYS = (
     "on_store_error",
 )
 STORE_KEYS = ("prefix", "timeout")
+SECTIONS = {section.name: section for section in sections(FILE)}
+KEYS = [(section, name) for section in SECTIONS.values() for name in section.keys]
+ENVIRON = dict.fromkeys(("API_TOKEN", "HOLDFAST_ADMIN_TOKEN", "REDIS_PASSWORD"), "secret")
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - any JSON
-    """Every mapping that the schema describes."""
+    """Every mapping that the schema describes, with its keys or with names that users choose."""
     if isinstance(schema, dict):
-        if schema.get("type") == "object":
+        if "properties" in schema or "patternProperties" in schema:
             yield schema
         for part in schema.values():
             yield from objects(part)
     elif isinstance(schema, list):
         for part in schema:
             yield from objects(part)
+
+
+def key_id(value: object) -> str:
+    return value.name if isinstance(value, Section) else str(value)
 
 
 def test_the_schema_is_one() -> None:
@@ -103,10 +119,99 @@ def test_every_key_is_described_and_every_mapping_closed() -> None:
 
 
 def test_no_words_of_the_library_are_left() -> None:
-    text = json.dumps(SCHEMA)
-    assert '"null"' not in text
-    assert '"title"' in text
-    assert text.count('"title"') == 1
+    assert '"null"' not in json.dumps(SCHEMA)
+
+
+def parts(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - any JSON
+    """Every schema in the schema, conditions apart: nobody sees what is wrong with these."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from parts(part)
+    elif isinstance(schema, dict):
+        yield schema
+        for name, part in schema.items():
+            if name in {"properties", "patternProperties", "$defs"}:
+                yield from parts([*part.values()])
+            elif name in {"then", "else", "items", "anyOf"}:
+                yield from parts(part)
+
+
+def test_the_schema_has_an_address_of_its_version() -> None:
+    assert SCHEMA["$id"] == f"{HOME}/raw/v{__version__}/config/schema.json"
+    assert SCHEMA["title"] == "Holdfast"
+
+
+def test_the_address_is_that_of_the_package() -> None:
+    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
+    assert project["urls"]["Homepage"] == HOME
+
+
+def test_every_mapping_and_every_key_has_a_title() -> None:
+    for section in SCHEMA["$defs"].values():
+        assert section["title"]
+    for described in objects(SCHEMA):
+        for key, value in described.get("properties", {}).items():
+            assert value["title"] == key
+
+
+def test_every_value_that_is_wrong_has_a_message_that_says_what_to_write() -> None:
+    checking = {"type", "enum", "const", "pattern", "additionalProperties"}
+    for part in parts(SCHEMA):
+        if checking & part.keys():
+            assert re.search(r"(?:^|\. )Write [^\\^]+\.$", part["errorMessage"]), part
+
+
+def test_every_key_is_explained_in_markdown() -> None:
+    for described in objects(SCHEMA):
+        for key, value in described.get("properties", {}).items():
+            text, *others = value["markdownDescription"].split("\n\n")
+            assert re.sub(r"[`\\]", "", text) == value["description"].replace("\\", ""), key
+            assert others[0].startswith("Write ")
+            if key in described.get("required", ()):
+                assert others[1:] == ["Required."]
+            else:
+                assert others[1:] in ([], [f"Default: `{_flow(value.get('default'))}`."]), key
+
+
+def _flow(default: object) -> str:
+    """How one writes a default in one line of YAML."""
+    if isinstance(default, list):
+        return f"[{', '.join(map(str, default))}]"
+    return json.dumps(default) if isinstance(default, bool) else str(default)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("a final /** the rest (* is one)", "a final `/**` the rest (`*` is one)"),
+        ("30s, 1.5KiB or 10MB/s; a 40th", "`30s`, `1.5KiB` or `10MB/s`; a 40th"),
+        ("[] or [10/s, 5000/h]", "`[]` or `[10/s, 5000/h]`"),
+        ("on_store_error decides.", "`on_store_error` decides."),
+        ("header:NAME, without: a space", "`header:NAME`, without: a space"),
+        ("2xx, 403+hint (say)", "`2xx`, `403+hint` (say)"),
+        ("${TOKEN} # !", "`${TOKEN}` \\# \\!"),
+    ],
+)
+def test_what_is_code_is_marked_as_such(text: str, marked: str) -> None:
+    assert markdown(text) == marked
+
+
+@pytest.mark.parametrize(("section", "name"), KEYS, ids=key_id)
+def test_every_key_shows_a_good_value(folder: Path, section: Section, name: str) -> None:
+    described = SCHEMA if section is FILE else SCHEMA["$defs"][section.name]
+    value = described["properties"][name]
+    examples = value.get("examples", [])
+    assert examples or "default" in value or isinstance(section.keys[name].shape, Section)
+    only_this = replace(section, keys={name: section.keys[name]})
+    for example in examples:
+        schema = {"$defs": SCHEMA["$defs"]} | value
+        jsonschema.Draft202012Validator(schema).validate(example)
+        (folder / "example.yaml").write_text(json.dumps({name: example}))
+        diagnostics = Diagnostics()
+        root = parse_file(Source("example.yaml", path=folder / "example.yaml"), diagnostics)
+        assert root is not None
+        Reader(diagnostics, Interpolation(ENVIRON, lambda _: None)).read_file(root, only_this)
+        assert not diagnostics.report(()).diagnostics
 
 
 def test_the_reference_has_every_key() -> None:

@@ -197,7 +197,7 @@ async def test_what_could_not_be_told_at_the_end_is_logged(
             (name,) = proxy.app._in_flight_keys._by_name
         server.resume()
     assert any(
-        "never told how 1 requests" in text and name in text
+        "the outcomes of 1 requests with keys could not be written" in text and name in text
         for text in (record.getMessage() for record in caplog.records)
     )
 

@@ -385,8 +385,10 @@ def _says(words: bytes) -> Useless:
         pytest.param(_out_of_memory, "OOM", id="it is out of memory"),
         pytest.param(_no_such_database, "DB index", id="it has no such database"),
         pytest.param(_says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "protocol", id="it speaks HTTP"),
-        pytest.param(_says(b"+OK\r\n"), "makes no sense", id="its answer is none"),
-        pytest.param(_says(b"*1\r\n$1\r\n1\r\n"), "makes no sense", id="its numbers are none"),
+        pytest.param(_says(b"+OK\r\n"), "its answer is invalid", id="its answer is none"),
+        pytest.param(
+            _says(b"*1\r\n$1\r\n1\r\n"), "its answer is invalid", id="its numbers are none"
+        ),
         pytest.param(_says(b""), "closed the connection", id="it hangs up"),
     ],
 )
@@ -470,7 +472,7 @@ async def test_pauses_that_it_may_not_hear_are_one_complaint(
         await eventually(lambda: tally.unanswered["subscribe"] >= 2)
         assert store.state == "up"
     (line,) = warnings(caplog)
-    assert "pauses that other instances tell of are not heard" in line
+    assert "pauses and keys that other instances announce are not received" in line
 
 
 # The end.

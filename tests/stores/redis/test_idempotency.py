@@ -164,7 +164,7 @@ async def test_a_record_that_makes_no_sense_is_an_error(
         await store.idempotency.claim(ask("one"))
         for field, value in fields.items():
             await client.hset(KEY, field, value)
-        with pytest.raises(StoreError, match="makes no sense, or is another version's"):
+        with pytest.raises(StoreError, match="is invalid, or of another version"):
             await store.idempotency.claim(ask("two"))
         assert tally.unanswered["claim"] == 1
         assert store.state == "up", "it concerns that key alone"
