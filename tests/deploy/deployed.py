@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 
 from proxy.cli import main
 from proxy.config import load
@@ -16,6 +17,10 @@ from tests.support.proxies import ROOT
 FOLDER = ROOT / "config" / "deploy"
 UPSTREAM = "https://api.example"
 TOKEN = "a-token-for-tests"
+
+older = [pytest.param(version, marks=pytest.mark.deep) for version in ("1.29", "1.33")]
+every_version = pytest.mark.parametrize("version", [*older, "1.37"])
+"""Those of Kubernetes: each schema takes seconds to read, and the files change seldom."""
 
 
 def run(program: str, *arguments: str) -> str:

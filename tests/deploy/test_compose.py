@@ -32,6 +32,7 @@ def test_it_keeps_to_the_schema_of_compose_files() -> None:
     run("check-jsonschema", *SCHEMA, str(FILE))
 
 
+@pytest.mark.deep
 def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
     wrong = tmp_path / "compose.yaml"
     wrong.write_text(FILE.read_text().replace("read_only:", "readonly:"))

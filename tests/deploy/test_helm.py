@@ -9,7 +9,16 @@ import pytest
 import yaml
 
 import proxy
-from tests.deploy.deployed import FOLDER, TOKEN, options_of_run, patience, run, settings_of, walk
+from tests.deploy.deployed import (
+    FOLDER,
+    TOKEN,
+    every_version,
+    options_of_run,
+    patience,
+    run,
+    settings_of,
+    walk,
+)
 from tests.test_repo import instructions
 
 CHART = FOLDER / "helm"
@@ -69,7 +78,7 @@ def test_helm_finds_nothing_wrong() -> None:
     assert "0 chart(s) failed" in run("helm", "lint", "--strict", str(CHART))
 
 
-@pytest.mark.parametrize("version", ["1.29", "1.37"])
+@every_version
 def test_it_keeps_to_the_schema_of_kubernetes(
     version: str, usual: Rendered, everything: Rendered
 ) -> None:

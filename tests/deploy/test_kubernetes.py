@@ -10,6 +10,7 @@ import yaml
 from tests.deploy.deployed import (
     FOLDER,
     TOKEN,
+    every_version,
     options_of_run,
     patience,
     run,
@@ -64,13 +65,14 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
     return Deployed(FILE if request.param == "manifest" else request.getfixturevalue("built"))
 
 
-@pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
+@every_version
 def test_it_keeps_to_the_schema_of_kubernetes(deployed: Deployed, version: str) -> None:
     said = run("kubernetes-validate", "--strict", "-k", version, str(deployed.file))
     known = deployed.resources.keys() - {"PodMonitor"}  # which is not Kubernetes's own
     assert said.count("passed") == len(known)
 
 
+@pytest.mark.deep
 def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.read_text().replace("restartPolicy: Always", "restartpolicy: Always"))
