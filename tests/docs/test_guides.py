@@ -91,6 +91,24 @@ def test_a_page_shows_the_example_as_it_is(page: str, example: str) -> None:
     assert shown.text.splitlines() == [f"# {example}.yaml", *lines[start:]]
 
 
+def test_all_files_for_payments_ask_for_a_key_wherever_money_moves(tmp_path: Path) -> None:
+    pages = (ROOT / "README.md", HOW_TO / "payments.md")
+    blocks = [block for page in pages for block in blocks_of(page) if block.language == "yaml"]
+    files = [block for block in blocks if "payments:" in block.text]
+    assert len(files) == 3
+    taken = set()
+    for block in files:
+        path = tmp_path / "payments.yaml"
+        path.write_text(block.text, encoding="utf-8")
+        pay = load([path], {}).settings.routes[0]
+        assert pay.idempotency is not None
+        assert pay.idempotency.required
+        assert pay.dead_letter is not None
+        taken.add((pay.name, pay.match))
+    [(_, match)] = taken
+    assert {*match.paths} == {"/v1/charges", "/v1/refunds", "/v1/payouts"}
+
+
 # Their words and ours.
 
 

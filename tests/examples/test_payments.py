@@ -18,6 +18,7 @@ from tests.support import (
     hang_up,
     response,
 )
+from tests.support.dead_letters import listed
 from tests.support.keys import KEY, is_replayed, post
 
 EXAMPLE = Example("payments.yaml")
@@ -46,11 +47,12 @@ class PaymentsApi:
 async def stage(
     *troubles: Behaviour, keys: Path = Path("keys.db")
 ) -> AsyncIterator[tuple[PaymentsApi, ScriptedUpstream, RunningProxy]]:
-    """The file, with its keys in a folder of the test's own."""
+    """The file, with its keys and letters in a folder of the test's own."""
     api = PaymentsApi(*troubles)
     async with ScriptedUpstream(api) as upstream:
         overlay = f"""
             store: {{url: "sqlite:{keys}", timeout: 5s}}
+            state_dir: letters
             upstreams: {{payments: {{urls: [{upstream.url}]}}}}
         """
         async with EXAMPLE.running(overlay) as proxy:
@@ -74,9 +76,10 @@ async def test_a_duplicate_gets_the_first_answer_from_here() -> None:
         assert len(upstream.requests) == 1
 
 
-async def test_a_payment_without_a_key_is_not_made() -> None:
+@pytest.mark.parametrize("path", [CHARGES, "/v1/refunds", "/v1/payouts"])
+async def test_a_payment_without_a_key_is_not_made(path: str) -> None:
     async with stage() as (api, _, proxy), proxy.client() as client:
-        got = await client.request("POST", CHARGES, body=b"pay")
+        got = await client.request("POST", path, body=b"pay")
         assert (got.status, got.reason_word) == (400, "key_missing")
         assert api.made == {}
 
@@ -97,6 +100,21 @@ async def test_where_nobody_knows_the_key_is_held_until_somebody_decides() -> No
         record = held.problem["record"]
         assert (await proxy.admin("DELETE", f"/keys/{record}")).status == 200
         assert (await post(proxy, target=CHARGES)).status == 201
+
+
+@pytest.mark.parametrize(
+    "trouble", [hang_up, answer(response(503)), answer(response(500)), answer(response(507))]
+)
+async def test_a_person_hears_of_a_held_key_before_the_client_asks_again(
+    trouble: Behaviour,
+) -> None:
+    async with stage(*[trouble] * 4) as (_, _, proxy):
+        failed = await post(proxy, target=CHARGES)
+        [letter] = await listed(proxy)
+        assert failed.get("Holdfast-Dead-Letter") == letter["id"]
+        assert letter["may_have_run"]
+        held = await post(proxy, target=CHARGES)
+        assert (held.status, held.reason_word) == (409, "outcome_unknown")
 
 
 async def test_reading_needs_no_key_and_is_retried() -> None:

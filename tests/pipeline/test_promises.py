@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -52,6 +53,67 @@ async def released() -> None:
         await post(proxy)
         assert (await post(proxy)).status == 409
         assert len(upstream.requests) == 1
+
+
+async def another_caller() -> None:
+    for scope, runs in (("authorization", 2), ("x-tenant", 1)):
+        async with keyed(f"{{scope: [header:{scope}], on_ambiguous: hold}}") as (upstream, proxy):
+            for token in ("old", "new"):
+                await post(proxy, f"Authorization: Bearer {token}", "X-Tenant: acme")
+            assert len(upstream.requests) == runs
+    async with keyed(HOLD) as (upstream, proxy):
+        for field in ("Authorization: Bearer x", "X-Api-Key: x", "X-Tenant: acme", "X-Tenant: b"):
+            await post(proxy, field)
+        assert len(upstream.requests) == 3
+
+
+def route_of(path: str, name: str = "", scope: str = "authorization") -> str:
+    """A route whose keys are tried, in one line of YAML."""
+    named = f"name: {name}, " if name else ""
+    keys = f"idempotency: {{on_ambiguous: hold, scope: [header:{scope}]}}"
+    return f"{{{named}match: {{path: {path}}}, upstream: api, {keys}}}"
+
+
+async def another_route() -> None:
+    named = route_of("/**", "pay")
+    for before, after, runs in (
+        (named, route_of("/**", "payments"), 2),
+        (route_of("[/pay, /buy]"), route_of("[/buy, /pay]"), 2),
+        (named, f"{route_of('/pay', 'new')}, {named}", 2),
+        (named, route_of("/**", "pay", "x-tenant"), 2),
+        # What helps, and what changes nothing.
+        (route_of("[/pay, /buy]"), route_of("[/pay, /sell]"), 1),
+        (named, route_of("[/buy, /pay]", "pay"), 1),
+    ):
+        for restarts in (False, True):
+            assert await runs_over(before, after, restarts=restarts) == runs, (before, after)
+    assert await runs_over(named, named, restarts=True, moved=True) == 2
+
+
+async def runs_over(before: str, after: str, *, restarts: bool, moved: bool = False) -> int:
+    """How often a request runs that is sent once before and once after a change of the file."""
+    fields = ("Authorization: Bearer x", "X-Tenant: acme")
+    with TemporaryDirectory() as folder:
+        async with ScriptedUpstream() as upstream:
+
+            def file(routes: str, name: str = "keys.db") -> str:
+                return (
+                    f"store: {{url: 'sqlite:{folder}/{name}', timeout: 5s}}\n"
+                    f"upstreams: {{api: '{upstream.url}'}}\nroutes: [{routes}]\n"
+                )
+
+            async with running(file(before)) as proxy:
+                await post(proxy, *fields, target="/pay")
+                if not restarts:
+                    usual = proxy.config.read_text()
+                    assert usual.count(before) == 1
+                    proxy.config.write_text(usual.replace(before, after))
+                    assert (await proxy.admin("POST", "/-/reload")).status == 200
+                    await post(proxy, *fields, target="/pay")
+            if restarts:
+                async with running(file(after, "moved.db" if moved else "keys.db")) as proxy:
+                    await post(proxy, *fields, target="/pay")
+            return len(upstream.requests)
 
 
 async def forgotten_by_memory() -> None:
@@ -126,6 +188,8 @@ Scenario = Callable[[], Awaitable[None]]
 
 SCENARIOS: dict[str, Scenario | tuple[str, ...]] = {
     "`on_ambiguous: release`": released,
+    "the same key comes with another credential": another_caller,
+    "the same key comes to another route": another_route,
     "`store: memory` and a restart": forgotten_by_memory,
     "the memory store is full": (
         "stores.memory.test_idempotency:test_where_there_are_too_many_the_oldest_go",
