@@ -19,6 +19,7 @@ MOVING = sorted(HOW_TO.glob("from-*.md"))
 TASKS = [
     HOW_TO / f"{name}.md"
     for name in (
+        "dead-letters",
         "held-key",
         "kubernetes",
         "llm-api",

@@ -40,6 +40,8 @@ _MASKS = (
     (re.compile(r"^ended: .*", re.MULTILINE), "ended: TIME"),
     (re.compile(r" +[\d.]+m?s(?:/[\d.]+m?s)?(?![\w/.])"), " TIME"),
     (re.compile(r"\b[0-9a-f]{32,}\b"), "DIGEST"),
+    (re.compile(r"\b[0-9a-f]{20}\b"), "LETTER"),
+    (re.compile(r"(?<=LETTER  )\d\d-\d\d \d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[-\d]{10}[T ][:\d]{8}(?:\.\d{3})?Z"), "TIME"),
 )
 
