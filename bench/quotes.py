@@ -259,6 +259,9 @@ def other_ratios(run: Run) -> str:
     sentences = [f"For a small GET {_list(lean)} of Holdfast's CPU."] if lean else []
     upload = _ratio(run, "upload", SUBJECT, ENVOY, "cpu_mib")
     sentences.append(f"An upload of 1 MiB takes {upload} times Envoy's CPU.")
+    slowest = run.ratio("get", SUBJECT, ENVOY, "p99")
+    if slowest is not None:
+        sentences.append(f"At full load Holdfast's p99 is {slowest['median']:.2f} times Envoy's.")
     carried = run.median("get", SUBJECT, "cpu")
     if carried is not None:
         sentences.append(f"One core carries some {_carried(carried)} such GETs per second.")

@@ -102,6 +102,39 @@ ANSWERS = {
         "Retry-After",
     ),
     "Does it speak HTTP/2, gRPC or WebSocket?": ("docs/reference/http.md#protocols", "gRPC"),
+    "Does it take part in traces?": ("docs/reference/http.md#messages", "no\n  spans of its own"),
+    "Can it reach upstreams through a corporate proxy?": (
+        "docs/reference/http.md#protocols",
+        "**No outbound proxy.**",
+    ),
+    "Does it follow redirects?": ("docs/reference/http.md#messages", "are not followed"),
+    "Does it compress?": ("docs/reference/http.md#messages", "Nothing is compressed"),
+    "How do I leave an upstream alone that keeps failing?": (
+        "docs/explanation/repeats.md#breaker",
+        "breaker",
+    ),
+    "What does a caller get in place of a failure?": (
+        "docs/explanation/repeats.md#fallback",
+        "fallback",
+    ),
+    "How do I set a credential for the upstream?": (
+        "docs/reference/configuration.md#policy-keys",
+        "`headers.request.set`",
+    ),
+    "How do I trust an authority of my own?": (
+        "docs/reference/configuration.md#an-upstream",
+        "`tls.ca`",
+    ),
+    "How do I bound the time of a call?": ("docs/explanation/request-life.md#time", "`timeout`"),
+    "How do I list failed requests?": ("docs/how-to/dead-letters.md#1-find-it", "dlq list"),
+    "How do I keep keys when a container is replaced?": (
+        "docs/how-to/deploy.md#container",
+        "sqlite:/var/lib/holdfast/keys.db",
+    ),
+    "Must I keep the name of a route?": (
+        "docs/explanation/promises.md#a-second-execution",
+        "give routes a `name`, and keep it",
+    ),
     "What does it cost in CPU and latency?": ("README.md#what-it-costs", "Envoy"),
     "Can it use more than one core?": (
         "docs/how-to/workers.md#use-more-than-one-core",
