@@ -137,9 +137,10 @@ dist: $(VENV)/.dev ## build wheel and source distribution into dist/
 sbom: $(VENV)/.dev ## write the bill of materials (CycloneDX) into dist/
 	@$(BIN)/python -m tests.release.sbom --created "$$(git log -1 --format=%ct)"
 
-image: $(VENV)/.runtime ## build the container image, with labels that say what it is built from
+# Needs no environment: what the image installs comes from the locks, inside of it.
+image: ## build the container image, with labels that say what it is built from
 	@docker build --tag holdfast \
-	  --build-arg VERSION="$$($(BIN)/python -c 'import proxy; print(proxy.__version__)')" \
+	  --build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' proxy/__init__.py)" \
 	  --build-arg REVISION="$$(git rev-parse HEAD)" \
 	  --build-arg CREATED="$$(git log -1 --format=%cI)" .
 
@@ -172,9 +173,12 @@ $(VENV)/.docs: pyproject.toml $(DEV_LOCK) | $(BIN)/python
 	@$(INSTALL_DOCS)
 	@touch $(VENV)/.runtime $@
 
+# In CI they are in the lock, and so in .dev.
 $(VENV)/.release: pyproject.toml $(VENV)/.dev | $(BIN)/python
+ifneq ($(CI),true)
 	@echo "Installing the tools of a release into $(VENV) ..."
 	@$(INSTALL) --editable '.[release]'
+endif
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
