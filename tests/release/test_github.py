@@ -174,8 +174,8 @@ def test_dependabot_is_asked_only_for_what_it_can_read() -> None:
     """It does not resolve the arguments of ``FROM``: the base image is a step of a release."""
     asked = [one["package-ecosystem"] for one in parsed(GITHUB / "dependabot.yml")["updates"]]
     assert asked == ["github-actions"]
-    first = (ROOT / "RELEASING.md").read_text().partition("## Steps\n\n1. ")[2].partition("\n2. ")[0]
-    assert "base image" in first
+    steps = (ROOT / "RELEASING.md").read_text().partition("\n## Steps\n")[2]
+    assert "base image" in steps.partition("\n2. ")[0]
 
 
 # Forms.

@@ -140,8 +140,9 @@ def test_make_image_fills_the_labels(tmp_path: Path) -> None:
     commit = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True)
     revision, created = commit.stdout.split()
     environment = tmp_path / "venv"
+    image = ["make", "image", f"VENV={environment}"]
     subprocess.run(
-        ["make", "image", f"VENV={environment}"],
+        image,
         cwd=ROOT,
         check=True,
         capture_output=True,

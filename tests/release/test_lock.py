@@ -117,8 +117,9 @@ def test_ci_installs_from_the_lock_and_developers_what_is_allowed(tmp_path: Path
             for name, value in os.environ.items()
             if not name.startswith("MAKE") and name != "CI"
         }
+        make = ["make", "--dry-run", target, f"VENV={tmp_path}"]
         return subprocess.run(
-            ["make", "--dry-run", target, f"VENV={tmp_path}"],
+            make,
             cwd=ROOT,
             check=True,
             capture_output=True,
