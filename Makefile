@@ -58,7 +58,7 @@ demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; C
 
 # Programs that some tests need and no Python package brings. `make test` gets what it can put into
 # .venv; this installs the rest, as root.
-tools: $(VENV)/.dev ## install the programs that tests need: promtool, openssl, Redis, wrk, npm
+tools: $(VENV)/.dev ## install the programs that tests need, as root: CONTRIBUTING.md lists them
 	@$(BIN)/python -m tests.support.tools --install
 
 # Most tests, JOBS at a time; then those that measure, which are disturbed least by each other.
