@@ -14,6 +14,7 @@ ONLY ?=
 # Tests wait more than they work: twice as many at a time as there are cores.
 JOBS ?= 4
 REPORTS := .pytest_cache/reports
+SPHINX = $(BIN)/python -m sphinx -q -W -n --keep-going -d build/doctrees
 PYTEST = $(BIN)/python -m pytest --quiet
 PARALLEL := --numprocesses $(JOBS) --dist worksteal
 # What measures takes off the time that others had the cores, and mostly waits.
@@ -107,9 +108,10 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/python -m tests.generate --check
 
 # A link or an anchor that leads nowhere is a warning, and a warning is an error.
-docs: $(VENV)/.docs ## build the site from docs/, with search, into build/docs
-	@$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs build/docs
-	@echo "build/docs/index.html"
+docs: $(VENV)/.docs ## build the site from docs/, with search, and man pages into build/
+	@$(SPHINX) -b html docs build/docs
+	@$(SPHINX) -b man docs build/man
+	@echo "build/docs/index.html, build/man/holdfast.1, build/man/holdfast.yaml.5"
 
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
 mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
