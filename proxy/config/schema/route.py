@@ -198,7 +198,11 @@ ROUTE = Section(
     make=_route,
     keys={
         **POLICY.keys,
-        "name": Key(Name(), "For metrics, logs and messages. Default: its path.", written=None),
+        "name": Key(
+            Name(),
+            "For metrics, logs, limits and stored keys. Default: its first path.",
+            written=None,
+        ),
         "match": Key(MATCH, "/v1/**, or POST /v1/charges, or a mapping."),
         "upstream": Key(Name(), "The name of an upstream."),
         "policy": Key(
