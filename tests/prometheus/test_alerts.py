@@ -146,17 +146,24 @@ POD = {
     "namespace": "shop",
     "pod_name": "app-1",
     "pod_ip": "10.0.0.1",
-    "pod_annotation_prometheus_io_scrape": "true",
-    "pod_annotation_prometheus_io_port": "9901",
+    "pod_phase": "Running",
     "pod_container_name": "holdfast",
+    "pod_container_port_name": "holdfast-admin",
+    "pod_container_port_number": "9901",
 }
-"""What Kubernetes tells Prometheus of a pod."""
+"""What Kubernetes tells Prometheus of each port of a pod."""
 
 
-def test_pods_become_targets_by_their_annotations(tmp_path: Path) -> None:
-    another_container = POD | {"pod_container_name": "app"}
-    not_annotated = POD | {"pod_annotation_prometheus_io_scrape": ""}
-    config = scrape_config(tmp_path, POD, another_container, not_annotated)
+def test_pods_become_targets_by_the_name_of_the_port(tmp_path: Path) -> None:
+    of_the_app = POD | {
+        "pod_container_name": "app",
+        "pod_container_port_name": "http",
+        "pod_container_port_number": "8000",
+        "pod_annotation_prometheus_io_scrape": "true",
+        "pod_annotation_prometheus_io_port": "8000",
+    }
+    without_a_port = POD | {"pod_container_port_name": "", "pod_container_port_number": ""}
+    config = scrape_config(tmp_path, POD, of_the_app, without_a_port)
     look = ("check", "service-discovery", "--timeout=1s", str(config), "holdfast-pods")
     found = [target["labels"] for target in json.loads(run(tool("promtool"), *look))]
     [labels] = filter(None, found)
@@ -183,10 +190,11 @@ def scrape_config(folder: Path, *found: dict[str, str]) -> Path:
     assert pods.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     pods["static_configs"] = [
         {
-            "targets": [f"10.0.0.{number}:8080"],
+            # The address that Kubernetes's discovery gives.
+            "targets": [f"{pod['pod_ip']}:{pod['pod_container_port_number']}".rstrip(":")],
             "labels": {f"__meta_kubernetes_{name}": value for name, value in pod.items()},
         }
-        for number, pod in enumerate(found)
+        for pod in found
     ]
     config["rule_files"] = [str(FOLDER / file) for file in config["rule_files"]]
     file = folder / "prometheus.yaml"
