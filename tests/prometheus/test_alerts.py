@@ -163,11 +163,12 @@ def test_pods_become_targets_by_the_name_of_the_port(tmp_path: Path) -> None:
         "pod_annotation_prometheus_io_port": "8000",
     }
     without_a_port = POD | {"pod_container_port_name": "", "pod_container_port_number": ""}
-    config = scrape_config(tmp_path, POD, of_the_app, without_a_port)
+    not_running = [POD | {"pod_phase": phase} for phase in ("Pending", "Succeeded", "Failed")]
+    config = scrape_config(tmp_path, POD, of_the_app, without_a_port, *not_running)
     look = ("check", "service-discovery", "--timeout=1s", str(config), "holdfast-pods")
     found = [target["labels"] for target in json.loads(run(tool("promtool"), *look))]
     [labels] = filter(None, found)
-    assert len(found) == 3
+    assert len(found) == 6
     shown = {"__address__", "__metrics_path__", "instance", "job", "namespace", "pod"}
     assert {name: value for name, value in labels.items() if name in shown} == {
         "__address__": "10.0.0.1:9901",
