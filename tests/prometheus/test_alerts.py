@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.prometheus.exposed import labels_by_name, scrape, unknown
-from tests.support import ScriptedUpstream, one_route, running
+from tests.support import ScriptedUpstream, answer, one_route, response, running
 from tests.support.keys import new_key, post
 from tests.support.proxies import ROOT
 from tests.support.redis_server import redis_server
@@ -222,6 +222,29 @@ async def test_they_ask_for_metrics_and_labels_that_there_are() -> None:
         known[rule["record"]] = {"route"}
     for alert in ALERTS:
         assert unknown(alert["expr"], known) == [], alert["alert"]
+
+
+@pytest.mark.parametrize(
+    ("retry", "retried"), [("", False), ("retry: {attempts: 2, backoff: {base: 1ms}}", True)]
+)
+async def test_only_a_route_with_retries_counts_what_was_to_be_retried(
+    retry: str, *, retried: bool
+) -> None:
+    """By which the share of saved requests leaves out routes with a fallback alone."""
+    share = next(rule["expr"] for rule in RECORDED if "retry_success" in rule["record"])
+    [reasons] = re.findall(r'reason=~"(retried\|.+?)"', share)
+    async with ScriptedUpstream() as upstream:
+        upstream.script(answer(response(503)), answer(response(503)))
+        config = one_route(upstream, f"fallback: {{status: 503}}\n{retry}")
+        async with running(config) as proxy:
+            await proxy.get("/")
+            metrics = await proxy.metrics()
+    counted = {
+        reason: metrics.total("holdfast_retry_verdicts_total", reason=reason)
+        for reason in (*reasons.split("|"), "attempts_exhausted")
+    }
+    assert counted.pop("attempts_exhausted") == 1
+    assert any(counted.values()) is retried, counted
 
 
 async def test_a_store_that_is_gone_shows_as_failed_connects() -> None:
