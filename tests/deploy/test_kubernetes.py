@@ -158,7 +158,19 @@ async def test_it_serves(deployed: Deployed, tmp_path: Path) -> None:
 # The component.
 
 
-def test_the_pod_monitor_means_the_pods_of_the_sidecar(built: Path) -> None:
+def test_the_example_can_be_applied_without_the_prometheus_operator(built: Path) -> None:
+    assert Deployed(built).resources.keys() == {"ConfigMap", "Deployment", "NetworkPolicy"}
+
+
+def test_the_pod_monitor_means_the_pods_of_the_sidecar(tmp_path: Path) -> None:
+    folder = tmp_path / "kustomize"
+    shutil.copytree(EXAMPLE.parent, folder)
+    file = folder / "example" / "kustomization.yaml"
+    text = file.read_text()
+    assert "  # - ../pod-monitor  # with the Prometheus operator\n" in text
+    file.write_text(text.replace("# - ../pod-monitor", "- ../pod-monitor"))
+    built = tmp_path / "built.yaml"
+    built.write_text(build(folder / "example"))
     deployed = Deployed(built)
     monitor = deployed.resources["PodMonitor"]["spec"]
     assert (
