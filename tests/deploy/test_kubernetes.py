@@ -17,13 +17,16 @@ from tests.deploy.deployed import (
     settings_of,
     walk,
 )
+from tests.docs.kit.pages import blocks_of
 from tests.support import ScriptedUpstream, eventually, subprocess_proxy
+from tests.support.proxies import ROOT
 from tests.support.tools import tool
 from tests.test_repo import instructions
 
 FILE = FOLDER / "kubernetes.yaml"
 EXAMPLE = FOLDER / "kustomize" / "example"
 PROMETHEUS = FOLDER.parent / "prometheus" / "prometheus.yaml"
+PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 SECRETS = "/run/secrets/holdfast"
 MEBIBYTE = 1024 * 1024
 API_TOKEN = "a-token-of-the-api"
@@ -153,6 +156,12 @@ def test_prometheus_finds_it(deployed: Deployed) -> None:
 
 async def test_it_serves(deployed: Deployed, tmp_path: Path) -> None:
     await walk(deployed.config(tmp_path))
+
+
+def test_the_page_shows_the_configuration_of_the_manifest() -> None:
+    [shown] = [block for block in blocks_of(PAGE) if block.file == "holdfast.yaml"]
+    deployed = Deployed(FILE).resources["ConfigMap"]["data"]["holdfast.yaml"]
+    assert yaml.safe_load(shown.text) == yaml.safe_load(deployed)
 
 
 # The component.
