@@ -139,7 +139,7 @@ def differences(script: Script) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "count",
-    [2_000, pytest.param(100_000, marks=[pytest.mark.deep, pytest.mark.timeout(900)])],
+    [6_000, pytest.param(100_000, marks=[pytest.mark.deep, pytest.mark.timeout(900)])],
 )
 async def test_a_request_that_may_have_run_is_never_sent_twice(count: int) -> None:
     policies = random_policies(POLICIES)

@@ -507,6 +507,7 @@ def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, reason: Ver
             VerdictReason.NOT_RETRYABLE_KIND,
         ),
         (Outcomes(frozenset(), frozenset({429})), AttemptResult(None, 429), VerdictReason.RETRIED),
+        (Outcomes(frozenset(), frozenset({400})), AttemptResult(None, 400), VerdictReason.RETRIED),
         (Outcomes(frozenset()), AttemptResult(None, 429), VerdictReason.SUCCESS),
         (
             Outcomes(frozenset(), hinted=frozenset({403})),
@@ -522,6 +523,11 @@ def test_unsafe(unsafe: str, request_: Asked, result: AttemptResult, reason: Ver
 )
 def test_on(on: Outcomes, result: AttemptResult, reason: VerdictReason) -> None:
     assert verdict(GET, result, by=rules(on=on)).reason is reason
+
+
+def test_the_statuses_after_which_another_attempt_may_follow() -> None:
+    on = Outcomes(frozenset(), frozenset({500, 503}), hinted=frozenset({403, 503}))
+    assert rules(on=on, refused=frozenset({429, 500})).statuses == {403, 429, 500, 503}
 
 
 def test_a_listed_status_that_is_a_refusal_is_repeated_for_every_method() -> None:
@@ -545,7 +551,8 @@ def test_a_hint_is_a_floor_and_spread_only_on_top() -> None:
     hinted = with_hint(503, wait=2.0)
     assert waits(hinted) == RetryDelay(2.0, "hint")
     assert waits(hinted, replace(CALM, roll=0.5)) == RetryDelay(2.5, "hint")
-    assert waits(hinted, backoff=Backoff(jitter=JitterStrategy.NONE)) == RetryDelay(2.0, "hint")
+    none = Backoff(jitter=JitterStrategy.NONE)
+    assert waits(hinted, replace(CALM, roll=0.5), backoff=none) == RetryDelay(2.0, "hint")
 
 
 def test_what_is_added_to_a_hint_gives_way_to_the_deadline() -> None:
@@ -581,6 +588,25 @@ def test_a_wait_that_would_use_up_the_time_is_not_begun() -> None:
     assert waits(LISTED, replace(CALM, time_left=math.inf), backoff=backoff) == RetryDelay(
         8.0, "backoff"
     )
+
+
+@pytest.mark.parametrize(
+    ("backoff", "hint", "longest", "chosen"),
+    [
+        pytest.param(2.0, None, None, RetryDelay(2.0, "backoff"), id="all the time that is left"),
+        pytest.param(2.001, None, None, VerdictReason.DEADLINE, id="and more"),
+        pytest.param(0.0, 2.0, None, RetryDelay(2.0, "hint"), id="a hint of all that is left"),
+        pytest.param(0.0, 2.001, None, VerdictReason.DEADLINE, id="and of more"),
+        pytest.param(0.0, 1.0, 1.0, RetryDelay(1.0, "hint"), id="the longest hint"),
+        pytest.param(0.0, 1.001, 1.0, VerdictReason.HINT_TOO_LONG, id="and a longer one"),
+        pytest.param(1.0, 1.0, None, RetryDelay(1.0, "hint"), id="a hint as long as ours"),
+    ],
+)
+def test_the_longest_waits(
+    backoff: float, hint: float | None, longest: float | None, chosen: RetryDelay | VerdictReason
+) -> None:
+    wait = choose_wait(backoff, hint, time_left=2.25, longest=longest, roll=0.0, least_attempt=0.25)
+    assert wait == chosen
 
 
 def test_no_fields_are_no_hint() -> None:

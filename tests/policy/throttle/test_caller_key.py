@@ -164,3 +164,8 @@ def test_a_digest_is_short_and_tells_values_apart() -> None:
     assert len({digest(value) for value in values}) == len(values)
     assert {len(digest(value)) for value in values} == {16}
     assert digest(b"a") == digest(b"a")
+
+
+def test_a_guess_of_a_value_is_not_confirmed_without_the_key() -> None:
+    assert len({digest(b"a"), digest(b"a", b"one key"), digest(b"a", b"another")}) == 3
+    assert digest(b"a", b"one key") == digest(b"a", b"one key")

@@ -68,6 +68,13 @@ def test_there_are_so_many_shared_ones_and_no_more() -> None:
     assert max(found.values()) < 3 * min(found.values()), "they are about even"
 
 
+def test_who_shares_a_bucket_finds_it_as_it_was_left() -> None:
+    table: CallerTable[list[str]] = CallerTable(0)
+    for caller in ("d1", "d2", "d1"):
+        table.shared(name(caller), lambda _: []).append(caller)
+    assert list(table.buckets()) == [["d1", "d2", "d1"]]
+
+
 @pytest.mark.parametrize("caller", ["new", "known"])
 def test_an_idle_one_makes_room_for_anybody(caller: str) -> None:
     stage = Stage()

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from proxy.policy.settings import Rate
 from proxy.policy.throttle.gcra import Gcra, GcraMeter
+from proxy.policy.throttle.pacing import Pace
 from tests.support.depth import FUZZ
 from tests.vectors.load import cases, group
 
@@ -136,6 +137,75 @@ def test_a_drained_bucket_opens_with_one_call_and_goes_on_at_the_rate() -> None:
     assert rule.remaining(state, 110.0) == 1
     assert rule.closed_until(state, 105.0) == state, "never earlier"
     assert rule.reserve(state, 99.0)[1] == 10.5, "a step back is still cut down"
+
+
+def test_the_rule_of_a_pace() -> None:
+    pace = Pace(10, width=1_500_000_000, burst=3, early=5_000_000, window=1_100_000_000)
+    assert Gcra.of(pace) == Gcra(Rate(10, 1.5), 3, early=0.005)
+
+
+@pytest.mark.parametrize(
+    ("left", "until", "ahead"),
+    [
+        pytest.param(4, 100.0, 0.0, id="a whole burst is left"),
+        pytest.param(1, 100.0, 0.0, id="one call is left"),
+        pytest.param(0, 100.0, 0.5, id="none: the next one is an interval ahead"),
+        pytest.param(4, 110.0, 10.0, id="closed for ten seconds"),
+    ],
+)
+def test_a_rule_that_reaches_as_far_as_its_state_and_no_further(
+    left: int, until: float, ahead: float
+) -> None:
+    rule = rule_of(2, 1, burst=4)
+    state = rule.leaving(left, 100.0)
+    if until > 100.0:
+        state = rule.closed_until(state, until)
+    reaching = rule.reaching(state, 100.0)
+    assert reaching.ahead == ahead
+    assert reaching.name == rule.name
+    assert reaching.reserve(state, 100.0)[1] == ahead
+    assert reaching.reserve(state, 0.0)[1] <= ahead + 0.5, "a step back is cut down"
+
+
+# Other rules: what was sent by one counts for the other.
+
+FAST, SLOW = Rate(10, 1.0), Rate(1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "used", "after", "counts"),
+    [
+        pytest.param(Gcra(FAST, 5), 2, Gcra(SLOW, 5), 2, id="slower: what was used stays used"),
+        pytest.param(Gcra(FAST, 3), 2, Gcra(SLOW, 5), 4, id="a larger burst leaves no more"),
+        pytest.param(Gcra(FAST, 5), 2, Gcra(SLOW, 3), 2, id="a smaller one leaves less"),
+        pytest.param(Gcra(FAST, 5), 4, Gcra(SLOW, 3), 3, id="but it is not used up twice"),
+        pytest.param(Gcra(FAST, 5), 2, Gcra(SLOW, 1), 1, id="nor is one call"),
+        pytest.param(Gcra(FAST, 5), 0, Gcra(SLOW, 5), 0, id="nothing was used"),
+        pytest.param(Gcra(SLOW, 5), 4, Gcra(FAST, 3), 4, id="faster: all that was used counts"),
+        pytest.param(Gcra(FAST, 5), 4, Gcra(FAST, 3), 4, id="equally fast"),
+    ],
+)
+def test_what_another_rule_has_used(before: Gcra, used: int, after: Gcra, counts: int) -> None:
+    state = after.after(before, Fraction(used), 100.0)
+    assert after.used(state, 100.0) == counts
+
+
+@pytest.mark.parametrize(
+    ("former", "used", "counts"),
+    [
+        pytest.param(Gcra(SLOW, 2), 0, 1, id="a slower one counts each call"),
+        pytest.param(Gcra(SLOW, 2), 1, 2, id="up to its burst"),
+        pytest.param(Gcra(SLOW, 2), 2, 2, id="and not beyond it"),
+        pytest.param(Gcra(Rate(5, 1.0), 2), 2, 3, id="an equally fast one counts on"),
+        pytest.param(Gcra(FAST, 2), 2, 3, id="and so does a faster one"),
+    ],
+)
+def test_what_a_former_rule_counts_while_another_is_in_force(
+    former: Gcra, used: int, counts: int
+) -> None:
+    state = former.leaving(former.burst - used, 100.0)
+    state = former.next_after(Gcra(Rate(5, 1.0), 4), state, 100.0)
+    assert former.used(state, 100.0) == counts
 
 
 many = pytest.mark.parametrize("calls", [100_000, pytest.param(1_000_000, marks=pytest.mark.deep)])

@@ -196,6 +196,15 @@ def test_a_second_pause(until: float, opens: float, *, window: bool) -> None:
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
+def test_of_two_pauses_the_longer_one_is_shortened(*, window: bool) -> None:
+    limiter = limiter_of(TEN, burst=5, window=window)
+    limiter.close_until(START, START + 20)
+    limiter.close_until(START, START + 5)
+    limiter.change(limits(TEN, burst=5, window=window), START, START + 10)
+    assert limiter.wait(START, 1) == pytest.approx(10.0 if window else 10.1)
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["gcra", "window"])
 def test_a_pause_that_is_over_takes_the_burst_away(*, window: bool) -> None:
     limiter = limiter_of(TEN, burst=5, window=window)
     limiter.close_until(START, START - 100)
@@ -285,6 +294,45 @@ def test_a_rate_of_the_same_period_is_the_same_limit() -> None:
     assert [quota.remaining for quota in limiter.quotas(START + 1)] == [0, 2]
     limiter.change(limits(Rate(1, 3600.0), burst=2), START + 1, OPEN)
     assert limiter.wait(START + 1, 1) == 3599, "it counts from the last call"
+
+
+def test_a_rate_counts_on_for_its_own_period_and_not_for_another_one() -> None:
+    limiter = limiter_of(Rate(1, 1.0), Rate(1, 3600.0), burst=2)
+    assert limiter.take(START, 0)
+    assert limiter.take(START + 10, 0)
+    limiter.change(limits(Rate(2, 3600.0), Rate(2, 1.0), burst=2), START + 10, OPEN)
+    assert [quota.remaining for quota in limiter.quotas(START + 10)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        pytest.param(0.0, 0, id="at once: all of it is used up"),
+        pytest.param(0.2, 1, id="two came back, and one went out meanwhile"),
+        pytest.param(0.6, 4, id="all came back before that one"),
+    ],
+)
+def test_a_rate_that_comes_back_knows_what_it_knew(later: float, left: int) -> None:
+    limiter = limiter_of(TEN, burst=5)
+    assert take_all(limiter, START) == 5
+    limiter.change(limits(Rate(5, 1.0)), START, OPEN)
+    assert take_all(limiter, START + later) == (1 if later else 0)
+    limiter.change(limits(TEN, burst=5), START + later, OPEN)
+    assert take_all(limiter, START + later) == left
+
+
+def test_an_unchanged_rate_does_not_learn_from_one_that_goes() -> None:
+    limiter = limiter_of(TEN, Rate(1, 1.0), burst=3)
+    assert take_all(limiter, START) == 3
+    assert limiter.take(START + 1, 0)
+    limiter.change(limits(TEN, burst=3), START + 1, OPEN)
+    assert take_all(limiter, START + 1) == 2
+
+
+def test_a_rate_is_known_by_what_was_configured_whatever_its_pace() -> None:
+    settings = limits(TEN, Rate(100, 60.0))
+    limiter = LocalRateLimiter(settings, START)
+    assert [quota.name for quota in limiter.quotas(START)] == ["10-per-1s", "100-per-60s"]
 
 
 def test_a_new_window_is_told_by_the_one_that_knows_most() -> None:

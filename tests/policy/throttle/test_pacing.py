@@ -227,6 +227,27 @@ def test_beyond_the_margin_gcra_exceeds_by_little_and_a_window_by_all() -> None:
         assert 20 < seen <= most
 
 
+@pytest.mark.parametrize(
+    ("burst", "most"),
+    [
+        pytest.param(None, 10, id="nothing is written: the rate, and not one more"),
+        pytest.param(1, 10, id="one by one"),
+        pytest.param(5, 14, id="a burst goes out besides"),
+    ],
+)
+def test_the_most_in_one_window(burst: int | None, most: int) -> None:
+    assert most_in_window(Rate(10, 1.0), burst) == most
+
+
+def test_instances_that_share_a_rate_send_one_by_one_and_together_no_more_than_it() -> None:
+    rate = Rate(100, 60.0)
+    alone = pace(ThrottleSettings((rate,)), rate)
+    assert alone.burst == 3
+    share = alone.shared_by(4)
+    assert share == replace(alone, width=4 * alone.width, burst=1)
+    assert share.interval == pytest.approx(4 * alone.interval)
+
+
 @fewer(10)
 @given(
     count=st.integers(1, 10**5),

@@ -98,8 +98,10 @@ def test_the_first_one_after_it_was_drained_counts_unless_it_is_taken_back() -> 
     assert not log.take(52.0, 0)
     assert log.take(60.0, 0)
     assert slots(log, 60.0, 4) == [65, 70, 75, 80]
+    assert [log.remaining(now) for now in (60.0, 64.9, 65.0, 70.0)] == [0, 0, 1, 2]
     log.take_back()
     assert slots(log, 60.0, 4) == [60, 65, 70, 75]
+    assert log.remaining(60.0) == 1
 
 
 def test_drained_again_it_gives_out_nothing_earlier() -> None:
@@ -157,6 +159,7 @@ def test_a_log_that_goes_on_from_another_one(
 ) -> None:
     log = log_of(0.0, 1.0, 2.0).changed_to(Rate(count, period), 3.0)
     assert slots(log, 3.0, count) == expected
+    assert len(log) == min(count, 3), "what counts no more is forgotten"
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,40 @@ def test_a_newcomer(settings: ThrottleSettings, before: int, within: float, outc
     assert story.queue.waiting == waiting + (outcome == "line")
 
 
+@pytest.mark.parametrize("comes_back", [False, True], ids=["in the queue", "come back"])
+def test_nobody_is_let_out_before_those_who_wait(*, comes_back: bool) -> None:
+    story = Story(limits(TEN))
+    if comes_back:
+        assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED))
+    else:
+        story.queue.join(Caller("a", START), START)
+    assert story.queue.reserve(START) is None
+    assert story.queue.take(START) is None
+    another = Reservation.of(story.queue, ReservationState.RELEASED)
+    assert story.queue.reserve_again(another, START) is not comes_back
+
+
+@pytest.mark.parametrize("rates", [(TEN,), ()], ids=["a rate", "no rate"])
+@pytest.mark.parametrize(
+    ("now", "opens"),
+    [
+        pytest.param(1.999, False, id="in a pause"),
+        pytest.param(2.0, True, id="at its end"),
+    ],
+)
+def test_when_a_pause_ends_one_may_go(now: float, rates: tuple[Rate, ...], *, opens: bool) -> None:
+    def paused() -> WaitQueue[Caller]:
+        story = Story(limits(*rates))
+        story.pause(2.0)
+        return story.queue
+
+    moment = START + now
+    assert (paused().reserve(moment) is not None) == opens
+    assert (paused().take(moment) is not None) == opens
+    released = Reservation.of(paused(), ReservationState.RELEASED)
+    assert released.queue.reserve_again(released, moment) == opens
+
+
 @pytest.mark.parametrize(
     ("settings", "before", "pause", "within", "refusal"),
     [
@@ -526,6 +560,41 @@ def test_a_slow_rate_does_not_wait_for_an_address_that_does_not_answer() -> None
     assert story.told == [("a", "out", 0.1)]
 
 
+def test_turns_are_an_interval_apart_however_many_are_set_aside() -> None:
+    interval = 1 / 128
+    story = Story(limits(Rate(128, 1.0)))
+    for turn in range(5):
+        now = START + turn * interval
+        assert story.queue.reserve(now - 1e-6) is None or not turn
+        reservation = story.queue.reserve(now)
+        assert reservation is not None
+        assert reservation.commit(now)
+        reservation.set_aside(now)
+
+
+def test_where_no_more_permits_come_the_one_left_is_for_anybody_at_once() -> None:
+    remote = RemoteLimiter()
+    remote.answer(1, next_at=NEVER)
+    story = Story(limits(TEN), remote)
+    assert set_aside(story, 0.0)
+    assert story.queue.take(START)
+
+
+def test_turns_are_apart_until_nobody_is_set_aside() -> None:
+    story = Story(limits(TEN, burst=2))
+    first, second = set_aside(story, 0.0), set_aside(story, 0.0)
+    assert first is not None
+    assert second is not None
+    now = START + 0.01
+    assert story.queue.wait(now) > 0, "both will need a permit"
+    first.release()
+    assert story.queue.wait(now) == 0
+    assert story.queue.reserve(now) is None, "one is still set aside"
+    second.release()
+    assert story.queue.reserve(now), "nobody is"
+    assert story.queue.reserve(now)
+
+
 def test_who_is_set_aside_comes_before_those_in_queue() -> None:
     story = Story(limits(TEN, max_wait=0.25))
     assert set_aside(story, 0.0)
@@ -619,13 +688,24 @@ def test_the_spread_ends_with_those_it_is_for() -> None:
     assert story.outs == {"a": 2, "b": 2.5, "c": 2.5}
 
 
-def test_a_pause_that_nobody_waited_for_spreads_nobody() -> None:
+@pytest.mark.parametrize("now", [2.0, 2.1], ids=["at its end", "after it"])
+def test_a_pause_that_nobody_waited_for_spreads_nobody(now: float) -> None:
     story = Story(limits(concurrency=1))
     story.pause(2.0)
-    story.until(2.1).come(*"abc")
+    story.until(now).come(*"abc")
     for _ in "bc":
         assert story.finish()
-    assert story.outs == {"a": 2.1, "b": 2.1, "c": 2.1}
+    assert story.outs == {"a": now, "b": now, "c": now}
+
+
+def test_who_comes_while_others_are_spread_is_told_if_its_share_is_too_late() -> None:
+    story = Story(limits(concurrency=9))
+    story.pause(2.0)
+    story.come(*"abcd")
+    story.until(2.25)
+    assert story.queue.wait(story.now) == 0.75, "two are before it"
+    story.come("hurried", within=0.7)
+    assert story.refusals == [("hurried", DEADLINE, 2.25)]
 
 
 def test_who_could_not_stay_for_its_share_of_the_spread_is_told_at_once() -> None:
@@ -669,6 +749,25 @@ def test_those_who_cannot_wait_for_its_end_are_told_at_once() -> None:
     assert story.queue.waiting == 1
 
 
+def test_those_who_can_wait_to_the_very_end_of_a_pause_stay() -> None:
+    story = Story(limits(TEN, burst=2, max_wait=4.0))
+    story.come("a", "b", "by its patience")
+    story.queue.join(Caller("by its deadline", START, START + 4.0), START)
+    story.pause(4.0)
+    assert story.refusals == []
+    assert story.queue.waiting == 2
+
+
+def test_a_pause_of_no_time_spreads_nobody() -> None:
+    story = Story(limits(concurrency=1))
+    story.come(*"abc")
+    story.now += 1.0
+    story.pause(0.0)
+    for _ in "bc":
+        assert story.finish()
+    assert story.outs == {"a": 0, "b": 1, "c": 1}
+
+
 def test_who_has_waited_for_too_long_in_a_pause_is_told_that_it_was_the_pause() -> None:
     story = Story(limits(TEN))
     story.come("a")
@@ -690,19 +789,23 @@ def test_a_pause_begins_between_ones_turn_and_sending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("within", "stays"),
+    ("pause", "within", "stays"),
     [
-        pytest.param(math.inf, False, id="longer than its patience"),
-        pytest.param(1.0, False, id="longer than its time"),
+        pytest.param(5.1, math.inf, False, id="longer than its patience"),
+        pytest.param(5.0, math.inf, True, id="as long as its patience"),
+        pytest.param(2.0, 1.0, False, id="longer than its time"),
+        pytest.param(2.0, 2.0, True, id="as long as its time"),
     ],
 )
-def test_who_comes_back_to_a_pause_that_is_too_long_is_told(within: float, *, stays: bool) -> None:
+def test_who_comes_back_to_a_pause_that_is_too_long_is_told(
+    pause: float, within: float, *, stays: bool
+) -> None:
     story = Story(limits(TEN))
     reservation = story.reserve()
-    story.pause(5.1 if within == math.inf else 2.0)
+    story.pause(pause)
     assert not reservation.commit(START)
     assert story.come_back(reservation, within=within) is stays
-    assert story.queue.waiting == 0
+    assert story.queue.waiting == stays
 
 
 @pytest.mark.parametrize(
@@ -817,6 +920,8 @@ def test_who_comes_while_nobody_knows_is_let_in_and_the_store_is_asked() -> None
             limits(TEN, max_wait=0.4), 1, 0.5, ["b max_wait", "c max_wait"], id="too late"
         ),
         pytest.param(limits(TEN, max_wait=0.5), 1, 0.5, ["c max_wait"], id="for one of them"),
+        pytest.param(limits(TEN, max_wait=0.5), 0, 0.25, [], id="all in time, one after the other"),
+        pytest.param(limits(TEN, max_wait=0.4), 0, 0.25, ["c max_wait"], id="but for the last one"),
         pytest.param(limits(TEN, max_wait=0.0), 2, 0.5, ["c max_wait"], id="nobody may wait"),
         pytest.param(limits(TEN, max_wait=0.0), 3, 0.5, [], id="nobody has to"),
         pytest.param(limits(TEN, max_queue=1), 1, 0.5, ["c queue_full"], id="one may wait"),
@@ -862,6 +967,17 @@ def test_who_comes_when_it_is_known_again_does_not_hide_those_who_guessed() -> N
     assert [name for name, _, _ in story.refusals] == ["a", "b", "c", "d"]
 
 
+def test_who_may_wait_once_it_is_known_is_not_examined_again() -> None:
+    story, remote = far_story(limits(TEN, max_wait=0.5))
+    remote.answer(0, next_at=START + 0.25, interval=0.1)
+    assert not story.look()
+    remote.answer(0, next_at=START + 0.9, interval=0.1)
+    assert not story.look(), "it was told to wait"
+    assert story.queue.next_look(START) == 0.5
+    story.until(0.8)
+    assert story.told == [(name, MAX_WAIT, 0.5) for name in "abc"]
+
+
 def test_nobody_is_refused_while_the_store_has_not_answered_nor_looks_all_the_time() -> None:
     story, remote = far_story(limits(TEN, max_wait=0.0))
     for _ in range(3):
@@ -881,6 +997,46 @@ def test_where_there_will_be_none_newcomers_are_told_so() -> None:
     remote.answer(0, next_at=NEVER)
     assert story.queue.refusal(START, 99.0) == ThrottleRefusal(STORE, 0.0)
     assert story.queue.refusal(START, 99.0, later=9.0) == ThrottleRefusal(STORE, 0.0)
+
+
+def test_who_waits_is_not_refused_while_a_permit_is_reserved_that_it_may_get() -> None:
+    remote = RemoteLimiter()
+    remote.answer(1, next_at=START + 1)
+    story = Story(limits(TEN), remote)
+    reservation = story.reserve()
+    story.come("a")
+    remote.answer(0, next_at=NEVER)
+    assert not story.look()
+    assert reservation.release()
+    assert story.look()
+    assert story.told == [("a", "out", 0)]
+
+
+def test_where_there_will_be_none_all_who_wait_are_told_so() -> None:
+    remote = RemoteLimiter()
+    remote.answer(0, next_at=START + 1)
+    story = Story(limits(TEN), remote)
+    story.come("a", "gone", "b")
+    assert story.come_back(Reservation.of(story.queue, ReservationState.RELEASED))
+    story.callers["gone"].has_left = True
+    remote.answer(0, next_at=NEVER)
+    assert story.look()
+    assert story.told == [(name, STORE, 0) for name in ("late", "a", "b")]
+    assert story.queue.waiting == 0
+
+
+def test_a_store_is_not_asked_in_a_pause_but_at_its_end() -> None:
+    remote = RemoteLimiter()
+    story = Story(limits(TEN), remote)
+    story.pause(2.0)
+    story.come("a")
+    story.now += 1.0
+    assert not story.look()
+    assert remote.asked == []
+    story.now += 1.0
+    remote.answer(0, next_at=None)
+    assert not story.look()
+    assert remote.asked == [1]
 
 
 def test_a_permit_that_lapsed_in_the_store_is_none() -> None:
@@ -904,6 +1060,27 @@ def test_permits_are_asked_for_those_only_who_could_use_them() -> None:
     story.come(*"ab")
     story.come(*"cdef")
     assert remote.asked == [1] * 4, "one slot is free, however many wait"
+    story.finish()
+    story.finish()
+    story.leave("d", "e", "f")
+    assert remote.asked[-1] == 1, "one waits, however many slots are free"
+
+
+def test_slots_are_asked_for_those_only_who_wait_for_one() -> None:
+    rates, slots = RemoteLimiter(), RemoteLimiter()
+    rates.answer(9, next_at=NEVER)
+    slots.answer(1, next_at=NEVER)
+    settings = limits(TEN, concurrency=1)
+    queue: WaitQueue[Caller] = WaitQueue(settings, Limiters(rates, lambda _, __: slots))
+    queue.join(Caller("a", START), START)
+    assert len(queue.serve(START).out) == 1
+    assert queue.refusal(START, math.inf) is None
+    assert slots.asked == [], "who is not in the queue yet may be refused"
+    for waiting in (1, 2):
+        queue.join(Caller("b", START), START)
+        assert queue.serve(START).out == []
+        assert slots.asked[-1] == waiting
+    assert rates.asked == [], "a permit without a slot is no use"
 
 
 def test_who_has_its_slot_is_not_forgotten_where_all_slots_are_taken() -> None:
@@ -937,6 +1114,16 @@ def test_idle() -> None:
     queue.pause(START, 1.0)
     assert not queue.is_idle(START + 0.9), "it is closed"
     assert queue.is_idle(START + 2)
+
+
+def test_what_a_store_has_granted_is_not_idle() -> None:
+    slots = RemoteLimiter()
+    settings = limits(concurrency=1)
+    rates = textbook_limiters(settings, START).rates
+    queue: WaitQueue[Caller] = WaitQueue(settings, Limiters(rates, lambda _, __: slots))
+    assert queue.is_idle(START)
+    slots.answer(1, next_at=NEVER)
+    assert not queue.is_idle(START), "it would be lost to all until it lapses"
 
 
 def test_it_tells_where_it_stands() -> None:
