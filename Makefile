@@ -14,6 +14,7 @@ ONLY ?=
 # Tests wait more than they work: twice as many at a time as there are cores.
 JOBS ?= 4
 REPORTS := .pytest_cache/reports
+SPHINX = $(BIN)/python -m sphinx -q -W -n --keep-going -d build/doctrees
 PYTEST = $(BIN)/python -m pytest --quiet
 PARALLEL := --numprocesses $(JOBS) --dist worksteal
 # What measures takes off the time that others had the cores, and mostly waits.
@@ -58,7 +59,7 @@ demo: $(VENV)/.runtime ## start a flaky upstream and the proxy in front of it; C
 
 # Programs that some tests need and no Python package brings. `make test` gets what it can put into
 # .venv; this installs the rest, as root.
-tools: $(VENV)/.dev ## install the programs that tests need: promtool, openssl, Redis, wrk, npm
+tools: $(VENV)/.dev ## install the programs that tests need, as root: CONTRIBUTING.md lists them
 	@$(BIN)/python -m tests.support.tools --install
 
 # Most tests, JOBS at a time; then those that measure, which are disturbed least by each other.
@@ -107,9 +108,10 @@ check: $(VENV)/.dev ## lint, format, types, and nothing generated is stale; chan
 	@$(BIN)/python -m tests.generate --check
 
 # A link or an anchor that leads nowhere is a warning, and a warning is an error.
-docs: $(VENV)/.docs ## build the site from docs/, with search, into build/docs
-	@$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs build/docs
-	@echo "build/docs/index.html"
+docs: $(VENV)/.docs ## build the site from docs/, with search, and man pages into build/
+	@$(SPHINX) -b html docs build/docs
+	@$(SPHINX) -b man docs build/man
+	@echo "build/docs/index.html, build/man/holdfast.1, build/man/holdfast.yaml.5"
 
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
 mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
@@ -137,9 +139,10 @@ dist: $(VENV)/.dev ## build wheel and source distribution into dist/
 sbom: $(VENV)/.dev ## write the bill of materials (CycloneDX) into dist/
 	@$(BIN)/python -m tests.release.sbom --created "$$(git log -1 --format=%ct)"
 
-image: $(VENV)/.runtime ## build the container image, with labels that say what it is built from
+# Needs no environment: what the image installs comes from the locks, inside of it.
+image: ## build the container image, with labels that say what it is built from
 	@docker build --tag holdfast \
-	  --build-arg VERSION="$$($(BIN)/python -c 'import proxy; print(proxy.__version__)')" \
+	  --build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' proxy/__init__.py)" \
 	  --build-arg REVISION="$$(git rev-parse HEAD)" \
 	  --build-arg CREATED="$$(git log -1 --format=%cI)" .
 
@@ -172,9 +175,12 @@ $(VENV)/.docs: pyproject.toml $(DEV_LOCK) | $(BIN)/python
 	@$(INSTALL_DOCS)
 	@touch $(VENV)/.runtime $@
 
+# In CI they are in the lock, and so in .dev.
 $(VENV)/.release: pyproject.toml $(VENV)/.dev | $(BIN)/python
+ifneq ($(CI),true)
 	@echo "Installing the tools of a release into $(VENV) ..."
 	@$(INSTALL) --editable '.[release]'
+endif
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python

@@ -8,5 +8,5 @@ case puts some *contenders* (a proxy under a load) through interleaved rounds:
 - :mod:`bench.loads` puts them under load, and reads their clocks and memory;
 - :mod:`bench.figures` makes medians and ratios of that, :mod:`bench.bars` judges them;
 - :mod:`bench.results` keeps all of it as JSON, :mod:`bench.report` makes the tables for people,
-  and :mod:`bench.readme` the section of README.md.
+  and :mod:`bench.publish` what docs/explanation/performance.md and README.md quote.
 """

@@ -39,7 +39,7 @@ from bench.rounds import Measured
 
 FOLDER = Path(__file__).parent / "results"
 PUBLISHED = FOLDER / "published.json"
-"""The run that README.md quotes. All others stay out of the repository."""
+"""The run that the pages quote. All others stay out of the repository."""
 
 FORMAT = 1
 

@@ -1,5 +1,5 @@
 # noqa: INP001 - Sphinx reads it by its path
-"""How Sphinx builds the site: ``make docs``.
+"""How Sphinx builds the site and the man pages: ``make docs``.
 
 The pages are plain Markdown that reads well on a code host, so nothing of Sphinx stands in them.
 What it needs besides is made here: the table of contents from the links of each list of pages, and
@@ -33,6 +33,12 @@ html_title = f"Holdfast {version}"
 html_copy_source = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+_ABSTRACT = _PROJECT["description"]
+man_pages = [
+    ("reference/command-line", "holdfast", _ABSTRACT[0].lower() + _ABSTRACT[1:], "", 1),
+    ("reference/configuration", "holdfast.yaml", "what Holdfast does, route by route", "", 5),
+]
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]*)(#[^)\s]*)?(?=\))")
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)

@@ -7,7 +7,7 @@ file                                       made from
 ``docs/reference/configuration.md``        the sections of the configuration (``key_tables.py``)
 ``docs/reference/metrics.md``              the table of metrics (``metrics_table.py``)
 ``docs/reference/command-line.md``         the declarations of commands (``command_line.py``)
-``docs/explanation/performance.md``        ``bench/results/published.json`` (``bench/readme.py``)
+``docs/explanation/performance.md``        ``bench/results/published.json`` (``bench/publish.py``)
 ``README.md``, three ratios                the same
 ``bench/results/published.md``             the same
 ``docs/architecture.md``                   the docstring of the exchange
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from bench.readme import with_ratios, with_section
+from bench.publish import with_ratios, with_section
 from bench.report import markdown
 from bench.results import read
 from proxy.cli import main as holdfast

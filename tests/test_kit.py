@@ -90,6 +90,14 @@ async def test_process_serves_and_drains() -> None:
 # Programs from outside.
 
 
+def test_whoever_sets_up_a_machine_finds_all_of_them_in_one_list() -> None:
+    text = (tools.ROOT / "CONTRIBUTING.md").read_text()
+    listed = text.partition("Some tests need a program: ")[2].partition(". ")[0]
+    assert {one.name for one in tools.TOOLS} == set(listed.replace(",", "").split()) - {
+        *("and", "from")
+    }
+
+
 def test_a_test_whose_program_is_missing_is_skipped_and_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,4 +1,5 @@
 """The site: every page is in it, with search and with the anchors that plain files link to.
+Beside it are man pages of the command line and of the configuration file.
 
 ``make docs`` builds it as well, and CI runs that. Built here once, where the packages of the extra
 ``docs`` are installed.
@@ -25,16 +26,23 @@ pytestmark = pytest.mark.deep
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not all(find_spec(name) for name in ("sphinx", "myst_parser", "furo")):
         missing = "Sphinx, MyST-Parser or Furo is missing: `make docs` installs them"
         if os.environ.get("CI") == "true":
             pytest.fail(missing)
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("site")
-    build = (sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going", "-b", "html")
-    subprocess.run([*build, str(DOCS), str(folder)], check=True, timeout=120)
+    sphinx = (sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going")
+    for kind in ("html", "man"):
+        build = [*sphinx, "-d", str(folder / "doctrees"), "-b", kind, str(DOCS), str(folder / kind)]
+        subprocess.run(build, check=True, timeout=120)
     return folder
+
+
+@pytest.fixture
+def site(built: Path) -> Path:
+    return built / "html"
 
 
 def test_every_page_is_there_with_its_anchors(site: Path) -> None:
@@ -64,3 +72,32 @@ def test_links_to_files_outside_lead_to_the_repository(site: Path) -> None:
     source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Homepage"]
     built = (site / "index.html").read_text(encoding="utf-8")
     assert f'href="{source}/blob/main/README.md"' in built
+
+
+# Man pages.
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("holdfast.1", "reference/command-line.md"),
+        ("holdfast.yaml.5", "reference/configuration.md"),
+    ],
+)
+def test_a_man_page_has_its_section_and_all_of_its_page(built: Path, name: str, page: str) -> None:
+    text = (built / "man" / name).read_text(encoding="utf-8").replace("\\-", "-")
+    title, _, section = name.rpartition(".")
+    assert f'.TH "{title.upper()}" "{section}"' in text
+    assert re.search(rf"^\.SH NAME\n{re.escape(title)} - \w", text, re.MULTILINE)
+    wanted = re.findall(r"^## (.+)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [heading.replace("`", "").upper() for heading in wanted]
+    found = [one.strip('"').upper() for one in re.findall(r"^\.SH (.+)$", text, re.MULTILINE)]
+    assert plain
+    assert [one for one in found if one in plain] == plain
+
+
+def test_make_docs_builds_both() -> None:
+    docs = ["make", "--dry-run", "docs"]
+    told = subprocess.run(docs, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "-b html docs build/docs" in told
+    assert "-b man docs build/man" in told

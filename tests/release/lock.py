@@ -5,7 +5,7 @@ file                         made from                                          
 ===========================  ==================================================  =================
 ``requirements.lock``        ``dependencies`` of ``pyproject.toml``              image, SBOM, CI
 ``requirements-build.lock``  ``requires`` of its ``[build-system]``              image and release
-``requirements-dev.lock``    ``dependencies``, the extras ``dev`` and ``docs``    CI
+``requirements-dev.lock``    ``dependencies``, the extras of :data:`IN_CI`       CI
 ===========================  ==================================================  =================
 
 ``make lock`` writes them, ``make lock UPGRADE=1`` with the newest versions that ``pyproject.toml``
@@ -31,6 +31,9 @@ COMPILE = (
     *("--generate-hashes", "--no-header", "--no-emit-index-url"),
 )
 """For every platform and every Python from the oldest on, and without the address of an index."""
+
+IN_CI = ("dev", "docs", "release")
+"""The extras that CI installs."""
 
 _ENTRY = re.compile(
     r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\\n]+?))? \\\n"
@@ -69,7 +72,7 @@ def lock_files(root: Path) -> list[LockFile]:
     runtime = _requirements(pyproject["project"]["dependencies"])
     build = _requirements(pyproject["build-system"]["requires"])
     extras = pyproject["project"]["optional-dependencies"]
-    dev = _requirements([*extras["dev"], *extras["docs"]])
+    dev = _requirements([line for name in IN_CI for line in extras[name]])
     # What runs in CI is what runs in the image, and what builds there builds the release.
     held = ("--constraint", "requirements.lock", "--constraint", "requirements-build.lock")
     return [
@@ -78,7 +81,7 @@ def lock_files(root: Path) -> list[LockFile]:
         LockFile(
             "requirements-dev.lock",
             runtime + dev,
-            ("pyproject.toml", "--extra", "dev", "--extra", "docs", *held),
+            ("pyproject.toml", *(f"--extra={name}" for name in IN_CI), *held),
         ),
     ]
 

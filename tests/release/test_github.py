@@ -106,10 +106,12 @@ def test_ci_runs_on_each_python_that_is_claimed() -> None:
     assert workflow("ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"] == claimed
 
 
-def test_ci_checks_tests_builds_the_image_and_asks_for_vulnerabilities() -> None:
-    assert {"make check", "make test", "make test-deep", "make image", "make audit"} <= set(
-        commands("ci.yml")
-    )
+def test_ci_checks_tests_builds_pages_and_image_and_asks_for_vulnerabilities() -> None:
+    own = set(re.findall(r"^step (make .+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
+    assert {"make check", "make docs", "make test", "make test-deep"} <= own
+    # The suite runs on every Python there.
+    wanted = own - {"make test-newest"} | {"make image", "make audit"}
+    assert wanted <= set(commands("ci.yml"))
     assert workflow("ci.yml")["env"] == {"CI": "true"}
     assert "schedule" in workflow("ci.yml")["on"]
 
@@ -166,6 +168,14 @@ def test_a_mistake_in_a_form_would_be_seen() -> None:
     vendored = importlib.resources.files("check_jsonschema.builtin_schemas") / "vendor"
     schema = json.loads((vendored / "github-issue-forms.json").read_text())
     assert list(jsonschema.Draft202012Validator(schema).iter_errors(form))
+
+
+def test_dependabot_is_asked_only_for_what_it_can_read() -> None:
+    """It does not resolve the arguments of ``FROM``: the base image is a step of a release."""
+    asked = [one["package-ecosystem"] for one in parsed(GITHUB / "dependabot.yml")["updates"]]
+    assert asked == ["github-actions"]
+    steps = (ROOT / "RELEASING.md").read_text().partition("\n## Steps\n")[2]
+    assert "base image" in steps.partition("\n2. ")[0]
 
 
 # Forms.

@@ -139,10 +139,10 @@ def test_make_image_fills_the_labels(tmp_path: Path) -> None:
         pytest.skip("this is no repository: there is no commit to name")
     commit = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True)
     revision, created = commit.stdout.split()
-    # As it is installed, whatever the stamp says.
-    image = ["make", "image", "--assume-old", ".venv/.runtime"]
+    environment = tmp_path / "venv"
+    image = ["make", "image", f"VENV={environment}"]
     subprocess.run(
-        [*image, f"BIN={Path(sys.executable).parent}"],
+        image,
         cwd=ROOT,
         check=True,
         capture_output=True,
@@ -154,3 +154,4 @@ def test_make_image_fills_the_labels(tmp_path: Path) -> None:
         f"REVISION={revision}",
         f"CREATED={created}",
     ]
+    assert not environment.exists(), "packages were installed, and from no lock"

@@ -111,15 +111,15 @@ def test_a_package_without_a_hash_is_not_taken_for_a_pin() -> None:
 
 
 def test_ci_installs_from_the_lock_and_developers_what_is_allowed(tmp_path: Path) -> None:
-    def printed(**environment: str) -> str:
+    def printed(target: str, **environment: str) -> str:
         inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith("MAKE") and name != "CI"
         }
-        setup = ["make", "--dry-run", "setup", f"VENV={tmp_path}"]
+        make = ["make", "--dry-run", target, f"VENV={tmp_path}"]
         return subprocess.run(
-            setup,
+            make,
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -127,7 +127,15 @@ def test_ci_installs_from_the_lock_and_developers_what_is_allowed(tmp_path: Path
             env=inherited | environment,
         ).stdout
 
-    assert "--require-hashes --requirement requirements-dev.lock" in printed(CI="true")
-    assert "[dev]" not in printed(CI="true")
-    assert "requirements-dev.lock" not in printed()
-    assert "--editable '.[dev]'" in printed()
+    installs = {"setup": "dev", "docs": "docs", "audit": "release", "lock": "release"}
+    for target, extra in installs.items():
+        in_ci = printed(target, CI="true")
+        assert "--require-hashes --requirement requirements-dev.lock" in in_ci
+        assert not re.search(r"--editable '?\.\[", in_ci), "a package from no lock"
+        assert f"--editable '.[{extra}]'" in printed(target)
+        assert "--require-hashes --requirement requirements-dev.lock" not in printed(target)
+
+
+def test_what_ci_uses_is_in_the_lock() -> None:
+    locked = {pin.name for pin in pins((ROOT / "requirements-dev.lock").read_text())}
+    assert {"pytest", "sphinx", "pip-audit"} <= locked

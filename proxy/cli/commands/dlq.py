@@ -104,7 +104,7 @@ def list_(
 def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient) -> None:
     """Show all of a letter: what was sent, why it failed, each attempt.
 
-    The body comes as text, or as hexadecimal digits where it is none.
+    The body comes as text, or as hexadecimal digits if it is not text.
     """
     response = request_dead_letters(client, "GET", f"/dead-letters/{dead_letter_id}")
     screen_for(dead_letter_page, plain_text=plain, as_json=as_json).show(response.content)
@@ -196,8 +196,8 @@ def drop(
 
     --all shows how many there are and of which routes, and asks. Letters that arrive
     meanwhile are kept.
-    Exit code 0: gone, 1: there is none, it is being sent again, the answer was no, or none came,
-    2: wrong usage.
+    Exit code 0: gone, 1: no such letter, it is being sent again, you answered no, or the proxy did
+    not answer, 2: wrong usage.
     """
     if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")

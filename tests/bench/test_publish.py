@@ -7,7 +7,7 @@ import pytest
 
 from bench import quotes
 from bench.cases import ENVOY, SUBJECT, TWIN
-from bench.readme import PERFORMANCE, README, main, section, with_ratios, with_section
+from bench.publish import PERFORMANCE, README, main, section, with_ratios, with_section
 from bench.report import markdown
 from bench.results import FORMAT, PUBLISHED, read, text_of
 

@@ -4,8 +4,8 @@ docs/explanation/performance.md has all of them, between ``<!-- bench -->`` and 
 -->``; README.md has three ratios, between ``<!-- ratios -->`` and ``<!-- end of ratios -->``. After
 a full ``make bench``::
 
-    .venv/bin/python -m bench.readme --publish     # quote that run from now on
-    make generate                                  # write the pages again, after a change here
+    .venv/bin/python -m bench.publish --publish     # quote that run from now on
+    make generate                                   # write the pages again, after a change here
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _paragraph(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write what the pages quote."""
-    parser = argparse.ArgumentParser(prog="python -m bench.readme", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.publish", description=main.__doc__)
     parser.add_argument(
         "--publish",
         type=Path,
