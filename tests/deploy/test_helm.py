@@ -31,7 +31,7 @@ secretName: other
 service: {type: LoadBalancer, port: 8443}
 stateVolume: {persistentVolumeClaim: {claimName: letters}}
 podMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
-networkPolicy: {enabled: true, callers: [{podSelector: {}}], prometheus: []}
+networkPolicy: {enabled: true, callers: [{namespaceSelector: {}}], prometheus: []}
 podLabels: {team: payments}
 nodeSelector: {kubernetes.io/arch: amd64}
 tolerations: [{key: edge, operator: Exists}]
@@ -151,6 +151,29 @@ def test_a_configuration_that_could_not_be_reached_is_refused(
         run("helm", "template", "gateway", str(CHART), "--set-file", f"config={file}")
 
 
+def test_one_volume_is_for_one_pod_at_a_time(usual: Rendered, everything: Rendered) -> None:
+    assert everything.resources["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert "strategy" not in usual.resources["Deployment"]["spec"]
+    claim = "stateVolume.persistentVolumeClaim.claimName=letters"
+    complaint = "stateVolume is for one replica: SQLite files cannot be shared by pods"
+    with pytest.raises(AssertionError, match=complaint):
+        run("helm", "template", "gateway", str(CHART), "--set", f"replicas=2,{claim}")
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        "emptyDir.sizeLimit=1Gi",
+        "ephemeral.volumeClaimTemplate.spec.resources.requests.storage=1Gi",
+    ],
+)
+def test_a_volume_of_each_pod_s_own_is_for_any_number(volume: str, tmp_path: Path) -> None:
+    rendered = Rendered(tmp_path, "--set", f"replicas=3,stateVolume.{volume}")
+    deployment = rendered.resources["Deployment"]["spec"]
+    assert deployment["replicas"] == 3
+    assert "strategy" not in deployment
+
+
 def test_a_file_of_one_s_own_arrives_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     text = VALUES["config"] + "  # a comment {{ .Values.replicas }}\nstore: {entries: 1000000}\n"
@@ -201,10 +224,11 @@ def test_all_mean_the_same_pods(usual: Rendered, everything: Rendered) -> None:
 def test_prometheus_alone_may_ask_the_admin_listener(usual: Rendered, everything: Rendered) -> None:
     calls, scrapes = usual.resources["NetworkPolicy"]["spec"]["ingress"]
     assert (calls["ports"][0]["port"], scrapes["ports"][0]["port"]) == (8080, 9901)
-    assert "from" not in calls
+    # Whoever calls has the credentials of the file: by default the same namespace alone.
+    assert calls["from"] == VALUES["networkPolicy"]["callers"] == [{"podSelector": {}}]
     assert scrapes["from"] == VALUES["networkPolicy"]["prometheus"]
     calls, scrapes = everything.resources["NetworkPolicy"]["spec"]["ingress"]
-    assert calls["from"] == [{"podSelector": {}}]
+    assert calls["from"] == [{"namespaceSelector": {}}]
     assert "from" not in scrapes
 
 

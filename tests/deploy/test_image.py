@@ -15,6 +15,12 @@ from tests.test_repo import instructions
 
 FILE = FOLDER / "image" / "holdfast.yaml"
 MOUNTED = "/etc/holdfast/holdfast.yaml"
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
 
 
 @asynccontextmanager
@@ -50,6 +56,22 @@ async def test_it_answers_what_to_mount_and_is_never_ready(arguments: tuple[str,
         asked = await asyncio.to_thread(CliRunner().invoke, main, ask)
         assert (asked.exit_code, asked.output) == (1, "Error: not ready: switched_off\n")
         await eventually(lambda: "ready: warning: this instance never becomes" in proxy.errors)
+
+
+async def test_a_websocket_is_told_as_well_and_the_exceptions_are_those_of_its_comment() -> None:
+    async with unconfigured() as proxy:
+        for method, target, fields, status in (
+            ("GET", "/chat", WEBSOCKET, 503),
+            ("OPTIONS", "/", (), 503),
+            ("OPTIONS", "*", (), 204),
+            ("TRACE", "/", (), 405),
+            ("CONNECT", "api.example:443", (), 405),
+        ):
+            async with proxy.client() as client:
+                await client.send(request(method, target, *fields))
+                answer = await client.response(method)
+            assert answer.status == status, method
+            assert (MOUNTED.encode() in answer.body) is (status == 503)
 
 
 async def test_a_reload_can_make_it_ready_and_take_that_back() -> None:

@@ -17,12 +17,16 @@ from tests.deploy.deployed import (
     settings_of,
     walk,
 )
+from tests.docs.kit.pages import blocks_of
 from tests.support import ScriptedUpstream, eventually, subprocess_proxy
+from tests.support.proxies import ROOT
 from tests.support.tools import tool
 from tests.test_repo import instructions
 
 FILE = FOLDER / "kubernetes.yaml"
 EXAMPLE = FOLDER / "kustomize" / "example"
+PROMETHEUS = FOLDER.parent / "prometheus" / "prometheus.yaml"
+PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 SECRETS = "/run/secrets/holdfast"
 MEBIBYTE = 1024 * 1024
 API_TOKEN = "a-token-of-the-api"
@@ -139,20 +143,43 @@ def test_its_configuration_is_where_it_looks_and_can_be_used(
 
 
 def test_prometheus_finds_it(deployed: Deployed) -> None:
-    notes = deployed.template["metadata"]["annotations"]
+    [wanted] = [
+        rule["regex"]
+        for job in yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]
+        for rule in job.get("relabel_configs", ())
+        if rule["source_labels"] == ["__meta_kubernetes_pod_container_port_name"]
+    ]
     ports = {port["name"]: port["containerPort"] for port in deployed.sidecar["ports"]}
-    assert notes["prometheus.io/scrape"] == "true"
-    assert int(notes["prometheus.io/port"]) == ports["holdfast-admin"]
+    assert ports[wanted] == 9901
+    assert "annotations" not in deployed.template["metadata"], "those are the app's own"
 
 
 async def test_it_serves(deployed: Deployed, tmp_path: Path) -> None:
     await walk(deployed.config(tmp_path))
 
 
+def test_the_page_shows_the_configuration_of_the_manifest() -> None:
+    [shown] = [block for block in blocks_of(PAGE) if block.file == "holdfast.yaml"]
+    deployed = Deployed(FILE).resources["ConfigMap"]["data"]["holdfast.yaml"]
+    assert yaml.safe_load(shown.text) == yaml.safe_load(deployed)
+
+
 # The component.
 
 
-def test_the_pod_monitor_means_the_pods_of_the_sidecar(built: Path) -> None:
+def test_the_example_can_be_applied_without_the_prometheus_operator(built: Path) -> None:
+    assert Deployed(built).resources.keys() == {"ConfigMap", "Deployment", "NetworkPolicy"}
+
+
+def test_the_pod_monitor_means_the_pods_of_the_sidecar(tmp_path: Path) -> None:
+    folder = tmp_path / "kustomize"
+    shutil.copytree(EXAMPLE.parent, folder)
+    file = folder / "example" / "kustomization.yaml"
+    text = file.read_text()
+    assert "  # - ../pod-monitor  # with the Prometheus operator\n" in text
+    file.write_text(text.replace("# - ../pod-monitor", "- ../pod-monitor"))
+    built = tmp_path / "built.yaml"
+    built.write_text(build(folder / "example"))
     deployed = Deployed(built)
     monitor = deployed.resources["PodMonitor"]["spec"]
     assert (
@@ -198,13 +225,30 @@ patches:
   - target: {kind: Deployment}
     patch: |
       - op: replace
-        path: /spec/template/spec/terminationGracePeriodSeconds
-        value: 300
+        path: /spec/template/spec/initContainers/0/resources/limits/memory
+        value: 1Gi
 """
         )
     built = tmp_path / "built.yaml"
     built.write_text(build(folder / "example"))
-    assert Deployed(built).pod["terminationGracePeriodSeconds"] == 300
+    assert Deployed(built).sidecar["resources"]["limits"]["memory"] == "1Gi"
+
+
+def test_what_is_the_app_s_own_stays_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "kustomize"
+    shutil.copytree(EXAMPLE.parent, folder)
+    app = folder / "example" / "app.yaml"
+    theirs = yaml.safe_load(app.read_text())
+    template = theirs["spec"]["template"]
+    notes = {"prometheus.io/scrape": "true", "prometheus.io/port": "8000"}
+    template["metadata"]["annotations"] = notes
+    template["spec"]["terminationGracePeriodSeconds"] = 300
+    app.write_text(yaml.safe_dump(theirs))
+    built = tmp_path / "built.yaml"
+    built.write_text(build(folder / "example"))
+    deployed = Deployed(built)
+    assert deployed.template["metadata"]["annotations"] == notes
+    assert deployed.pod["terminationGracePeriodSeconds"] == 300
 
 
 async def test_a_secret_that_is_rotated_is_used_without_a_restart(

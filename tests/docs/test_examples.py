@@ -188,6 +188,7 @@ def at_the_top(text: str) -> list[str]:
     return ["\n".join((*lines, "")), text]
 
 
+SECRETS = "/run/secrets/holdfast"
 ROUTE_NEEDS = {"match": "/example/**", "upstream": "api"}
 AROUND = {"route": in_a_route, "upstream": in_an_upstream, "top": at_the_top}
 
@@ -197,7 +198,9 @@ def warnings_of(texts: list[str], folder: Path) -> tuple[object, ...]:
     files = []
     for number, text in enumerate(texts):
         files.append(folder / f"{number}.yaml")
-        files[-1].write_text(text, encoding="utf-8")
+        files[-1].write_text(text.replace(SECRETS, str(folder)), encoding="utf-8")
+        for name in re.findall(rf"{SECRETS}/([\w-]+)", text):
+            (folder / name).write_text("secret\n", encoding="utf-8")
     names = re.findall(r"\$\{(\w+)(?:\}|:\?)", "".join(texts))
     return load(files, dict.fromkeys(names, "secret")).warnings
 

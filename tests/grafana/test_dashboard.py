@@ -73,6 +73,41 @@ def test_promtool_can_read_every_query(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_fallback_without_retries_is_no_retry_that_did_not_help(tmp_path: Path) -> None:
+    panels = [panel for panel in PANELS if panel["title"] == "Retries that helped"]
+    assert len(panels) == 2
+    alone = {("pay", "attempts_exhausted"): 50, ("pay", "recovered"): 0, ("pay", "retried"): 0}
+    other = {("ship", "attempts_exhausted"): 10, ("ship", "recovered"): 30, ("ship", "retried"): 50}
+    labels = {"stat": "{}", "timeseries": "{route='ship'}"}
+    tests = []
+    for counted, share in ((alone, None), (alone | other, 0.75)):
+        series = [
+            {
+                "series": f"holdfast_retry_verdicts_total{{job='a',instance='b',route='{route}',"
+                f"reason='{reason}'}}",
+                "values": f"0+{many}x20",
+            }
+            for (route, reason), many in counted.items()
+        ]
+        expected = [
+            {
+                "expr": f"round({filled(panel['targets'][0]['expr'])}, 0.001)",
+                "eval_time": "15m",
+                "exp_samples": []
+                if share is None
+                else [{"labels": labels[panel["type"]], "value": share}],
+            }
+            for panel in panels
+        ]
+        tests.append({"interval": "1m", "input_series": series, "promql_expr_test": expected})
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"tests": tests}))
+    done = subprocess.run(
+        [tool("promtool"), "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_it_can_be_imported_anywhere() -> None:
     assert "id" not in DASHBOARD
     assert DASHBOARD["uid"] == "holdfast"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.prometheus.exposed import labels_by_name, scrape, unknown
-from tests.support import ScriptedUpstream, one_route, running
+from tests.support import ScriptedUpstream, answer, one_route, response, running
 from tests.support.keys import new_key, post
 from tests.support.proxies import ROOT
 from tests.support.redis_server import redis_server
@@ -146,21 +146,29 @@ POD = {
     "namespace": "shop",
     "pod_name": "app-1",
     "pod_ip": "10.0.0.1",
-    "pod_annotation_prometheus_io_scrape": "true",
-    "pod_annotation_prometheus_io_port": "9901",
+    "pod_phase": "Running",
     "pod_container_name": "holdfast",
+    "pod_container_port_name": "holdfast-admin",
+    "pod_container_port_number": "9901",
 }
-"""What Kubernetes tells Prometheus of a pod."""
+"""What Kubernetes tells Prometheus of each port of a pod."""
 
 
-def test_pods_become_targets_by_their_annotations(tmp_path: Path) -> None:
-    another_container = POD | {"pod_container_name": "app"}
-    not_annotated = POD | {"pod_annotation_prometheus_io_scrape": ""}
-    config = scrape_config(tmp_path, POD, another_container, not_annotated)
+def test_pods_become_targets_by_the_name_of_the_port(tmp_path: Path) -> None:
+    of_the_app = POD | {
+        "pod_container_name": "app",
+        "pod_container_port_name": "http",
+        "pod_container_port_number": "8000",
+        "pod_annotation_prometheus_io_scrape": "true",
+        "pod_annotation_prometheus_io_port": "8000",
+    }
+    without_a_port = POD | {"pod_container_port_name": "", "pod_container_port_number": ""}
+    not_running = [POD | {"pod_phase": phase} for phase in ("Pending", "Succeeded", "Failed")]
+    config = scrape_config(tmp_path, POD, of_the_app, without_a_port, *not_running)
     look = ("check", "service-discovery", "--timeout=1s", str(config), "holdfast-pods")
     found = [target["labels"] for target in json.loads(run(tool("promtool"), *look))]
     [labels] = filter(None, found)
-    assert len(found) == 3
+    assert len(found) == 6
     shown = {"__address__", "__metrics_path__", "instance", "job", "namespace", "pod"}
     assert {name: value for name, value in labels.items() if name in shown} == {
         "__address__": "10.0.0.1:9901",
@@ -183,10 +191,11 @@ def scrape_config(folder: Path, *found: dict[str, str]) -> Path:
     assert pods.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     pods["static_configs"] = [
         {
-            "targets": [f"10.0.0.{number}:8080"],
+            # The address that Kubernetes's discovery gives.
+            "targets": [f"{pod['pod_ip']}:{pod['pod_container_port_number']}".rstrip(":")],
             "labels": {f"__meta_kubernetes_{name}": value for name, value in pod.items()},
         }
-        for number, pod in enumerate(found)
+        for pod in found
     ]
     config["rule_files"] = [str(FOLDER / file) for file in config["rule_files"]]
     file = folder / "prometheus.yaml"
@@ -213,6 +222,29 @@ async def test_they_ask_for_metrics_and_labels_that_there_are() -> None:
         known[rule["record"]] = {"route"}
     for alert in ALERTS:
         assert unknown(alert["expr"], known) == [], alert["alert"]
+
+
+@pytest.mark.parametrize(
+    ("retry", "retried"), [("", False), ("retry: {attempts: 2, backoff: {base: 1ms}}", True)]
+)
+async def test_only_a_route_with_retries_counts_what_was_to_be_retried(
+    retry: str, *, retried: bool
+) -> None:
+    """By which the share of saved requests leaves out routes with a fallback alone."""
+    share = next(rule["expr"] for rule in RECORDED if "retry_success" in rule["record"])
+    [reasons] = re.findall(r'reason=~"(retried\|.+?)"', share)
+    async with ScriptedUpstream() as upstream:
+        upstream.script(answer(response(503)), answer(response(503)))
+        config = one_route(upstream, f"fallback: {{status: 503}}\n{retry}")
+        async with running(config) as proxy:
+            await proxy.get("/")
+            metrics = await proxy.metrics()
+    counted = {
+        reason: metrics.total("holdfast_retry_verdicts_total", reason=reason)
+        for reason in (*reasons.split("|"), "attempts_exhausted")
+    }
+    assert counted.pop("attempts_exhausted") == 1
+    assert any(counted.values()) is retried, counted
 
 
 async def test_a_store_that_is_gone_shows_as_failed_connects() -> None:

@@ -22,7 +22,8 @@ info string         what is tested
 ``text``, others    nothing
 ==================  ================================================================================
 
-Variables without a default (``${NAME}``) are set to ``secret``. Certificates and files that a block
+Variables without a default (``${NAME}``) are set to ``secret``, and so is the content of files in
+``/run/secrets/holdfast``, where the manifests mount them. Other files and certificates that a block
 names must exist, so leave them out, or show them with ``yaml faulty``.
 
 **Files.** A ``yaml`` block whose first line is ``# NAME.yaml`` is written to the session's folder

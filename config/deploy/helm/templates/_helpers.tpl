@@ -19,6 +19,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* Whether all pods would have the same state volume; an emptyDir or ephemeral one is each pod's own. */ -}}
+{{- define "holdfast.oneVolume" -}}
+{{- $volume := .Values.stateVolume -}}
+{{- if and $volume (not (hasKey $volume "emptyDir")) (not (hasKey $volume "ephemeral")) -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- fail "stateVolume is for one replica: SQLite files cannot be shared by pods" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- /* The configuration, once it is seen that the pod's ports and probes can reach it. */ -}}
 {{- define "holdfast.config" -}}
 {{- $config := fromYaml .Values.config -}}
