@@ -12,7 +12,7 @@ _PROFILE = os.environ.get("HOLDFAST_FUZZ", "fast")
 DEEP = _PROFILE == "deep"
 
 # A case takes as long as the deadlines that it runs into.
-for _name, _examples in (("fast", 300), ("deep", 20_000)):
+for _name, _examples in (("fast", 150), ("deep", 20_000)):
     settings.register_profile(
         _name,
         max_examples=_examples,
