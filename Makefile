@@ -11,8 +11,8 @@ BENCH_ARGS ?=
 QUICK ?=
 MINUTES ?= 20
 ONLY ?=
-# Tests wait about as much as they work: more at a time than twice the cores of the smallest machine.
-JOBS ?= 5
+# Tests wait about as much as they work: twice as many at a time as there are cores.
+JOBS ?= 4
 REPORTS := .pytest_cache/reports
 SPHINX = $(BIN)/python -m sphinx -q -W -n --keep-going -d build/doctrees
 PYTEST = $(BIN)/python -m pytest --quiet
