@@ -2,11 +2,12 @@
 
 Script 1234 always has the same route, the same fates of its calls and the same callers: how many,
 when, at which instance, and who of them leaves. What the upstream read and said is noted by itself.
-Moments are seconds of the loop's clock.
+Moments are seconds of the monotonic clock.
 """
 
 import asyncio
 import math
+import time
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
@@ -251,18 +252,17 @@ class Stage:
 
     def _behaviour(self) -> Behaviour:
         async def behave(visit: Visit) -> None:
-            loop = asyncio.get_running_loop()
             script = self.scripts[visit.request.target]
             number = len(script.arrivals)
             fate = script.fates[number] if number < len(script.fates) else _GOOD
             receipt = (b"%d.%d" % (script.number, number)).rjust(len(_TOKEN), b"-")
             caller = visit.request.get("X-Request-Id") or ""
-            arrival = Arrival(fate, loop.time(), receipt, caller)
+            arrival = Arrival(fate, time.monotonic(), receipt, caller)
             script.arrivals.append(arrival)
             try:
                 await _play(visit, arrival)
             finally:
-                arrival.over = min(arrival.over, loop.time())  # said before, or cut off
+                arrival.over = min(arrival.over, time.monotonic())  # said before, or cut off
 
         return behave
 
@@ -273,7 +273,7 @@ async def _play(visit: Visit, arrival: Arrival) -> None:
     if fate.after:
         await asyncio.sleep(fate.after)
     if fate.then != "hang":
-        arrival.over = asyncio.get_running_loop().time()
+        arrival.over = time.monotonic()
     if fate.says:
         await visit.send(fate.says.replace(_TOKEN, arrival.receipt))
     if fate.late:
