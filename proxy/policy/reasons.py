@@ -28,8 +28,7 @@ class VerdictReason(StrEnum):
     RESPONSE_STARTED = "response_started"  # the client has part of the response
     CLIENT_GONE = "client_gone"
     BREAKER_OPEN = "breaker_open"  # the breakers of all addresses are open
-    THROTTLED = "throttled"  # another attempt would not get its turn in time
-    NOT_ATTEMPTED = "not_attempted"  # a throttle or an open breaker refused its first attempt
+    THROTTLED = "throttled"
     SHUTDOWN = "shutdown"
 
 

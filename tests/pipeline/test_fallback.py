@@ -435,7 +435,7 @@ async def test_with_every_breaker_open_it_is_the_only_attempt() -> None:
         assert reasons(record) == ["recovered"]
         assert (len(first.requests), len(other.requests)) == (1, 2)
         metrics = await proxy.metrics()
-        assert metrics.total("holdfast_retry_verdicts_total", reason="not_attempted") == 1
+        assert metrics.total("holdfast_retry_verdicts_total", reason="breaker_open") == 1
 
 
 KEY, ORDER = "Idempotency-Key", "X-Order-Id"
