@@ -17,6 +17,16 @@ from tests.support.proxies import ROOT
 FOLDER = ROOT / "config" / "deploy"
 UPSTREAM = "https://api.example"
 TOKEN = "a-token-for-tests"
+NO_RIGHTS = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The security context of a container that may do nothing that it need not."""
 
 older = [pytest.param(version, marks=pytest.mark.deep) for version in ("1.29", "1.33")]
 every_version = pytest.mark.parametrize("version", [*older, "1.37"])

@@ -11,6 +11,7 @@ import yaml
 import proxy
 from tests.deploy.deployed import (
     FOLDER,
+    NO_RIGHTS,
     TOKEN,
     every_version,
     options_of_run,
@@ -233,15 +234,7 @@ def test_prometheus_alone_may_ask_the_admin_listener(usual: Rendered, everything
 
 
 def test_it_may_do_nothing_that_it_need_not(usual: Rendered) -> None:
-    assert usual.container["securityContext"] == {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "runAsGroup": 65532,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    assert usual.container["securityContext"] == NO_RIGHTS
     assert ("USER", "65532:65532") in instructions()
     assert usual.pod["automountServiceAccountToken"] is False
     # By its group the user can read the Secret, and write to a volume of one's own.

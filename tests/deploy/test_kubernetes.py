@@ -9,6 +9,7 @@ import yaml
 
 from tests.deploy.deployed import (
     FOLDER,
+    NO_RIGHTS,
     TOKEN,
     every_version,
     options_of_run,
@@ -108,15 +109,7 @@ def test_it_is_probed_where_its_admin_listener_is(
 
 def test_it_may_do_nothing_that_it_need_not(deployed: Deployed) -> None:
     context = deployed.pod.get("securityContext", {}) | deployed.sidecar["securityContext"]
-    assert context == {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "runAsGroup": 65532,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    assert context == NO_RIGHTS
     assert ("USER", "65532:65532") in instructions()
 
 

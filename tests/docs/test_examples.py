@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import yaml
 from proxy.cli import main
 from proxy.config import ConfigError, load
 from tests.docs.kit.pages import PAGES, ROOT, Block, blocks_in, blocks_of, name_of
-from tests.docs.kit.session import masked, play, session, until
+from tests.docs.kit.session import Session, masked, play, session, until
 
 CONTEXTS = {"top", "route", "upstream", "faulty", "other"}
 PARTS = {"demo", "upstream", "redis", "installed"}
@@ -39,6 +40,11 @@ def sittings() -> list[Sitting]:
 
 def is_log(block: Block) -> bool:
     return block.language == "json" and "log" in block.words
+
+
+def has_logged(opened: Session, block: Block) -> bool:
+    said = masked(opened.said)
+    return all(masked(line) in said for line in block.text.splitlines())
 
 
 def measured(sitting: Sitting) -> Any:  # noqa: ANN401 - pytest's own type is private
@@ -84,11 +90,7 @@ def test_commands_print_what_is_shown(
             opened.use(request.getfixturevalue("installed"))
         for block in blocks:
             if is_log(block):
-                lines = [masked(line) for line in block.text.splitlines()]
-                until(
-                    lambda lines=lines: all(line in masked(opened.said) for line in lines),  # type: ignore[misc]
-                    lambda: opened.said,
-                )
+                until(partial(has_logged, opened, block), lambda: opened.said)
             else:
                 play(opened, block)
 

@@ -28,11 +28,7 @@ class Reader:
         """Read the root mapping of the merged files."""
         return self._section(root, section, "")
 
-    def read(self, node: Node, shape: Shape, path: str) -> TypedNode | None:
-        """Read *node*, which stands at *path*, as a *shape*; None if it is none."""
-        return self._read(node, shape, path)
-
-    def _read(
+    def read(
         self, node: Node, shape: Shape, path: str, *, can_be_null: bool = False
     ) -> TypedNode | None:
         """Read *node* as a *shape*; None if it is none, which is reported.
@@ -96,7 +92,7 @@ class Reader:
         items = []
         for index, item in enumerate(node.items):
             item_path = path if node.implied else _item_path(path, index, item)
-            items.append(self._read(item, shape.item, item_path))
+            items.append(self.read(item, shape.item, item_path))
         readable = tuple(item for item in items if item is not None)
         is_whole = len(readable) == len(items) and all(item.is_whole for item in readable)
         return TypedList(path, node.position, readable, is_whole)
@@ -121,7 +117,7 @@ class Reader:
             same = shape.names.same_key(entry.key)
             if same in entries:
                 self._already_set(entry, entries[same].position, entry_path)
-            typed = self._read(entry.node, shape.values, entry_path)
+            typed = self.read(entry.node, shape.values, entry_path)
             if typed is None or not typed.is_whole:
                 broken.add(same)
             if typed is not None:
@@ -152,7 +148,7 @@ class Reader:
                 continue
             # A key whose lines below are all commented out is an empty list or mapping.
             can_be_null = entry.key not in section.required
-            typed = self._read(entry.node, key.shape, entry_path, can_be_null=can_be_null)
+            typed = self.read(entry.node, key.shape, entry_path, can_be_null=can_be_null)
             if typed is None or not typed.is_whole:
                 broken.add(entry.key)
             if typed is not None:
