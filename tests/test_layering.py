@@ -86,6 +86,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
         "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
+        "delivery": {"attempt", "dead_letter", "reasons", "repeatable", "retry", "settings"},
     },
     "config": {
         "diagnostics": set(),

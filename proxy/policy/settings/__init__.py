@@ -6,6 +6,19 @@ every other package may import it, and should import the names below from here.
 """
 
 from proxy.policy.settings.dead_letter import ALWAYS_DROPPED, REFUSALS, DeadLetterSettings
+from proxy.policy.settings.hand_off import (
+    CREDENTIAL_FIELDS,
+    MOST_DELIVERIES_UNDER_WAY,
+    MOST_DELIVERY_ATTEMPTS,
+    USUAL_DELIVERED,
+    USUAL_DELIVERY_OUTCOMES,
+    DeliveriesSettings,
+    DeliveryBackoff,
+    DeliveryRetrySettings,
+    HandOffCredentials,
+    HandOffSettings,
+    HandOffWhen,
+)
 from proxy.policy.settings.idempotency import (
     NEVER_KEPT_BY_CLASS,
     USUAL_KEPT,
@@ -51,8 +64,13 @@ from proxy.policy.settings.upstream import (
 
 __all__ = [
     "ALWAYS_DROPPED",
+    "CREDENTIAL_FIELDS",
+    "MOST_DELIVERIES_UNDER_WAY",
+    "MOST_DELIVERY_ATTEMPTS",
     "NEVER_KEPT_BY_CLASS",
     "REFUSALS",
+    "USUAL_DELIVERED",
+    "USUAL_DELIVERY_OUTCOMES",
     "USUAL_KEPT",
     "USUAL_KINDS",
     "USUAL_OUTCOMES",
@@ -66,7 +84,13 @@ __all__ = [
     "BudgetSettings",
     "CallerSource",
     "DeadLetterSettings",
+    "DeliveriesSettings",
+    "DeliveryBackoff",
+    "DeliveryRetrySettings",
     "FallbackSettings",
+    "HandOffCredentials",
+    "HandOffSettings",
+    "HandOffWhen",
     "HonouredKey",
     "IdempotencySettings",
     "InFlightDuplicates",

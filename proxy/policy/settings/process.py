@@ -5,6 +5,7 @@ from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated
 
+from proxy.policy.settings.hand_off import DeliveriesSettings
 from proxy.policy.settings.listen import Limits, Listen
 from proxy.policy.settings.route import RouteSettings
 from proxy.policy.settings.store import MemorySettings, StoreSettings
@@ -47,7 +48,8 @@ class Settings(Validated):
     limits: Limits = field(default_factory=Limits)
     store: StoreSettings = field(default_factory=MemorySettings)
     state_dir: Annotated[str, FILLED] = "state"
-    """The directory of the dead letters."""
+    """The directory of dead letters and deliveries."""
+    deliveries: DeliveriesSettings = field(default_factory=DeliveriesSettings)
     upstreams: tuple[UpstreamSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from proxy.http.header_edits import NO_EDITS, HeaderEdits
 from proxy.policy.settings.dead_letter import DeadLetterSettings
+from proxy.policy.settings.hand_off import HandOffSettings
 from proxy.policy.settings.idempotency import IdempotencySettings
 from proxy.policy.settings.retry import FallbackSettings, RetrySettings
 from proxy.policy.settings.throttle import ThrottleSettings
@@ -50,3 +51,4 @@ class RouteSettings(Validated):
     idempotency: IdempotencySettings | None = None
     fallback: FallbackSettings | None = None
     dead_letter: DeadLetterSettings | None = None
+    hand_off: HandOffSettings | None = None

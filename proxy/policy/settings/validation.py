@@ -71,7 +71,8 @@ class Validated:
     """Of each field that is to be checked its name, its enum and its rules."""
 
     def __init_subclass__(cls) -> None:
-        cls._checked = []
+        inherited = getattr(cls, "_checked", [])
+        cls._checked = [row for row in inherited if row[0] not in cls.__annotations__]
         for name, declared in cls.__annotations__.items():
             rules = getattr(declared, "__metadata__", ())
             types = (declared, *get_args(getattr(declared, "__origin__", declared)))
