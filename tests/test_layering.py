@@ -85,6 +85,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "caller_fields": {"settings", "throttle"},
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
+        "delivery": {"attempt", "failure_category", "reasons", "repeatable", "retry", "settings"},
         "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
         "delivery": {"attempt", "dead_letter", "reasons", "repeatable", "retry", "settings"},
     },
@@ -107,6 +108,8 @@ PARTS: dict[str, dict[str, set[str]]] = {
         # The file has the keys; limits are counted in memory.
         "sqlite": {"__init__", "memory", "ports", "sqlite_file"},
         "dead_letters": {"__init__", "ports", "sqlite_file"},
+        # Deliveries and dead letters are in one file: a delivery that failed is a dead letter.
+        "deliveries": {"__init__", "dead_letters", "ports", "sqlite_file"},
         "redis": {"__init__", "ports"},
         "opening": {"__init__", "memory", "ports", "redis", "sqlite"},
     },

@@ -1,8 +1,8 @@
-"""Ids of requests, of the owners of idempotency keys, and of dead letters."""
+"""Ids of requests, of the owners of idempotency keys, of dead letters and of deliveries."""
 
 from itertools import count
 from random import getrandbits
-from secrets import randbits
+from secrets import randbits, token_urlsafe
 
 from proxy.policy.dead_letter import dead_letter_id
 
@@ -33,3 +33,8 @@ _token_numbers = count(1)
 def new_dead_letter_id(wall: float) -> str:
     """Return the id of a dead letter that is written at *wall*; it cannot be guessed."""
     return dead_letter_id(int(wall * 1000), randbits(36))
+
+
+def new_delivery_id() -> str:
+    """Return the id of a delivery: 128 random bits, so whoever has it was told."""
+    return f"d_{token_urlsafe(16)}"
