@@ -10,6 +10,7 @@ from proxy.config.checks.callers import check_list_fields
 from proxy.config.checks.certificates import certificate_files, check_listen_tls
 from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.checks.fallbacks import check_fallback
+from proxy.config.checks.hand_off import check_hand_off, check_status_path, check_storage
 from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
 from proxy.config.checks.listeners import check_listeners, check_readiness, check_trust
 from proxy.config.checks.retries import (
@@ -174,6 +175,9 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
             check_held_by_503(route, upstream.value, refused, diagnostics)
         check_buffer(route, whole, diagnostics)
         check_dead_letter(route, draft.match, diagnostics)
+        check_hand_off(route, draft.match, whole, diagnostics, refused=refused, honoured=honoured)
+    check_status_path(drafts, routes, whole, diagnostics)
+    check_storage(routes, whole, diagnostics)
     check_state_dir(routes, whole, diagnostics)
     upstreams = file.mapping("upstreams")
     upstream_sections = [
@@ -186,7 +190,9 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
     check_workers(routes, upstream_sections, whole, diagnostics)
     check_secrets(file, diagnostics)
     named = name_routes(drafts, diagnostics)
-    return [with_fitting_base(EffectiveSection(route, route.path)) for route in named]
+    for keys in ("retry.backoff", "hand_off.retry.backoff"):
+        named = [with_fitting_base(EffectiveSection(route, route.path), keys) for route in named]
+    return named
 
 
 def _with_routes(file: TypedMapping, routes: list[TypedMapping]) -> TypedMapping:

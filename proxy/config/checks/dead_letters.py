@@ -55,9 +55,10 @@ def _check_body(route: EffectiveSection, diagnostics: Diagnostics) -> None:
 def check_state_dir(
     routes: Sequence[EffectiveSection], file: EffectiveSection, diagnostics: Diagnostics
 ) -> None:
-    """Check that ``state_dir`` can be made, if a route keeps dead letters."""
+    """Check that ``state_dir`` can be made, if a route keeps dead letters or deliveries."""
     folder = file.scalar("state_dir")
-    if folder is None or not any(route.typed.mapping("dead_letter") for route in routes):
+    policies = ("dead_letter", "hand_off")
+    if folder is None or not any(route.typed.mapping(key) for route in routes for key in policies):
         return
     path = Path(folder.value)
     if is_folder(path):

@@ -24,10 +24,10 @@ def check_retry(
     """Check the retries of a route whose upstream refuses work by the statuses *refused*."""
     if route.typed.mapping("retry") is None:
         return
-    _check_list(route, diagnostics)
-    _check_unsafe(route, match, refused, diagnostics)
+    check_outcomes(route, diagnostics, "retry.on")
+    check_unsafe(route, match, refused, diagnostics, "retry")
     _check_attempt_timeout(route, diagnostics)
-    _check_backoff(route, diagnostics)
+    check_backoff(route, diagnostics, "retry.backoff")
 
 
 def check_buffer(route: EffectiveSection, file: EffectiveSection, diagnostics: Diagnostics) -> None:
@@ -78,20 +78,23 @@ def check_key_memory(
     )
 
 
-def with_fitting_base(route: EffectiveSection) -> TypedMapping:
-    """Return the route with ``backoff.base`` lowered to ``max``, if only ``max`` was written."""
-    base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
-    if base is None or longest is None or route.writer("retry.backoff.base"):
+def with_fitting_base(route: EffectiveSection, keys: str) -> TypedMapping:
+    """Return the route with the ``base`` of the back-off at *keys* lowered to its ``max``.
+
+    Only where just ``max`` was written.
+    """
+    base, longest = route.scalar(f"{keys}.base"), route.scalar(f"{keys}.max")
+    if base is None or longest is None or route.writer(f"{keys}.base"):
         return route.typed
     if base.value <= longest.value:
         return route.typed
-    return with_entry(route.typed, ("retry", "backoff"), Entry("base", longest.position, longest))
+    return with_entry(route.typed, (*keys.split("."),), Entry("base", longest.position, longest))
 
 
-def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    """Warn of a ``retry.on`` that was probably meant to add to the built-in list."""
-    entry, listed = route.entry("retry.on"), route.values("retry.on")
-    if entry is None or not route.writer("retry.on"):
+def check_outcomes(route: EffectiveSection, diagnostics: Diagnostics, keys: str) -> None:
+    """Warn of a list of outcomes at *keys* that was probably meant to add to the built-in list."""
+    entry, listed = route.entry(keys), route.values(keys)
+    if entry is None or not route.writer(keys):
         return
     if not _SHOWS_KNOWLEDGE.isdisjoint(listed):
         return
@@ -111,11 +114,15 @@ def _check_list(route: EffectiveSection, diagnostics: Diagnostics) -> None:
     )
 
 
-def _check_unsafe(
-    route: EffectiveSection, match: Match, refused: frozenset[int], diagnostics: Diagnostics
+def check_unsafe(
+    route: EffectiveSection,
+    match: Match,
+    refused: frozenset[int],
+    diagnostics: Diagnostics,
+    keys: str,
 ) -> None:
-    """Warn of requests that may run twice."""
-    unsafe, listed = route.scalar("retry.unsafe"), route.values("retry.on")
+    """Warn of requests that may run twice by the retries at *keys*."""
+    unsafe, listed = route.scalar(f"{keys}.unsafe"), route.values(f"{keys}.on")
     if unsafe is None or unsafe.value is not UnsafeRetries.ALWAYS:
         return
     methods = [method for method in match.methods or ("POST",) if method not in REPEATABLE_METHODS]
@@ -127,7 +134,7 @@ def _check_unsafe(
         return
     diagnostics.warn(
         unsafe,
-        f"a {methods[0]}{route.named('retry.unsafe', 'retry.on')} is sent again after "
+        f"a {methods[0]}{route.named(f'{keys}.unsafe', f'{keys}.on')} is sent again after "
         f"{_joined(dict.fromkeys(risky))} and may run twice, write unsafe: auto or take these out "
         f"of on",
     )
@@ -161,24 +168,24 @@ def _check_attempt_timeout(route: EffectiveSection, diagnostics: Diagnostics) ->
     )
 
 
-def _check_backoff(route: EffectiveSection, diagnostics: Diagnostics) -> None:
-    base, longest = route.scalar("retry.backoff.base"), route.scalar("retry.backoff.max")
-    is_written = bool(route.writer("retry.backoff.base"))
+def check_backoff(route: EffectiveSection, diagnostics: Diagnostics, keys: str) -> None:
+    """Check the values of the back-off at *keys* against each other."""
+    base, longest = route.scalar(f"{keys}.base"), route.scalar(f"{keys}.max")
+    is_written = bool(route.writer(f"{keys}.base"))
     if is_written and base is not None and longest is not None and base.value > longest.value:
         diagnostics.fault(
             base,
             f"{base.written.bare} is above max {longest.written.bare}"
-            f"{route.named('retry.backoff.base', 'retry.backoff.max')}, write a base of at most "
+            f"{route.named(f'{keys}.base', f'{keys}.max')}, write a base of at most "
             f"{longest.written.bare} or a larger max",
         )
-    strategy = route.scalar("retry.backoff.strategy")
+    strategy = route.scalar(f"{keys}.strategy")
     for key, needed in _ONLY_FOR.items():
-        keys = f"retry.backoff.{key}"
-        scalar, writer = route.scalar(keys), route.writer(keys)
+        scalar, writer = route.scalar(f"{keys}.{key}"), route.writer(f"{keys}.{key}")
         if scalar is None or strategy is None or strategy.value == needed or not writer:
             continue
         # A policy's key for another strategy is harmless to a route that sets its own strategy.
-        if route.writer("retry.backoff.strategy") in {writer, ""} or writer == route.path:
+        if route.writer(f"{keys}.strategy") in {writer, ""} or writer == route.path:
             diagnostics.warn(
                 scalar,
                 f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "

@@ -9,7 +9,7 @@ from functools import cache
 from proxy.config.diagnostics.diagnostics import Diagnostics
 from proxy.config.diagnostics.position import Position, Source
 from proxy.config.read.reader import Reader
-from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode
+from proxy.config.read.typed_tree import TypedList, TypedMapping, TypedNode, displaced_by
 from proxy.config.schema.section import Section
 from proxy.config.source.interpolation import Interpolation
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
@@ -31,13 +31,13 @@ def built_in(section: Section, key: str) -> Entry[TypedNode] | None:
 
 
 def complete(mapping: TypedMapping) -> TypedMapping:
-    """Return *mapping* with the built-in value of each key that is not written in it."""
+    """Return *mapping* with the built-in value of each key that is neither in it nor excluded."""
     entries = {
         name: replace(entry, node=_complete(entry.node)) for name, entry in mapping.entries.items()
     }
-    section = mapping.section
+    section, written = mapping.section, entries.keys() | displaced_by(mapping)
     for name in section.keys if section else ():
-        default = _complete_default(section, name) if section and name not in entries else None
+        default = _complete_default(section, name) if section and name not in written else None
         if default is not None:
             entries[name] = default
     return replace(mapping, entries=entries)

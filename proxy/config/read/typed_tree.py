@@ -115,7 +115,7 @@ def merge(base: TypedNode, override: TypedNode) -> TypedNode:
 
 def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
     """Merge two mappings key by key at every depth; where both have a value *override* wins."""
-    displaced = _displaced_by(override)
+    displaced = displaced_by(override)
     kept = {key: entry for key, entry in base.entries.items() if key not in displaced}
     return replace(
         override,
@@ -124,7 +124,7 @@ def merge_mappings(base: TypedMapping, override: TypedMapping) -> TypedMapping:
     )
 
 
-def _displaced_by(override: TypedMapping) -> frozenset[str]:
+def displaced_by(override: TypedMapping) -> frozenset[str]:
     """Return the keys that those in *override* exclude (see ``Section.alternatives``)."""
     groups = override.section.alternatives if override.section else ()
     chosen = [group for group in groups if not group.isdisjoint(override.entries)]

@@ -3,6 +3,7 @@
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
+from proxy.config.schema.hand_off import DELIVERIES
 from proxy.config.schema.listen import LIMITS, LISTEN
 from proxy.config.schema.route import POLICY, ROUTE
 from proxy.config.schema.section import NO_FIELD, Key, ListOf, Section, TableOf
@@ -112,9 +113,10 @@ FILE = Section(
         ),
         "state_dir": Key(
             FolderPath(),
-            "Folder of the dead letters, made when a route keeps some; the environment variable "
-            "HOLDFAST_STATE_DIR takes precedence.",
+            "Folder of dead letters and deliveries, made when a route keeps some; the environment "
+            "variable HOLDFAST_STATE_DIR takes precedence.",
             written="./state",
         ),
+        "deliveries": Key(DELIVERIES, "Where clients ask for what was handed off, and the room."),
     },
 )

@@ -15,7 +15,7 @@ from typing import Any
 from proxy import HOME, __version__
 from proxy.config.schema.file import FILE
 from proxy.config.schema.section import ListOf, Section, Shape, TableOf, sections
-from proxy.config.schema.shorthands import MethodAndPath, SetsKey, Shorthand
+from proxy.config.schema.shorthands import ListSetsKey, MethodAndPath, SetsKey, Shorthand
 from proxy.config.values.base import (
     JsonSchema,
     Switch,
@@ -120,13 +120,18 @@ def _else_of_section(section: Section) -> JsonSchema:
     """Return the schema of what can be written in place of the mapping."""
     accepted, *others = [_short_form(section, short) for short in section.shorthands]
     for form in others:
-        accepted = merged(accepted, form)
+        if "anyOf" in form:  # words, which editors list
+            accepted = {"anyOf": [{"title": "a switch"} | accepted, *form["anyOf"]]}
+        else:
+            accepted = merged(accepted, form)
     return with_message(accepted, _expects(section))
 
 
 def _short_form(section: Section, shorthand: Shorthand) -> JsonSchema:
     if isinstance(shorthand, SetsKey):
         return _value_of(section, shorthand).accepted()
+    if isinstance(shorthand, ListSetsKey):
+        return _schema(section.keys[shorthand.key].shape)
     return dict(_METHOD_AND_PATH) if isinstance(shorthand, MethodAndPath) else Switch().accepted()
 
 
@@ -190,6 +195,8 @@ def _forms(section: Section) -> Iterator[str]:
     for shorthand in section.shorthands:
         if isinstance(shorthand, SetsKey):
             yield _value_of(section, shorthand).expects
+        elif isinstance(shorthand, ListSetsKey):
+            yield _expects(section.keys[shorthand.key].shape)
         elif isinstance(shorthand, MethodAndPath):
             yield "a path, with or without a method: /v1/** or POST /v1/charges"
         else:
@@ -213,6 +220,8 @@ def _short_examples(section: Section, shorthand: Shorthand) -> tuple[object, ...
     if isinstance(shorthand, SetsKey):
         key = section.keys[shorthand.key]
         return key.examples or _examples(_value_of(section, shorthand))
+    if isinstance(shorthand, ListSetsKey):
+        return section.keys[shorthand.key].examples
     if isinstance(shorthand, MethodAndPath):
         return ("/v1/**", "POST /v1/charges")
     return Switch().examples

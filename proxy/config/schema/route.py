@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.config.schema.dead_letter import DEAD_LETTER
+from proxy.config.schema.hand_off import HAND_OFF
 from proxy.config.schema.idempotency import IDEMPOTENCY
 from proxy.config.schema.retry import FALLBACK, RETRY
 from proxy.config.schema.section import NO_FIELD, Key, ListOf, Section, TableOf
@@ -20,6 +21,7 @@ from proxy.policy.settings import (
     USUAL_OUTCOMES,
     DeadLetterSettings,
     FallbackSettings,
+    HandOffSettings,
     Match,
     Outcomes,
     RetrySettings,
@@ -144,6 +146,11 @@ POLICY = Section(
             DEAD_LETTER,
             "Keeps a request that failed for good on disk, for a person to send it again.",
         ),
+        "hand_off": Key(
+            HAND_OFF,
+            "Accepts a request with 202, keeps it on disk and delivers it in the background.",
+            examples=(True, "always", {"when": ["asked", "failed"]}),
+        ),
     },
 )
 
@@ -153,16 +160,18 @@ def _route(
     retry: RetrySettings | None = None,
     fallback: dict[str, Any] | None = None,
     dead_letter: dict[str, Any] | None = None,
+    hand_off: dict[str, Any] | None = None,
     **others: Any,  # noqa: ANN401 - fields of any type
 ) -> RouteSettings:
-    """Make a route, of whose fallback and dead letters ``on`` goes by its ``retry.on``."""
+    """Make a route, whose retries say what is usual for its fallback, letters and deliveries."""
     usual = USUAL_OUTCOMES if retry is None else retry.on
-    return RouteSettings(
+    route = RouteSettings(
         retry=retry,
         fallback=None if fallback is None else _fallback(usual, **fallback),
         dead_letter=None if dead_letter is None else _dead_letter(usual, **dead_letter),
         **others,
     )
+    return route if hand_off is None else replace(route, hand_off=_hand_off(route, **hand_off))
 
 
 def _fallback(
@@ -184,6 +193,17 @@ def _dead_letter(
 ) -> DeadLetterSettings:
     """Make dead letters; without ``on`` a request is kept after *usual* outcomes."""
     return DeadLetterSettings(on=usual if on is None else outcomes_of(on, usual), **others)
+
+
+def _hand_off(
+    route: RouteSettings,
+    **written: Any,  # noqa: ANN401 - fields of any type
+) -> HandOffSettings:
+    """Make the hand-off of *route*, by default with its ``timeout`` and ``retry.unsafe``."""
+    usual: dict[str, Any] = {"timeout": route.timeout}
+    if route.retry is not None:
+        usual["unsafe"] = route.retry.unsafe
+    return HandOffSettings(**usual | written)
 
 
 def _or_breaker_open(outcomes: Outcomes) -> Outcomes:

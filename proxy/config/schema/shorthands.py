@@ -53,6 +53,16 @@ class SetsKey(Shorthand):
         return replace(_implied(node, {self.key: value}), implied=not self.named)
 
 
+@dataclass(frozen=True, slots=True)
+class ListSetsKey(Shorthand):
+    """A list in place of a section: the value of the key that takes one."""
+
+    key: str
+
+    def expand(self, node: Node) -> Node:
+        return _implied(node, {self.key: node}) if isinstance(node, Sequence) else node
+
+
 class Switchable(Shorthand):
     """``false`` switches a section off, ``true`` on, with the values of the rest of the file."""
 
@@ -97,6 +107,6 @@ class MethodAndPath(Shorthand):
         )
 
 
-def _implied(node: Scalar, keys: dict[str, Node]) -> Mapping:
+def _implied(node: Scalar | Sequence, keys: dict[str, Node]) -> Mapping:
     entries = {key: Entry(key, node.position, value) for key, value in keys.items()}
     return Mapping(node.position, entries, implied=True)

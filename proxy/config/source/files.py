@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -51,3 +52,39 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:  # such as a name that is too long
         return False
+
+
+MOUNT_TABLE = Path("/proc/self/mountinfo")
+"""Where Linux lists what is mounted where."""
+
+
+def passing_storage(folder: Path) -> str:
+    """Return what is known to go away with *folder*: ``memory``, ``a container``; else nothing.
+
+    Told by the type of the file system that it is, or would be, on: tmpfs and ramfs are memory; an
+    overlay at the root of the file tree is the scratch layer of a container. Other file systems,
+    also those that a pod gets for its life only, cannot be told from lasting ones.
+    """
+    try:
+        lines = MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        path = folder.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return ""
+    best, kind = Path(), ""
+    for line in lines:
+        # proc(5): id, parent, device, root, mount point, options, optional fields, -, type, …
+        mounted, _, file_system = line.partition(" - ")
+        fields, types = mounted.split(" "), file_system.split(" ")
+        point = Path(_unescaped(fields[4])) if len(fields) > 4 else None
+        # Of two at the same point the later one hides the other.
+        if point is None or not path.is_relative_to(point) or len(point.parts) < len(best.parts):
+            continue
+        best, kind = point, types[0]
+    if kind in {"tmpfs", "ramfs"}:
+        return "memory"
+    return "a container" if kind in {"overlay", "aufs"} and best == Path("/") else ""
+
+
+def _unescaped(point: str) -> str:
+    """Return a mount point as it is: blanks and backslashes stand as octal numbers in the table."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)

@@ -66,18 +66,6 @@ USUAL_DELIVERY_OUTCOMES = Outcomes(USUAL_OUTCOMES.names, USUAL_OUTCOMES.statuses
 """Outcomes after which a delivery is tried again, unless the file lists others."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRetrySettings(Validated):
-    """When a delivery is tried again, and how soon."""
-
-    on: Outcomes = USUAL_DELIVERY_OUTCOMES
-    unsafe: UnsafeRetries = UnsafeRetries.AUTO
-    """As in the route's ``retry``, whose value it has unless another is written."""
-    backoff: DeliveryBackoff = DeliveryBackoff()
-    longest_hint: Annotated[float | None, above(0)] = 86_400.0
-    """Seconds to which a longer hint of the upstream is cut; None: its hints are ignored."""
-
-
 USUAL_DELIVERED = frozenset({*range(200, 300), 303})
 """Statuses by which a delivery has succeeded, unless the file lists others."""
 
@@ -93,7 +81,12 @@ class HandOffSettings(Validated):
     """Seconds after its acceptance at which a delivery fails, deferrals included."""
     attempts: Annotated[int | None, within(1, MOST_DELIVERY_ATTEMPTS)] = None
     """Attempts in total; None: as many as there is time for."""
-    retry: DeliveryRetrySettings = DeliveryRetrySettings()
+    retry_on: Outcomes = USUAL_DELIVERY_OUTCOMES
+    unsafe: UnsafeRetries = UnsafeRetries.AUTO
+    """That of the route's ``retry`` unless another is written."""
+    backoff: DeliveryBackoff = DeliveryBackoff()
+    longest_hint: Annotated[float | None, above(0)] = 86_400.0
+    """Seconds to which a longer hint of the upstream is cut; None: its hints are ignored."""
     timeout: Annotated[float | None, above(0)] = 30.0
     """Seconds of one attempt up to the response's head, the route's unless another is written;
     None: no limit."""

@@ -16,6 +16,8 @@ class StoreCapabilities(Validated):
     """Whether processes and instances count their calls together."""
     shares_keys: ClassVar[bool] = False
     """Whether processes know each other's idempotency keys."""
+    spans_machines: ClassVar[bool] = False
+    """Whether instances on several machines share what it keeps."""
 
     @property
     def permit_life(self) -> float | None:
@@ -52,6 +54,7 @@ class RedisSettings(StoreCapabilities):
 
     shares_limits: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = True
+    spans_machines: ClassVar[bool] = True
 
     host: Annotated[str, FILLED]
     port: Annotated[int, within(1, 65535)] = 6379

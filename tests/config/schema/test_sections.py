@@ -39,7 +39,26 @@ def filled(section: Section) -> Iterator[str]:
             yield section.field_of(name)
 
 
-PARTS = {"PolicyKeys", "HeadersKeys", "LetterHeaderKeys", "PauseKeys", "RetryAfterKeys"}
+def defaults_of(part: Section) -> dict[str, object]:
+    """The defaults of the fields that *part* fills, if nothing is written in it."""
+    fields: dict[str, object] = {}
+    for name, key in part.keys.items():
+        if isinstance(key.shape, Section) and part.has_part(key.shape):
+            fields |= defaults_of(key.shape)
+        elif part.written(name) is not None:
+            fields[part.field_of(name)] = part.default(name)
+    return fields
+
+
+PARTS = {
+    "DeliveryRetryAfterKeys",
+    "DeliveryRetryKeys",
+    "HeadersKeys",
+    "LetterHeaderKeys",
+    "PauseKeys",
+    "PolicyKeys",
+    "RetryAfterKeys",
+}
 """Sections that fill some fields of their settings; another one fills the rest."""
 
 
@@ -60,8 +79,7 @@ def test_the_default_as_written_is_that_of_the_field(section: Section, name: str
         return
     mapping = complete(TypedMapping("", BUILT_IN, {name: entry}))
     if isinstance(key.shape, Section) and section.has_part(key.shape):
-        part = key.shape
-        expected = {part.field_of(inner): part.default(inner) for inner in part.keys}
+        expected = defaults_of(key.shape)
     elif section.field_of(name) == NO_FIELD:
         expected = {}
     else:

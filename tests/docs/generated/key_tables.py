@@ -11,9 +11,10 @@ from typing import Any
 from proxy.config.diagnostics.units import format_duration, format_size
 from proxy.config.schema import FILE, ListOf, Section, Shape, TableOf, sections
 from proxy.config.schema.dead_letter import DEAD_LETTER
+from proxy.config.schema.hand_off import HAND_OFF
 from proxy.config.schema.idempotency import IDEMPOTENCY
 from proxy.config.schema.route import POLICY, ROUTE
-from proxy.config.schema.shorthands import MethodAndPath, SetsKey
+from proxy.config.schema.shorthands import ListSetsKey, MethodAndPath, SetsKey
 from proxy.config.schema.throttle import THROTTLE
 from proxy.config.schema.upstream import UPSTREAM
 from proxy.config.values.addresses import (
@@ -24,6 +25,7 @@ from proxy.config.values.addresses import (
     UpstreamUrl,
 )
 from proxy.config.values.base import Choice, Integer, Name, Number, Switch, Text, Token, ValueType
+from proxy.config.values.hand_off import DeliveredStatus, DeliveryAttempts, StatusPath
 from proxy.config.values.headers import HeaderName, HeaderValue, Pseudonym
 from proxy.config.values.idempotency import CallerHeader, KeptStatus, KeyedMethod, MismatchStatus
 from proxy.config.values.locations import FilePath, FolderPath
@@ -35,12 +37,13 @@ from proxy.config.values.rates import CallRate
 from proxy.config.values.retrying import Jitter
 from proxy.config.values.stores import KeyPrefix, Password, StoreUrl, Username
 from proxy.config.values.throttling import CallerKey, CountOrNone, DurationOrAuto
+from proxy.policy.settings import MOST_DELIVERY_ATTEMPTS
 
 _TABLE = re.compile(r"(?<=<!-- keys: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 SECTIONS = {section.name: section for section in sections(FILE)}
 
-_WITH_OWN_TABLE = (UPSTREAM, POLICY, ROUTE, THROTTLE, IDEMPOTENCY, DEAD_LETTER)
+_WITH_OWN_TABLE = (UPSTREAM, POLICY, ROUTE, THROTTLE, IDEMPOTENCY, DEAD_LETTER, HAND_OFF)
 
 _WORDS: dict[type[ValueType[Any]], str] = {
     ListenAddress: "address",
@@ -51,6 +54,8 @@ _WORDS: dict[type[ValueType[Any]], str] = {
     CallerKey: "`none`, `client_ip`, `header:NAME` or `query:NAME`",
     CountOrNone: "number or `none`",
     DurationOrAuto: "duration or `auto`",
+    DeliveredStatus: "status",
+    DeliveryAttempts: f"1 to {MOST_DELIVERY_ATTEMPTS}, or `none`",
     FolderPath: "folder",
     FilePath: "file",
     HeaderName: "header",
@@ -70,6 +75,7 @@ _WORDS: dict[type[ValueType[Any]], str] = {
     PathPrefix: "path",
     Protocol: "protocol",
     ServerName: "host name",
+    StatusPath: "path or `false`",
     StoreUrl: "`memory`, `sqlite:PATH` or URL",
     Switch: "`true` or `false`",
     Text: "text",
@@ -128,7 +134,9 @@ def _value(shape: Shape) -> str:
         return _kind(shape)
     if isinstance(shape, ListOf):
         item = _value(shape.item)
-        plural = f"{item}es" if item.endswith("s") else f"{item}s"
+        noun, *bounds = item.split(" above ")
+        noun = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+        plural = " above ".join((noun, *bounds))
         return f"list of {plural}" if shape.short is None else f"{item}, or a list"
     if isinstance(shape, TableOf):
         return f"mapping, {_value(shape.names)}: {_value(shape.values)}"
@@ -140,6 +148,8 @@ def _mapping(section: Section) -> str:
     for shorthand in section.shorthands:
         if isinstance(shorthand, MethodAndPath):
             return "path, method and path, or mapping"
+        if isinstance(shorthand, ListSetsKey):
+            short.append(_value(section.keys[shorthand.key].shape))
         if isinstance(shorthand, SetsKey):
             key = section.keys[shorthand.key].shape
             short.append(_value(key.item if isinstance(key, ListOf) else key))
