@@ -5,7 +5,14 @@ from collections.abc import Sequence
 
 from proxy.core.client_identity import ClientIdentity
 from proxy.core.date_header import date_line
-from proxy.core.ports import OwnedKey, QueueEntry, Receiver, RequestBody, Stream
+from proxy.core.ports import (
+    HandOffTicket,
+    OwnedKey,
+    QueueEntry,
+    Receiver,
+    RequestBody,
+    Stream,
+)
 from proxy.core.route import Route
 from proxy.http.fields import RawHeaders
 from proxy.http.forwarded import NO_FORWARDED_FIELDS
@@ -66,6 +73,7 @@ class Exchange(ABC):
     earlier_attempts   replay                          at birth
     key_result         pipeline/idempotency            once the store has answered, or refused
     dead_letter        replay; pipeline/dead_letters   at birth; once it is on disk
+    hand_off           pipeline/hand_off               once it is known that it is handed off
     client_is_gone     core, :meth:`detach_client`     when the client left and its request goes on
     fallback           maker; pipeline/retry_session   when the fallback answers
     refusal            maker, ``answer``               when the proxy answers itself
@@ -92,6 +100,7 @@ class Exchange(ABC):
         "duration",
         "expired",
         "fallback",
+        "hand_off",
         "head",
         "http_1_0",
         "id_line",
@@ -178,6 +187,8 @@ class Exchange(ABC):
         self.dead_letter = ""
         """The id of the dead letter that it became, or of which it is a replay; empty without
         one."""
+        self.hand_off: HandOffTicket | None = None
+        """How it is handed off; None if it is not."""
         self.client_is_gone = False
         """Whether the client left and the request goes on for the sake of its key alone: no attempt
         follows the one under way."""

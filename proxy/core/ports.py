@@ -10,6 +10,7 @@ port                    implemented by                      used by
 :class:`Stream`         ``upstream``                        ``server``, ``pipeline``, ``core``
 :class:`Receiver`       ``core`` (Exchange), ``pipeline``   ``upstream``, ``pipeline``
 :class:`OwnedKey`       ``pipeline/idempotency``            ``upstream``, ``pipeline`` (retry)
+:class:`HandOffTicket`  ``pipeline/hand_off``               ``pipeline`` (idempotency), ``observe``
 ======================  ==================================  ====================================
 """
 
@@ -19,6 +20,7 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead
 from proxy.policy.attempt import FailureKind
 from proxy.policy.dead_letter import DeadLetter
+from proxy.policy.idempotency.record import Claim
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.throttle.wait_queue import ThrottleCause
 
@@ -215,6 +217,23 @@ class OwnedKey(Protocol):
     send, and by ``pipeline`` before every retry.
     """
 
+    claim: Claim
+    """What was claimed: the name of the record, the fingerprint of the request."""
     owned_until: float
     """Monotonic seconds up to which no other request can own the key; infinite where the store is
     this process's own, so that none can take it over."""
+
+
+class HandOffTicket(Protocol):
+    """How a request is handed off, as far as others have to know.
+
+    Implemented by ``pipeline/hand_off``; read by ``pipeline/idempotency`` and ``observe``.
+    """
+
+    delivery_id: str
+    """The id of the delivery that the request became; empty as long as it is none."""
+    comes_first: bool
+    """Whether the request is on disk as a delivery before any attempt is made."""
+    result_lasts: float
+    """Seconds for which the delivery's acceptance is the result of the request's key, besides the
+    key's own ``ttl``."""

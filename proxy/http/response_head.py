@@ -10,6 +10,7 @@ that takes half the time of a loop over them, with twenty a third.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from proxy.http.fields import HOP_BY_HOP, has_option, nominated
@@ -188,6 +189,17 @@ def kept_head(response: KeptResponse) -> ResponseHead:
     head.has_body = status not in _SPECIAL
     if head.has_body or status == _RESET_CONTENT:
         head.content_length = len(response.body)
+    return head
+
+
+def own_head(method: str, status: int, fields: Iterable[bytes], length: int) -> ResponseHead:
+    """Make the head of a response of the proxy's own to a *method* request, a line per field.
+
+    It goes the way of any response: an idempotency key keeps it, and the route edits it.
+    """
+    head = ResponseHead(status, b"\r\n".join((status_line(status, b""), *fields)))
+    head.content_length = length
+    head.has_body = method != "HEAD"
     return head
 
 

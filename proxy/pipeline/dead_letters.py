@@ -58,10 +58,11 @@ from proxy.stores import StoreError
 
 _log = logging.getLogger("holdfast")
 
-_NOT_KEPT = HOP_BY_HOP | {
+NOT_KEPT = HOP_BY_HOP | {
     # They follow from the body, or were meant for the proxy alone.
     *(b"content-length", b"expect", b"holdfast-timeout", b"x-request-id"),
 }
+"""Header fields, in lower case, that no request keeps on disk."""
 _Error = FailureKind | int | RefusalReason
 """How a request failed: a kind, a status, or the reason why no attempt was made."""
 
@@ -233,7 +234,7 @@ class DeadLetterWriter:
             value for name, value in exchange.raw_headers if name.lower() == b"connection"
         ]
         headers, dropped = headers_to_keep(
-            exchange.raw_headers, _NOT_KEPT | nominated(connection), settings.drop
+            exchange.raw_headers, NOT_KEPT | nominated(connection), settings.drop
         )
         sent = credentials_sent(exchange.raw_headers, self._credentials)
         wall = self._clock.wall()

@@ -1,0 +1,440 @@
+"""The stage that hands off: the request is on disk as a delivery before its client is answered.
+
+::
+
+    asked, always ──► on disk ──► 202, or the answer if it comes while the client waits
+    else, with a key of a delivery ──► that delivery's 202, or 409
+    else ──► the next stage ──► a failure that may be tried again ──► on disk ──► 202
+                            └─► anything else ──► the client
+
+The file of the deliveries is the truth about keys of requests that were handed off: whatever became
+of the key's own record, a key that has an open delivery there is not run again.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from proxy.core.clock import Clock
+from proxy.core.exchange import Exchange
+from proxy.core.ids import new_delivery_id
+from proxy.core.ports import DeadLetterSink, Refused
+from proxy.core.route import Handler
+from proxy.http.fields import RawHeaders, nominated
+from proxy.http.prefer import without_honoured
+from proxy.http.refusal import Refusal, RefusalReason
+from proxy.http.response_head import own_head
+from proxy.pipeline.dead_letters import NOT_KEPT, attempt_records
+from proxy.pipeline.hand_off.admission import FULL_FOR, Ticket, field_names
+from proxy.pipeline.hand_off.answers import NOT_DURABLE, accepted, queue_full, with_preference
+from proxy.pipeline.hand_off.withheld import WithheldFailure
+from proxy.policy.caller_fields import display_name
+from proxy.policy.dead_letter import credentials_sent, headers_to_keep
+from proxy.policy.delivery.acceptance import FailedRequest, HandOffRules
+from proxy.policy.delivery.schedule import usable_hint, wait_before_next
+from proxy.policy.delivery.state import Delivery, DeliveryRun, LetterTerms
+from proxy.policy.delivery.words import DeliveryState
+from proxy.policy.idempotency.key import KeyReader, scope_digest
+from proxy.policy.reasons import KeyResult
+from proxy.policy.repeatable import did_not_run, may_have_run
+from proxy.policy.retry.verdict import AttemptResult
+from proxy.policy.settings import (
+    AmbiguousKeys,
+    HandOffWhen,
+    IdempotencySettings,
+    KeysWithoutStore,
+    RouteSettings,
+    UpstreamSettings,
+)
+from proxy.stores import StoreError
+from proxy.stores.deliveries.ports import (
+    Accepted,
+    AcceptUncertain,
+    DeliveryStore,
+    Mismatch,
+    NewDelivery,
+    NoRoom,
+    ShownDelivery,
+)
+
+_log = logging.getLogger("holdfast")
+
+_TOO_LARGE = Refusal(
+    RefusalReason.BODY_TOO_LARGE,
+    "Send a smaller body: all of it has to be kept until it is delivered.",
+)
+_NO_FILE = Refusal(
+    RefusalReason.NOT_DURABLE,
+    "It cannot be checked now whether this key was handed off before. Send it again later.",
+)
+_MISMATCH = "This key belongs to another request. Repeat that one as it was, or send a new key."
+_UNKNOWN = (
+    "The first request with this key may have run, and how it ended is not known. Find out "
+    "before you send it with another key."
+)
+
+
+class HandOff:
+    """The inner stage of hand-off of a route."""
+
+    def __init__(
+        self,
+        route: RouteSettings,
+        upstream: UpstreamSettings,
+        rules: HandOffRules,
+        inner: Handler,
+        *,
+        store: DeliveryStore,
+        sink: DeadLetterSink,
+        caller: Callable[[Exchange], str],
+        status_path: str | None,
+        clock: Clock,
+    ) -> None:
+        """*inner* is the next stage; *caller* says whose share of the room a request takes.
+
+        *sink* digests credentials; *status_path* is where clients ask for their deliveries.
+        """
+        self._rules = rules
+        self._settings = rules.settings
+        self._route = route
+        self._upstream = upstream
+        self._inner = inner
+        self._store = store
+        self._sink = sink
+        self._caller = caller
+        self._status_path = status_path
+        self._clock = clock
+        self._takes_failures = HandOffWhen.FAILED in self._settings.when
+        self._key_settings = keys = route.idempotency or IdempotencySettings()
+        self._scope = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
+        """Reads who may ask for the answer, on a route without keys as well."""
+        letters = route.dead_letter
+        dropped = frozenset[str]() if letters is None else letters.drop
+        self._wiped = rules.fields_to_wipe() | dropped
+        self._credentials = dropped | frozenset(keys.scope)
+        """Names of the header fields that identify a caller."""
+
+    def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
+        """Hand the request off, or serve it, and hand it off if that fails."""
+        ticket = exchange.hand_off
+        if isinstance(ticket, Ticket):
+            return self._enqueue(exchange, ticket)
+        if (
+            exchange.method not in self._settings.methods
+            or exchange.upgrade
+            or exchange.is_replay
+            or (exchange.owned_key is None and not self._takes_failures)
+        ):
+            return self._inner(exchange)
+        return self._serve(exchange)
+
+    # Before anything is sent.
+
+    async def _enqueue(self, exchange: Exchange, ticket: Ticket) -> Refusal | None:
+        body = exchange.body
+        whole = b"" if body is None else body.whole() or await body.read_whole()
+        refusal = self._obstacle(exchange, ticket, whole)
+        if refusal is None:
+            new = self._new_delivery(exchange, ticket, whole)
+            outcome = await self._accept(exchange, new, ticket)
+            if isinstance(outcome, Accepted):
+                return await self._answer(exchange, ticket, outcome)
+            refusal = outcome
+        # A claim that promises a delivery on disk must be followed by nothing else.
+        is_bound = ticket.comes_first and exchange.owned_key is not None
+        if ticket.is_forced or is_bound or refusal.reason is RefusalReason.KEY_MISMATCH:
+            return refusal
+        exchange.hand_off = None
+        return await self.handle(exchange)
+
+    def _obstacle(self, exchange: Exchange, ticket: Ticket, whole: bytes) -> Refusal | None:
+        """Return why a request whose body is known now cannot be handed off; None if it can."""
+        count = exchange.route.recorder.count
+        if not self._rules.fits(len(whole)):
+            count("holdfast_deliveries_refused_total", "too_large")
+            return _TOO_LARGE
+        no_room = ticket.no_room
+        if ticket.reservation is not None and len(whole) > ticket.reserved:
+            no_room = ticket.reservation.grow(len(whole) - ticket.reserved)
+        if no_room is not None and ticket.reservation is not None:
+            count("holdfast_deliveries_refused_total", "queue_full")
+            return queue_full(no_room, FULL_FOR)
+        return None
+
+    async def _accept(
+        self, exchange: Exchange, new: NewDelivery, ticket: Ticket
+    ) -> Accepted | Refusal:
+        """Write the delivery to disk; return the refusal if there is none afterwards."""
+        count = exchange.route.recorder.count
+        try:
+            outcome = await self._store.accept(new, ticket.reservation)
+        except AcceptUncertain as error:
+            _log.warning("whether request %s was accepted is unknown: %s", new.request_id, error)
+            count("holdfast_deliveries_refused_total", "not_durable")
+            ticket.is_forced = True  # it must not be sent in another way
+            return NOT_DURABLE
+        except StoreError as error:
+            _log.warning("request %s cannot be handed off: %s", new.request_id, error)
+            count("holdfast_deliveries_refused_total", "not_durable")
+            return NOT_DURABLE
+        match outcome:
+            case Accepted():
+                ticket.delivery_id = outcome.delivery.id
+                if not outcome.is_duplicate:
+                    count("holdfast_deliveries_accepted_total", ticket.when)
+                return outcome
+            case Mismatch():
+                return self._mismatch(exchange)
+            case NoRoom():
+                count("holdfast_deliveries_refused_total", "queue_full")
+                return queue_full(outcome, FULL_FOR)
+
+    async def _answer(
+        self, exchange: Exchange, ticket: Ticket, outcome: Accepted
+    ) -> Refusal | None:
+        """Answer with 202; or with the upstream's answer, if the client waits and it comes."""
+        preference, delivery = ticket.preference, outcome.delivery
+        waited = None
+        if preference is not None and preference.wait:
+            limit = self._settings.timeout
+            waited = preference.wait if limit is None else min(preference.wait, int(limit))
+        if waited:
+            exchange.begin_wait("upstream")
+            try:
+                shown = await self._store.wait_for_end(delivery.id, waited)
+            except StoreError:
+                shown = None  # it is on disk: 202 is true whatever became of it
+            exchange.end_wait()
+            if preference is not None and shown is not None:
+                if self._relay_answer(exchange, shown, preference.applied(waited)):
+                    return None
+                delivery = shown.delivery
+        applied = b"" if preference is None else preference.applied(waited)
+        self._relay_accepted(exchange, delivery, applied, is_replayed=outcome.is_duplicate)
+        return None
+
+    def _relay_accepted(
+        self, exchange: Exchange, delivery: Delivery, applied: bytes, *, is_replayed: bool
+    ) -> None:
+        head, body = accepted(
+            exchange.method,
+            delivery,
+            self._status_path,
+            now=self._clock.wall(),
+            applied=applied,
+            is_replayed=is_replayed,
+        )
+        (exchange.capture or exchange).relay_head(head, [body], complete=True)
+
+    @staticmethod
+    def _relay_answer(exchange: Exchange, shown: ShownDelivery, applied: bytes) -> bool:
+        """Relay the upstream's answer to a delivery that has ended; False if there is none."""
+        response = shown.response
+        if shown.delivery.is_open or response is None or response.body is None:
+            return False
+        fields = [name + b": " + value for name, value in response.headers]
+        size = len(response.body)
+        head = own_head(exchange.method, response.status, with_preference(fields, applied), size)
+        head.has_date = any(name.lower() == b"date" for name, _ in response.headers)
+        (exchange.capture or exchange).relay_head(head, [response.body], complete=True)
+        return True
+
+    # Served while the client waits.
+
+    async def _serve(self, exchange: Exchange) -> Refusal | None:
+        if exchange.owned_key is not None:
+            refusal = await self._answer_known(exchange)
+            if refusal is not None or exchange.hand_off is not None:
+                return refusal
+        if not self._takes_failures:
+            return await self._inner(exchange)
+        outer = exchange.capture
+        withheld = exchange.capture = WithheldFailure(exchange, outer or exchange, self._clock)
+        refused: Refused | None = None
+        try:
+            refusal = await self._inner(exchange)
+        except Refused as error:
+            refused, refusal = error, error.refusal
+        finally:
+            exchange.capture = outer
+        if refusal is None and withheld.head is None:
+            return None
+        instead = await self._hand_off_failure(exchange, withheld, refusal)
+        if exchange.hand_off is not None or instead is not None:
+            return instead
+        withheld.release()
+        if refused is not None:
+            raise refused
+        return refusal
+
+    async def _answer_known(self, exchange: Exchange) -> Refusal | None:
+        """Answer a request whose key a delivery has: ``hand_off`` is set then, or it is refused."""
+        key = exchange.owned_key
+        assert key is not None  # noqa: S101 - for the type checker
+        keys = self._key_settings
+        try:
+            delivery = await self._store.find_record(key.claim.name)
+        except StoreError as error:
+            if keys.on_store_error is KeysWithoutStore.OPEN:
+                return None
+            _log.warning("whether a key has a delivery is unknown: %s", error)
+            return _NO_FILE
+        if delivery is None:
+            return None
+        if delivery.fingerprint != key.claim.fingerprint:
+            return self._mismatch(exchange)
+        now = self._clock.wall()
+        is_result = delivery.state is DeliveryState.DELIVERED and now < delivery.ended + keys.ttl
+        if delivery.is_open or is_result:
+            self._count_key(exchange, KeyResult.REPLAYED)
+            ticket = Ticket(when=HandOffWhen.ASKED, result_lasts=self._settings.give_up_after)
+            ticket.delivery_id = delivery.id
+            exchange.hand_off = ticket
+            self._relay_accepted(exchange, delivery, b"", is_replayed=True)
+            return None
+        if delivery.may_have_run and keys.on_ambiguous is AmbiguousKeys.HOLD:
+            self._count_key(exchange, KeyResult.HELD)
+            return Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=exchange.record)
+        return None
+
+    async def _hand_off_failure(
+        self, exchange: Exchange, withheld: WithheldFailure, refusal: Refusal | None
+    ) -> Refusal | None:
+        """Hand a request off that failed, if it may be: ``hand_off`` is set then.
+
+        Returns a refusal that the client gets instead, if it is not known what is on disk.
+        """
+        attempts = exchange.attempts
+        last = attempts[-1] if attempts else None
+        names = field_names(exchange)
+        failed = FailedRequest(
+            request=exchange,
+            attempts=attempts,
+            result=None
+            if last is None
+            else AttemptResult(last.kind, last.status, last.sent, withheld.hint),
+            refusal=None if refusal is None else refusal.reason,
+            client_gone=exchange.client_is_gone,
+            size=0,
+            now=self._clock.monotonic(),
+        )
+        if exchange.fallback or self._rules.after_failure(failed, names) is not None:
+            return None
+        whole = b"" if exchange.body is None else await exchange.body.rest()
+        size = None if whole is None else len(whole)
+        if whole is None or self._rules.after_failure(replace(failed, size=size), names):
+            return None
+        ticket = Ticket(when=HandOffWhen.FAILED, result_lasts=self._settings.give_up_after)
+        reservation = self._store.reserve(self._caller(exchange), len(whole))
+        if isinstance(reservation, NoRoom):
+            exchange.route.recorder.count("holdfast_deliveries_refused_total", "queue_full")
+            return None
+        ticket.reservation = reservation
+        wait = wait_before_next(self._settings.backoff, 1, self._clock.roll())
+        hint = usable_hint(self._settings, withheld.hint.wait) or 0.0
+        try:
+            new = self._new_delivery(exchange, ticket, whole, delay=max(wait, hint))
+            outcome = await self._accept(exchange, new, ticket)
+        finally:
+            reservation.release()
+        if isinstance(outcome, Accepted):
+            exchange.hand_off = ticket
+            exchange.code = 0  # of the response that is withheld
+            self._relay_accepted(exchange, outcome.delivery, b"", is_replayed=outcome.is_duplicate)
+            return None
+        return outcome if ticket.is_forced else None
+
+    # The delivery.
+
+    def _new_delivery(
+        self, exchange: Exchange, ticket: Ticket, body: bytes, *, delay: float = 0.0
+    ) -> NewDelivery:
+        """Return what is written to disk of a request."""
+        delivery_id = new_delivery_id()
+        names, attempts = field_names(exchange), exchange.attempts
+        field = self._rules.added_key(exchange.method, names, attempts)
+        headers = self._headers(exchange, ticket)
+        if field is not None:
+            headers = (*headers, (display_name(field).encode(), delivery_id.encode()))
+        key = exchange.owned_key
+        fields = self._scope.read(exchange.raw_headers)
+        letters = self._route.dead_letter
+        terms = None
+        if letters is not None:
+            sent = credentials_sent(exchange.raw_headers, self._credentials)
+            terms = LetterTerms(
+                letters.ttl,
+                self._settings.attempts or 0,
+                self._sink.digest(sent) if sent else "",
+                tuple(sorted(self._credentials)),
+            )
+        return NewDelivery(
+            id=delivery_id,
+            route=self._route.name,
+            upstream=self._upstream.name,
+            method=exchange.method,
+            target=exchange.target,
+            headers=headers,
+            wiped=self._wiped,
+            body=body,
+            request_id=exchange.request_id,
+            peer=exchange.peer,
+            scheme=exchange.scheme,
+            record="" if key is None else key.claim.name,
+            fingerprint=b"" if key is None else key.claim.fingerprint,
+            scope=scope_digest(fields.caller) if fields.caller else "",
+            caller=self._caller(exchange),
+            give_up_after=self._settings.give_up_after,
+            delay=delay,
+            has_key=field is not None,
+            added_key="" if field is None else delivery_id,
+            ttl=self._settings.ttl,
+            letter=terms,
+            runs=self._runs(exchange),
+        )
+
+    def _headers(self, exchange: Exchange, ticket: Ticket) -> RawHeaders:
+        """Return the fields that are stored: without what ends here, and what was honoured."""
+        raw, preference = exchange.raw_headers, ticket.preference
+        connection = [value for name, value in raw if name.lower() == b"connection"]
+        never = NOT_KEPT | nominated(connection)
+        kept, _ = headers_to_keep(raw, never, self._rules.fields_left_out())
+        if preference is None:
+            return kept
+        edited = []
+        for name, value in kept:
+            left = value
+            if name.lower() == b"prefer":
+                left = without_honoured(value, preference)
+                if not left:
+                    continue
+            edited.append((name, left))
+        return tuple(edited)
+
+    def _runs(self, exchange: Exchange) -> tuple[DeliveryRun, ...]:
+        """Return what was sent while the client waited, as the first run of the delivery."""
+        attempts, refused = exchange.attempts, self._upstream.refused
+        if not attempts:
+            return ()
+        in_doubt = [attempt for attempt in attempts if not did_not_run(attempt, refused)]
+        return (
+            DeliveryRun(
+                self._clock.wall(),
+                "failed",
+                attempt_records(attempts, self._clock),
+                any(may_have_run(attempt, refused) for attempt in attempts),
+                tuple(dict.fromkeys(attempt.url for attempt in in_doubt)),
+            ),
+        )
+
+    # Keys.
+
+    def _mismatch(self, exchange: Exchange) -> Refusal:
+        self._count_key(exchange, KeyResult.MISMATCH)
+        status = self._key_settings.mismatch_status
+        return Refusal(RefusalReason.KEY_MISMATCH, _MISMATCH, other_status=status)
+
+    @staticmethod
+    def _count_key(exchange: Exchange, key_result: KeyResult) -> None:
+        exchange.key_result = key_result
+        exchange.route.recorder.keyed(key_result)
