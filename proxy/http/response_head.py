@@ -11,12 +11,25 @@ that takes half the time of a loop over them, with twenty a third.
 
 import re
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import NamedTuple
 
 from proxy.http.fields import HOP_BY_HOP, has_option, nominated
 from proxy.http.framing import CHUNKED, LONGEST, UNTIL_CLOSE
 from proxy.http.hop import Hop
-from proxy.http.status_lines import STATUS_LINES, status_line
+
+STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s, s.phrase.encode()) for s in HTTPStatus}
+"""By status, the line with the standard reason phrase: nearly every response begins with it."""
+
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+# RFC 9112 4: blanks, visible characters and bytes above ASCII.
+_is_reason = re.compile(rb"[\t \x21-\x7e\x80-\xff]+").fullmatch
+
+
+def status_line(status: int, reason: bytes) -> bytes:
+    """Write a status line; with the standard reason phrase if *reason* is not a valid one."""
+    return b"HTTP/1.1 %d %b" % (status, reason if _is_reason(reason) else _PHRASES.get(status, b""))
 
 
 class KeptResponse(NamedTuple):

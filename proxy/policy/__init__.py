@@ -9,8 +9,8 @@ of that neither asyncio nor anything that touches the outside.
 Flat modules are used by several parts: ``attempt`` (the record of one attempt), ``reasons``,
 ``window`` (counts over time), ``repeatable`` (what may be sent twice), ``failure_category``,
 ``failure_answers``, ``caller_fields``, ``fair_share``, ``body_rate``, ``breaker`` and
-``dead_letter``. The parts are ``settings/``, ``routing/``, ``retry/``, ``throttle/`` and
-``idempotency/``; each imports ``settings/``, the flat modules that it needs and ``http/``. Of the
-flat modules ``caller_fields`` uses ``throttle/caller_key``, and ``dead_letter`` uses
-``retry/verdict``.
+``dead_letter``. The parts are ``settings/``, ``routing/``, ``retry/``, ``throttle/``,
+``idempotency/`` and ``delivery/``; each imports ``settings/``, the flat modules that it needs and
+``http/``, and ``delivery/`` also ``retry/``. Of the flat modules ``caller_fields`` uses
+``throttle/caller_key``, and ``dead_letter`` uses ``retry/verdict``.
 """

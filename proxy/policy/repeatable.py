@@ -139,8 +139,8 @@ class RepeatRules:
         """
         if self._is_repeatable_anywhere(request):
             return ANYWHERE
-        now_in_doubt = self._in_doubt(attempts)
-        in_doubt = [*self._in_doubt(earlier), *now_in_doubt]
+        now_in_doubt = self.in_doubt(attempts)
+        in_doubt = [*self.in_doubt(earlier), *now_in_doubt]
         if not in_doubt:
             return ANYWHERE
         by_key = self._by_key(request, in_doubt, now)
@@ -148,7 +148,8 @@ class RepeatRules:
             return by_key
         return ANYWHERE
 
-    def _in_doubt(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+    def in_doubt(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return those of *attempts* that are not proved to have had no effect."""
         return [attempt for attempt in attempts if not self._did_not_run(attempt)]
 
     def _did_not_run(self, attempt: Attempt) -> bool:

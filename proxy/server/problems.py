@@ -12,7 +12,7 @@ from proxy.core.date_header import date_line
 from proxy.core.exchange import Exchange
 from proxy.http.hop import Hop
 from proxy.http.refusal import QuotaLeft, Refusal, RefusalReason
-from proxy.http.status_lines import status_line
+from proxy.http.response_head import status_line
 from proxy.policy.settings import FallbackSettings
 
 _WITHOUT_BODY = frozenset({204, 304})

@@ -14,8 +14,7 @@ from aiohttp.abc import AbstractStreamWriter
 from proxy.core.date_header import date_line
 from proxy.core.exchange import Exchange
 from proxy.http.refusal import Refusal
-from proxy.http.response_head import KeptResponse, ResponseHead, kept_head
-from proxy.http.status_lines import status_line
+from proxy.http.response_head import KeptResponse, ResponseHead, kept_head, status_line
 from proxy.net.unacked import unacked_bytes
 from proxy.net.write_coalescer import SMALL
 from proxy.policy.attempt import FailureKind

@@ -1,4 +1,7 @@
-"""Deliveries: what is handed off, when it is sent, and how it ends.
+"""Deliveries: which requests are handed off, when they are sent, and how they end.
 
-Pure: time and chance are arguments, and a delivery is what its row says.
+``acceptance.py`` decides what is handed off, ``outcome.py`` what follows an attempt,
+``schedule.py`` when, ``line.py`` how many go to an upstream at once and what tests one that is
+down, ``retry_rules.py`` who may have a delivery sent again; ``words.py`` has the closed sets.
+Imports ``policy/settings``, ``policy/retry`` and the flat modules of ``policy/``.
 """

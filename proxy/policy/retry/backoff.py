@@ -72,13 +72,16 @@ def backoff_delay(
         # A random walk: each wait follows from the one before, not from the curve.
         reach = 3 * min(previous or base, backoff.max)
         return min(base + roll * max(reach - base, 0.0), backoff.max)
-    seconds = nominal(backoff, n, base)
+    # Jitter around the curve, then the cap: waits below the cap still differ.
+    return min(jittered(backoff, nominal(backoff, n, base), roll), backoff.max)
+
+
+def jittered(backoff: Backoff, seconds: float, roll: float) -> float:
+    """Spread a wait of *seconds* by the jitter of *backoff*, which is no random walk."""
     if isinstance(backoff.jitter, JitterStrategy):
         least = _LEAST_SHARE[backoff.jitter]
         return seconds * (least + roll * (1 - least))
-    # Jitter around the curve, then the cap: waits below the cap still differ.
-    spread = seconds * (1 + backoff.jitter * (2 * roll - 1))
-    return min(max(spread, 0.0), backoff.max)
+    return max(seconds * (1 + backoff.jitter * (2 * roll - 1)), 0.0)
 
 
 def spread_hint(seconds: float, roll: float) -> float:
