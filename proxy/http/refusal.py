@@ -59,6 +59,14 @@ class RefusalReason(StrEnum):
     KEY_IN_FLIGHT = "key_in_flight", 409, "Still running", "http_request_denied", 1
     OUTCOME_UNKNOWN = "outcome_unknown", 409, "Outcome unknown", "http_request_denied"
     RESULT_NOT_STORED = "result_not_stored", 409, "Result not kept", "http_request_denied"
+    MAY_HAVE_RUN = (
+        "delivery_may_have_run",
+        409,
+        "Delivery may have run",
+        "http_request_denied",
+    )
+    UNDER_WAY = "delivery_under_way", 409, "Delivery under way", "http_request_denied", 1
+    OVER = "delivery_over", 409, "Delivery over", "http_request_denied"
     BODY_TOO_LARGE = "body_too_large", 413, "Body too large", "http_request_error"
     TARGET_TOO_LONG = "target_too_long", 414, "Request target too long", "http_request_error"
     EXPECTATION = "expectation", 417, "Unknown expectation", "http_request_error"
@@ -76,6 +84,8 @@ class RefusalReason(StrEnum):
     STORE = "store", 503, "Store unavailable", "proxy_internal_error", 1
     OVERLOAD = "overload", 503, "Overloaded", "connection_limit_reached", 1
     DRAINING = "draining", 503, "Shutting down", "proxy_internal_response", 1
+    QUEUE_FULL = "queue_full", 503, "No room for another delivery", "proxy_internal_error", 5
+    NOT_DURABLE = "not_durable", 503, "Not written to disk", "proxy_internal_error", 1
     TIMEOUT = "timeout", 504, "Upstream timed out", "http_response_timeout"
     VERSION = "version", 505, "HTTP version not supported", "http_request_error"
     LOOP = "loop", 508, "Loop detected", "proxy_loop_detected"
