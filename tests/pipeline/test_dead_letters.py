@@ -863,7 +863,7 @@ async def test_a_letter_knows_its_caller_and_not_its_credentials() -> None:
 async def test_what_a_full_disk_costs_is_told_everywhere_and_can_be_cleared(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+    with small_disk(tmp_path / "disk", 512 * 1024) as disk:
         async with (
             ScriptedUpstream(usual=unavailable) as upstream,
             running(one_route(upstream, KEEPS, top=f"state_dir: {disk}/state")) as proxy,

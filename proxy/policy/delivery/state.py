@@ -7,9 +7,9 @@
                   ▲   │             │              └─ failed: a dead letter, if its route keeps them
        deferral ──┘   └ give up     └─ owner died: repeatable ─► retrying; else ─► failed, uncertain
 
-Each function returns the delivery as it is afterwards, or a :class:`TransitionRefusal` that says why
-the change is not allowed. Only a living owner may say that nothing was sent (:func:`give_back`).
-Times are seconds since the epoch.
+Each function returns the delivery as it is afterwards, or a :class:`TransitionRefusal` that says
+why the change is not allowed. Only a living owner may say that nothing was sent
+(:func:`give_back`). Times are seconds since the epoch.
 """
 
 from collections.abc import Mapping
