@@ -49,7 +49,7 @@ def lacking(asked: RoomUse, used: RoomUse, own: RoomUse, most: RoomUse) -> RoomC
     if used.entries == own.entries:
         share = RoomUse(limit_for_one_caller(most.entries), limit_for_one_caller(most.size))
     else:
-        share = RoomUse(most.entries // _SHARE, most.size // _SHARE)
+        share = RoomUse(max(most.entries // _SHARE, 1), most.size // _SHARE)
     mine = own + asked
     is_over = mine.entries > share.entries or mine.size > share.size
     return RoomCause.CALLER if is_over else None

@@ -35,6 +35,7 @@ _ADDED = {
     "scope TEXT": "''",
     "accepted REAL": "0.0",
     "gives_up REAL": "0.0",
+    "give_up_after REAL": "0.0",
     "due REAL": "0.0",
     "attempts INTEGER": "0",
     "tries INTEGER": "0",

@@ -26,7 +26,10 @@ from proxy.stores.sqlite_file.presence import Presence
 _NEVER_A_DELIVERY = {
     **dict.fromkeys(("upstream", "scope", "added_key", "deferred"), ""),
     **dict.fromkeys(("ran_at", "sending_to", "wiped"), "[]"),
-    **dict.fromkeys(("accepted", "gives_up", "due", "last_try", "ttl", "letter_ttl", "ended"), 0.0),
+    **dict.fromkeys(
+        ("accepted", "gives_up", "give_up_after", "due", "last_try", "ttl", "letter_ttl", "ended"),
+        0.0,
+    ),
     **dict.fromkeys(("attempts", "tries", "has_key", "response_status", "version"), 0),
     "fingerprint": b"",
     "state": "failed",

@@ -15,10 +15,10 @@ _NONSENSE = "what is stored of a delivery is invalid"
 COLUMNS = Columns(
     "id TEXT, route TEXT, upstream TEXT, method TEXT, target BLOB, wiped TEXT, size INTEGER,"
     " request_id TEXT, peer TEXT, scheme TEXT, record TEXT, fingerprint BLOB, scope TEXT,"
-    " holder TEXT, accepted REAL, gives_up REAL, due REAL, state TEXT, attempts INTEGER,"
-    " tries INTEGER, last_try REAL, may_have_run INTEGER, ran_at TEXT, sending_to TEXT,"
-    " has_key INTEGER, added_key TEXT, why TEXT, error TEXT, deferred TEXT, ttl REAL,"
-    " letter_ttl REAL, allowed INTEGER, caller TEXT, credentials TEXT, response_status INTEGER,"
+    " holder TEXT, accepted REAL, gives_up REAL, give_up_after REAL, due REAL, state TEXT,"
+    " attempts INTEGER, tries INTEGER, last_try REAL, may_have_run INTEGER, ran_at TEXT,"
+    " sending_to TEXT, has_key INTEGER, added_key TEXT, why TEXT, error TEXT, deferred TEXT,"
+    " ttl REAL, letter_ttl REAL, allowed INTEGER, caller TEXT, credentials TEXT, response_status INTEGER,"
     " ended REAL, expires REAL, version INTEGER",
     _NONSENSE,
 )
@@ -83,6 +83,7 @@ def as_accepted(new: NewDelivery, wall: float) -> Delivery:
         caller=new.caller,
         accepted=wall,
         gives_up=wall + new.give_up_after,
+        give_up_after=new.give_up_after,
         due=wall + new.delay,
         may_have_run=any(run.may_have_run for run in new.runs),
         ran_at=tuple(ran_at),
@@ -135,6 +136,7 @@ def to_row(
         "scope": delivery.scope,
         "accepted": delivery.accepted - correction,
         "gives_up": delivery.gives_up - correction,
+        "give_up_after": delivery.give_up_after,
         "due": delivery.due - correction,
         "attempts": 0,
         "tries": 0,

@@ -56,7 +56,9 @@ def new(**given: Any) -> NewDelivery:  # noqa: ANN401 - the fields of a delivery
 
 @asynccontextmanager
 async def opened(
-    folder: Path, clock: SystemClock | None = None, **options: Any  # noqa: ANN401 - of the store
+    folder: Path,
+    clock: SystemClock | None = None,
+    **options: Any,  # noqa: ANN401 - of the store
 ) -> AsyncIterator[FileDeliveryStore]:
     store = FileDeliveryStore(str(folder), clock or Times(), **{**ROOM, **options})
     await store.start()
